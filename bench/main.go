@@ -51,6 +51,7 @@ var scenes = []scene{
 	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
 	{"loops", "the loops by hand, against what such loops had done elsewhere", loops},
 	{"order", "a backlog with no key, many, few and one: what order costs", orderScene},
+	{"fanout", "a backlog to 2 and 3 sinks, against one", fanout},
 	{"relays", "a backlog to 1, 2 and 4 relays", several},
 	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
 	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},

@@ -296,17 +296,17 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
 		"oracle/00001_outbox.sql":         "3c1352d941ff91ea",
-		"oracle/00002_outbox.sql":         "665db5e030081d1d",
+		"oracle/00002_outbox.sql":         "c5383371eac5ecfb",
 		"postgres/00001_outbox.sql":       "8c0f051405387d2d",
-		"postgres/00002_outbox.sql":       "2f0d044a2ebeddb7",
+		"postgres/00002_outbox.sql":       "f5b828697fd9d8d6",
 		"mysql/00001_outbox.sql":          "d8622de5117fdb7c",
-		"mysql/00002_outbox.sql":          "fadc5829e4f57aaa",
+		"mysql/00002_outbox.sql":          "a65806832020f606",
 		"tidb/00001_outbox.sql":           "2cbc926d8be248db",
-		"tidb/00002_outbox.sql":           "e1be6afc935192c0",
+		"tidb/00002_outbox.sql":           "4f692eab444da1e7",
 		"sqlite/00001_outbox.sql":         "329d3e2210c4e951",
-		"sqlite/00002_outbox.sql":         "45d5dabfdc82cac3",
+		"sqlite/00002_outbox.sql":         "720840906312c665",
 		"sqlserver/00001_outbox.sql":      "213b9c94fd912c4b",
-		"sqlserver/00002_outbox.sql":      "5452ec4443d88bbd",
+		"sqlserver/00002_outbox.sql":      "9e174657617d6af0",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

@@ -312,6 +312,73 @@ func TestDeadLetterOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// With a sink in the place of a topic, dead letters go there whatever its routes say, and keep
+// their topic.
+func TestDeadLettersToASink(t *testing.T) {
+	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
+		main, dead := parking(), &recorder{}
+		o := withDeadLetters(claim, main, dead)
+		to := o.Sinks["main"]
+		to.DeadLetter = relay.DeadLetter{Sink: "dead"}
+		o.Sinks["main"], o.Routes = to, []relay.Route{{Topic: "*", Sink: "main"}}
+		for i := range 20 {
+			db.Write(outbox.Message{Topic: "orders", Key: fmt.Sprint("k", i%3), Payload: []byte([]string{"bad", "fine"}[i%2])})
+		}
+		_, stop := start(t, db.Store(), o)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		letters := deadOf(t, dead.all())
+		for _, m := range letters {
+			if m.Topic != "orders" || string(m.Payload) != "bad" {
+				t.Errorf("%+v", m)
+			}
+		}
+		if len(letters) != 10 || len(main.ids()) != 10 || len(parked(t, db)) != 10 {
+			t.Errorf("%d dead letters, %d delivered, %d parked, want 10 each", len(letters), len(main.ids()), len(parked(t, db)))
+		}
+	})
+}
+
+// Of a message that several sinks need, each that parks it has its own dead letter, and the others
+// have the message.
+func TestDeadLettersOfSeveralSinks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const count = 30
+		db, a, b, c, dead := memstore.New(), parking(), parking(), &recorder{}, &recorder{}
+		o := withDeadLetters(storage.ByLanes, a, dead)
+		o.Sinks["other"], o.Sinks["all"] = o.Sinks["main"], o.Sinks["main"]
+		for name, sink := range map[string]sinks.Sink{"other": b, "all": c} {
+			to := o.Sinks[name]
+			to.Sink = sink
+			o.Sinks[name] = to
+		}
+		o.Routes = []relay.Route{{Topic: "dead", Sink: "dead"}, {Topic: "orders", Sinks: []string{"main", "other", "all"}}}
+		for i := range count {
+			db.Write(outbox.Message{Topic: "orders", Key: fmt.Sprint("k", i%4), Payload: []byte([]string{"bad", "fine", "again"}[i%3])})
+		}
+		_, stop := start(t, db.Store(), o)
+		time.Sleep(10 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		of := map[string]int{}
+		for _, m := range dead.all() {
+			of[m.Headers["rowrelay-dead-letter-sink"]+" "+m.Headers["rowrelay-dead-letter-message-id"]]++
+		}
+		for what, n := range of {
+			if n != 1 {
+				t.Errorf("%s has %d dead letters", what, n)
+			}
+		}
+		if len(of) != 2*count*2/3 || len(c.all()) != count || len(a.all()) != count/3 || len(b.all()) != count/3 {
+			t.Errorf("%d dead letters; %d, %d and %d were delivered", len(of), len(a.all()), len(b.all()), len(c.all()))
+		}
+	})
+}
+
 // A drain delivers what it has written itself, also if everything else was over long before that
 // was committed.
 func TestDrainDeliversDeadLetters(t *testing.T) {

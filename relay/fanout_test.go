@@ -345,7 +345,7 @@ func TestOutcomesOfAKeyAreWrittenInOrder(t *testing.T) {
 
 func TestRoutesToSeveralSinks(t *testing.T) {
 	t.Parallel()
-	all := map[string]relay.SinkOptions{"a": {Sink: &recorder{}}, "b": {Sink: &recorder{}}, "with,comma": {Sink: &recorder{}}, strings.Repeat("x", 600): {Sink: &recorder{}}}
+	all := map[string]relay.SinkOptions{"a": {Sink: &recorder{}}, "b": {Sink: &recorder{}}, "with,comma": {Sink: &recorder{}}, strings.Repeat("x", 500): {Sink: &recorder{}}}
 	for name, c := range map[string]struct {
 		routes []relay.Route
 		claim  storage.Claim
@@ -363,7 +363,7 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 		"routes that differ":        {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes that differ"},
 		"a comma":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "with,comma"}}}, want: "without commas"},
 		"a comma, alone":            {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},
-		"long names":                {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 600)}}}, want: "more than 500"},
+		"long names":                {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "more than 400"},
 		"a pattern twice":           {routes: []relay.Route{{Pattern: "t.*", Sink: "a"}, {Pattern: "t.*", Sink: "b"}}},
 		"a pattern that is not one": {routes: []relay.Route{{Pattern: "t(", Sink: "a"}}, want: "pattern"},
 	} {

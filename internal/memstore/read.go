@@ -105,7 +105,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	err = s.do(ctx, OpScan, func() error {
 		for i, p := range positions {
 			for r := range s.db.pending(positions[i : i+1]) {
-				if slices.Contains(except, r.row.Message.Topic) {
+				if r.row.Sinks == "" && slices.Contains(except, r.row.Message.Topic) {
 					continue
 				}
 				if len(met) == storage.ScanTogether {

@@ -33,6 +33,19 @@ ALTER TABLE {{.Held}} ADD COLUMN blocks smallint GENERATED ALWAYS AS (CASE WHEN 
 
 ALTER TABLE {{.Held}} DROP KEY held_retry, ADD KEY held_retry (blocks, message_key);
 
+-- Which sinks still need the message, by their names with commas between; none is all those of
+-- its topic. Among the held and the done rows a message may have one for each of its sinks. The
+-- keys are changed in steps of their own: where this stopped on its way they are changed again.
+ALTER TABLE {{.Hot}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+
+ALTER TABLE {{.Held}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+
+ALTER TABLE {{.Held}} DROP PRIMARY KEY, ADD PRIMARY KEY (lane, id, message_id, sinks);
+
+ALTER TABLE {{.Done}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+
+ALTER TABLE {{.Done}} DROP PRIMARY KEY, ADD PRIMARY KEY (id, message_id, sinks);
+
 -- As it was, with what is new at its end.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {{.Messages}} AS
 SELECT id, lane,
@@ -42,20 +55,20 @@ SELECT id, lane,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        claimed_by, claim_token, claimed_until, created_at,
-       CAST(NULL AS datetime(6)) AS finished_at, NULL AS receipt, NULL AS relay, expires_at, 0 AS holds
+       CAST(NULL AS datetime(6)) AS finished_at, NULL AS receipt, NULL AS relay, expires_at, 0 AS holds, sinks
 FROM {{.Hot}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND due_at <= utc_timestamp(6) THEN 'pending' ELSE state END,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds, sinks
 FROM {{.Held}}
 UNION ALL
 SELECT id, lane, 'done',
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}};
 
 -- What a relay looks at first, and so what is changed last.
@@ -97,6 +110,31 @@ ALTER TABLE {{.Held}} DROP KEY held_retry, ADD KEY held_retry (state, lane, mess
 ALTER TABLE {{.Held}} DROP COLUMN blocks;
 
 ALTER TABLE {{.Held}} DROP COLUMN holds;
+
+-- A message is one row again, for all sinks of its topic: the pending one if there is one, or
+-- else a retry, or else the parked one. What is lost is which sinks have it already, which get
+-- it once more, and why others waited or refused it.
+DELETE t FROM {{.Held}} AS t JOIN {{.Hot}} AS o ON o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id WHERE t.sinks <> '';
+
+DELETE t FROM {{.Held}} AS t JOIN {{.Held}} AS o ON o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id
+    AND (CASE o.state WHEN 'retry' THEN 1 WHEN 'error' THEN 2 ELSE 3 END, o.sinks)
+      < (CASE t.state WHEN 'retry' THEN 1 WHEN 'error' THEN 2 ELSE 3 END, t.sinks);
+
+DELETE t FROM {{.Done}} AS t JOIN {{.Hot}} AS o ON o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id WHERE t.sinks <> '';
+
+DELETE t FROM {{.Done}} AS t JOIN {{.Held}} AS o ON o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id WHERE t.sinks <> '';
+
+DELETE t FROM {{.Done}} AS t JOIN {{.Done}} AS o ON o.id = t.id AND o.message_id = t.message_id AND o.sinks < t.sinks;
+
+ALTER TABLE {{.Done}} DROP PRIMARY KEY, ADD PRIMARY KEY (id, message_id);
+
+ALTER TABLE {{.Done}} DROP COLUMN sinks;
+
+ALTER TABLE {{.Held}} DROP PRIMARY KEY, ADD PRIMARY KEY (lane, id, message_id);
+
+ALTER TABLE {{.Held}} DROP COLUMN sinks;
+
+ALTER TABLE {{.Hot}} DROP COLUMN sinks;
 
 ALTER TABLE {{.Done}} DROP COLUMN expires_at;
 

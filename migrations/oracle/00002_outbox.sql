@@ -27,6 +27,23 @@ ALTER TABLE {{.Held}} ADD (expires_at TIMESTAMP(6));
 
 ALTER TABLE {{.Done}} ADD (expires_at TIMESTAMP(6));
 
+-- Which sinks still need the message, by their names with commas between; none is all those of
+-- its topic. Among the held and the done rows a message may have one for each of its sinks: so
+-- what was the primary key becomes a unique index, in which a column may be null.
+ALTER TABLE {{.Hot}} ADD (sinks VARCHAR2(400 BYTE));
+
+ALTER TABLE {{.Held}} ADD (sinks VARCHAR2(400 BYTE));
+
+ALTER TABLE {{.Done}} ADD (sinks VARCHAR2(400 BYTE));
+
+ALTER TABLE {{.Held}} DROP PRIMARY KEY;
+
+CREATE UNIQUE INDEX {{.Index "held_key"}} ON {{.Held}} (id, message_id, sinks);
+
+ALTER TABLE {{.Done}} DROP PRIMARY KEY;
+
+CREATE UNIQUE INDEX {{.Index "done_key"}} ON {{.Done}} (id, message_id, sinks);
+
 -- What a parked row does to its key: 0 nothing, 1 it holds it, and of such rows 2 is to be
 -- parked without that, and 3 to be deleted.
 ALTER TABLE {{.Held}} ADD (holds NUMBER(1) DEFAULT 0 NOT NULL);
@@ -47,20 +64,20 @@ SELECT id, lane,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        claimed_by, claim_token, claimed_until, created_at,
-       CAST(NULL AS TIMESTAMP(6)) AS finished_at, CAST(NULL AS VARCHAR2(4000)) AS receipt, CAST(NULL AS VARCHAR2(255)) AS relay, expires_at, 0 AS holds
+       CAST(NULL AS TIMESTAMP(6)) AS finished_at, CAST(NULL AS VARCHAR2(4000)) AS receipt, CAST(NULL AS VARCHAR2(255)) AS relay, expires_at, 0 AS holds, sinks
 FROM {{.Hot}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 'pending' ELSE state END,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds, sinks
 FROM {{.Held}}
 UNION ALL
 SELECT id, lane, 'done',
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}};
 
 -- What a relay looks at first, and so what is changed last.
@@ -105,6 +122,35 @@ CREATE INDEX {{.Index "held_retry"}} ON {{.Held}} (
     CASE WHEN state = 'retry' THEN id END);
 
 ALTER TABLE {{.Held}} DROP (holds);
+
+-- A message is one row again, for all sinks of its topic: the pending one if there is one, or
+-- else a retry, or else the parked one. What is lost is which sinks have it already, which get
+-- it once more, and why others waited or refused it.
+DELETE FROM {{.Held}} t WHERE t.sinks IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {{.Hot}} o WHERE o.id = t.id AND o.lane = t.lane AND o.message_id = t.message_id)
+    OR EXISTS (SELECT 1 FROM {{.Held}} o WHERE o.id = t.id AND o.message_id = t.message_id
+        AND CASE o.state WHEN 'retry' THEN 1 WHEN 'error' THEN 2 ELSE 3 END || NLSSORT(o.sinks, 'NLS_SORT=BINARY')
+          < CASE t.state WHEN 'retry' THEN 1 WHEN 'error' THEN 2 ELSE 3 END || NLSSORT(t.sinks, 'NLS_SORT=BINARY')));
+
+DELETE FROM {{.Done}} t WHERE t.sinks IS NOT NULL AND (
+    EXISTS (SELECT 1 FROM {{.Hot}} o WHERE o.id = t.id AND o.lane = t.lane AND o.message_id = t.message_id)
+    OR EXISTS (SELECT 1 FROM {{.Held}} o WHERE o.id = t.id AND o.message_id = t.message_id)
+    OR EXISTS (SELECT 1 FROM {{.Done}} o WHERE o.id = t.id AND o.message_id = t.message_id
+        AND NLSSORT(NVL(o.sinks, ','), 'NLS_SORT=BINARY') < NLSSORT(t.sinks, 'NLS_SORT=BINARY')));
+
+DROP INDEX {{.Index "done_key"}};
+
+ALTER TABLE {{.Done}} ADD PRIMARY KEY (id, message_id);
+
+ALTER TABLE {{.Done}} DROP (sinks);
+
+DROP INDEX {{.Index "held_key"}};
+
+ALTER TABLE {{.Held}} ADD PRIMARY KEY (id, message_id);
+
+ALTER TABLE {{.Held}} DROP (sinks);
+
+ALTER TABLE {{.Hot}} DROP (sinks);
 
 ALTER TABLE {{.Done}} DROP (expires_at);
 

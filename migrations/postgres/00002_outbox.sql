@@ -24,6 +24,16 @@ ALTER TABLE {{.Held}} ADD COLUMN expires_at timestamptz;
 
 ALTER TABLE {{.Done}} ADD COLUMN expires_at timestamptz;
 
+-- Which sinks still need the message, by their names with commas between; none is all those of
+-- its topic. Among the held and the done rows a message may have one for each of its sinks.
+ALTER TABLE {{.Hot}} ADD COLUMN sinks text COLLATE "C" NOT NULL DEFAULT '';
+
+ALTER TABLE {{.Held}} ADD COLUMN sinks text COLLATE "C" NOT NULL DEFAULT '',
+    DROP CONSTRAINT {{.IndexName "held_pkey"}}, ADD PRIMARY KEY (lane, id, message_id, sinks);
+
+ALTER TABLE {{.Done}} ADD COLUMN sinks text COLLATE "C" NOT NULL DEFAULT '',
+    DROP CONSTRAINT {{.IndexName "done_pkey"}}, ADD PRIMARY KEY (id, message_id, sinks);
+
 -- Not checked on the rows that there are, which have none: the table isn't read.
 ALTER TABLE {{.Hot}} ADD CONSTRAINT finite_expiry CHECK (isfinite(expires_at)) NOT VALID;
 
@@ -45,20 +55,20 @@ SELECT id, lane,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        claimed_by, claim_token, claimed_until, created_at,
-       NULL::timestamptz AS finished_at, NULL::text AS receipt, NULL::text AS relay, expires_at, 0 AS holds
+       NULL::timestamptz AS finished_at, NULL::text AS receipt, NULL::text AS relay, expires_at, 0 AS holds, sinks
 FROM {{.Hot}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= now()) THEN 'pending' ELSE state END,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds, sinks
 FROM {{.Held}}
 UNION ALL
 SELECT id, lane, 'done',
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}};
 
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
@@ -77,6 +87,26 @@ DROP INDEX {{.Index "held_retry"}};
 CREATE INDEX {{.IndexName "held_retry"}} ON {{.Held}} ((lane + 0), message_key, id) WHERE state = 'retry';
 
 ALTER TABLE {{.Held}} DROP COLUMN holds;
+
+-- A message is one row again, for all sinks of its topic: the pending one if there is one, or
+-- else a retry, or else the parked one. What is lost is which sinks have it already, which get
+-- it once more, and why others waited or refused it.
+DELETE FROM {{.Held}} AS t WHERE t.sinks <> '' AND (
+    EXISTS (SELECT FROM {{.Hot}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id)
+    OR EXISTS (SELECT FROM {{.Held}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id
+        AND (CASE o.state WHEN 'retry' THEN 1 WHEN 'error' THEN 2 ELSE 3 END, o.sinks)
+          < (CASE t.state WHEN 'retry' THEN 1 WHEN 'error' THEN 2 ELSE 3 END, t.sinks)));
+
+DELETE FROM {{.Done}} AS t WHERE t.sinks <> '' AND (
+    EXISTS (SELECT FROM {{.Hot}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id)
+    OR EXISTS (SELECT FROM {{.Held}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id)
+    OR EXISTS (SELECT FROM {{.Done}} AS o WHERE o.id = t.id AND o.message_id = t.message_id AND o.sinks < t.sinks));
+
+ALTER TABLE {{.Done}} DROP COLUMN sinks, ADD PRIMARY KEY (id, message_id);
+
+ALTER TABLE {{.Held}} DROP COLUMN sinks, ADD PRIMARY KEY (lane, id, message_id);
+
+ALTER TABLE {{.Hot}} DROP COLUMN sinks;
 
 ALTER TABLE {{.Done}} DROP COLUMN expires_at;
 

@@ -31,6 +31,22 @@ ALTER TABLE {{.Done}} ADD expires_at datetime2(7);
 -- parked without that, and 3 to be deleted.
 ALTER TABLE {{.Held}} ADD holds smallint NOT NULL CONSTRAINT {{.IndexName "held_holds_zero"}} DEFAULT 0;
 
+-- Which sinks still need the message, by their names with commas between; none is all those of
+-- its topic. Among the held and the done rows a message may have one for each of its sinks.
+ALTER TABLE {{.Hot}} ADD sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL CONSTRAINT {{.IndexName "sinks_none"}} DEFAULT N'';
+
+ALTER TABLE {{.Held}} ADD sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL CONSTRAINT {{.IndexName "held_sinks_none"}} DEFAULT N'';
+
+ALTER TABLE {{.Done}} ADD sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL CONSTRAINT {{.IndexName "done_sinks_none"}} DEFAULT N'';
+
+ALTER TABLE {{.Held}} DROP CONSTRAINT {{.IndexName "held_key"}};
+
+ALTER TABLE {{.Done}} DROP CONSTRAINT {{.IndexName "done_key"}};
+
+EXEC (N'ALTER TABLE {{.Held}} ADD CONSTRAINT {{.IndexName "held_key"}} PRIMARY KEY CLUSTERED (lane, id, message_id, sinks) WITH (ALLOW_PAGE_LOCKS = OFF)');
+
+EXEC (N'ALTER TABLE {{.Done}} ADD CONSTRAINT {{.IndexName "done_key"}} PRIMARY KEY CLUSTERED (id, message_id, sinks)');
+
 -- Within EXEC, as a batch is read as a whole before it adds the column.
 EXEC (N'CREATE INDEX {{.IndexName "held_holds"}} ON {{.Held}} (lane, message_key, id) INCLUDE (topic, state) WHERE holds > 0 WITH (ALLOW_PAGE_LOCKS = OFF)');
 
@@ -43,20 +59,20 @@ SELECT id, lane,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        claimed_by, claim_token, claimed_until, created_at,
-       CONVERT(datetime2(7), NULL) AS finished_at, CONVERT(nvarchar(max), NULL) AS receipt, CONVERT(nvarchar(255), NULL) AS relay, expires_at, 0 AS holds
+       CONVERT(datetime2(7), NULL) AS finished_at, CONVERT(nvarchar(max), NULL) AS receipt, CONVERT(nvarchar(255), NULL) AS relay, expires_at, 0 AS holds, sinks
 FROM {{.Hot}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = N''scheduled'' AND due_at <= SYSUTCDATETIME() THEN N''pending'' ELSE state END,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds, sinks
 FROM {{.Held}}
 UNION ALL
 SELECT id, lane, N''done'',
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}}');
 
 UPDATE {{.Settings}} SET value = N'2' WHERE name = N'schema';
@@ -91,6 +107,36 @@ SELECT id, lane, N''done'',
        attempts, crashes, available_at, last_error,
        NULL, NULL, NULL, created_at, finished_at, receipt, relay
 FROM {{.Done}}');
+
+-- A message is one row again, for all sinks of its topic: the pending one if there is one, or
+-- else a retry, or else the parked one. What is lost is which sinks have it already, which get
+-- it once more, and why others waited or refused it.
+DELETE t FROM {{.Held}} AS t WHERE t.sinks <> N'' AND (
+    EXISTS (SELECT 1 FROM {{.Hot}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id)
+    OR EXISTS (SELECT 1 FROM {{.Held}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id
+        AND CONCAT(CASE o.state WHEN N'retry' THEN 1 WHEN N'error' THEN 2 ELSE 3 END, o.sinks)
+          < CONCAT(CASE t.state WHEN N'retry' THEN 1 WHEN N'error' THEN 2 ELSE 3 END, t.sinks)));
+
+DELETE t FROM {{.Done}} AS t WHERE t.sinks <> N'' AND (
+    EXISTS (SELECT 1 FROM {{.Hot}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id)
+    OR EXISTS (SELECT 1 FROM {{.Held}} AS o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id)
+    OR EXISTS (SELECT 1 FROM {{.Done}} AS o WHERE o.id = t.id AND o.message_id = t.message_id AND o.sinks < t.sinks));
+
+ALTER TABLE {{.Done}} DROP CONSTRAINT {{.IndexName "done_key"}}, {{.IndexName "done_sinks_none"}};
+
+ALTER TABLE {{.Held}} DROP CONSTRAINT {{.IndexName "held_key"}}, {{.IndexName "held_sinks_none"}};
+
+ALTER TABLE {{.Hot}} DROP CONSTRAINT {{.IndexName "sinks_none"}};
+
+ALTER TABLE {{.Done}} DROP COLUMN sinks;
+
+ALTER TABLE {{.Held}} DROP COLUMN sinks;
+
+ALTER TABLE {{.Hot}} DROP COLUMN sinks;
+
+ALTER TABLE {{.Held}} ADD CONSTRAINT {{.IndexName "held_key"}} PRIMARY KEY CLUSTERED (lane, id, message_id) WITH (ALLOW_PAGE_LOCKS = OFF);
+
+ALTER TABLE {{.Done}} ADD CONSTRAINT {{.IndexName "done_key"}} PRIMARY KEY CLUSTERED (id, message_id);
 
 DROP INDEX {{.IndexName "held_holds"}} ON {{.Held}};
 

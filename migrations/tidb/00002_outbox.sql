@@ -28,6 +28,13 @@ ALTER TABLE {{.Done}} ADD COLUMN expires_at datetime(6);
 -- By rows all are 0.
 ALTER TABLE {{.Held}} ADD COLUMN holds smallint NOT NULL DEFAULT 0;
 
+-- Which sinks still need the message; by rows it is none, which is all those of its topic.
+ALTER TABLE {{.Hot}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+
+ALTER TABLE {{.Held}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+
+ALTER TABLE {{.Done}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+
 -- As it was, with what is new at its end.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {{.Messages}} AS
 SELECT id, lane,
@@ -37,20 +44,20 @@ SELECT id, lane,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        claimed_by, claim_token, claimed_until, created_at,
-       CAST(NULL AS datetime(6)) AS finished_at, NULL AS receipt, NULL AS relay, expires_at, 0 AS holds
+       CAST(NULL AS datetime(6)) AS finished_at, NULL AS receipt, NULL AS relay, expires_at, 0 AS holds, sinks
 FROM {{.Hot}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND due_at <= utc_timestamp(6) THEN 'pending' ELSE state END COLLATE utf8mb4_bin,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds, sinks
 FROM {{.Held}}
 UNION ALL
 SELECT id, lane, 'done' COLLATE utf8mb4_bin,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}};
 
 -- What a relay looks at first, and so what is changed last.
@@ -88,6 +95,12 @@ SELECT id, lane, 'done' COLLATE utf8mb4_bin,
 FROM {{.Done}};
 
 ALTER TABLE {{.Held}} DROP COLUMN holds;
+
+ALTER TABLE {{.Done}} DROP COLUMN sinks;
+
+ALTER TABLE {{.Held}} DROP COLUMN sinks;
+
+ALTER TABLE {{.Hot}} DROP COLUMN sinks;
 
 ALTER TABLE {{.Done}} DROP COLUMN expires_at;
 

@@ -234,11 +234,12 @@ func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
 func (oracle) Denied(err error) bool { return hasORA(err, 1031, 1950, 1536, 41900) }
 
 // Made: a name that is used, columns that have an index, a row or a column that is there; or an
-// index that is to be made anew, and isn't there.
-func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418) }
+// index or a primary key that is to be made anew, and isn't there.
+func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
-// Gone: no such table or view, column, index, or other object.
-func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043) }
+// Gone: no such table or view, column, index, or other object; or a primary key that is to be
+// made again, and is there.
+func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 
 var oraCode = regexp.MustCompile(`\bORA-(\d+)`)
 

@@ -23,13 +23,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // written are messages with all that a column may have, and without.
-const written = `INSERT INTO outbox (topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, created_at, expires_at) VALUES
-	('orders', 'a', 'x', NULL, NULL, 0, 0, 0, NULL, '2026-01-02 03:04:05.678901+00', '2026-02-01 00:00:00.000001+02'),
-	('orders', NULL, '', NULL, '{}', -32768, 2147483647, 1, NULL, '1999-12-31 23:59:59.999999+00', '9999-01-01 00:00:00+00'),
-	('bestätigt ✓', 'ключ', '\x00ff', NULL, '{"name": "wert ✓", "empty": ""}', 32767, 1, 2147483647, '2099-01-01 00:00:00+02', '0001-01-01 00:00:00+00', NULL),
-	('orders', '', NULL, 'text ✓', '{"name": 1}', 1, 0, 0, '2000-01-01 00:00:00+00', '294276-12-31 23:59:59+00', NULL),
-	('orders', repeat('k', 255), NULL, NULL, NULL, 0, 0, 0, NULL, '4713-01-01 00:00:00 BC', NULL),
-	('orders', 'a', convert_to(repeat('x', 100000), 'UTF8'), NULL, NULL, 0, 0, 0, NULL, now(), NULL)`
+const written = `INSERT INTO outbox (topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, created_at, expires_at, sinks) VALUES
+	('orders', 'a', 'x', NULL, NULL, 0, 0, 0, NULL, '2026-01-02 03:04:05.678901+00', '2026-02-01 00:00:00.000001+02', ''),
+	('orders', NULL, '', NULL, '{}', -32768, 2147483647, 1, NULL, '1999-12-31 23:59:59.999999+00', '9999-01-01 00:00:00+00', 'kafka'),
+	('bestätigt ✓', 'ключ', '\x00ff', NULL, '{"name": "wert ✓", "empty": ""}', 32767, 1, 2147483647, '2099-01-01 00:00:00+02', '0001-01-01 00:00:00+00', NULL, 'web ✓,kafka'),
+	('orders', '', NULL, 'text ✓', '{"name": 1}', 1, 0, 0, '2000-01-01 00:00:00+00', '294276-12-31 23:59:59+00', NULL, ''),
+	('orders', repeat('k', 255), NULL, NULL, NULL, 0, 0, 0, NULL, '4713-01-01 00:00:00 BC', NULL, ''),
+	('orders', 'a', convert_to(repeat('x', 100000), 'UTF8'), NULL, NULL, 0, 0, 0, NULL, now(), NULL, '')`
 
 // onPostgres runs a check on both servers, with an outbox in place.
 func onPostgres(t *testing.T, driver string, check func(*testing.T, testdb.Database)) {

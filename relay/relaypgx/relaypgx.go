@@ -216,6 +216,7 @@ const (
 	messageID
 	topic
 	key
+	sinks
 	payload
 	headers
 	availableAt
@@ -237,7 +238,7 @@ var (
 
 // types are those that each column may have.
 var types = [columns][]uint32{
-	text: texts, id: whole, lane: whole, messageID: texts, topic: texts, key: texts, payload: bytea, headers: texts,
+	text: texts, id: whole, lane: whole, messageID: texts, topic: texts, key: texts, sinks: texts, payload: bytea, headers: texts,
 	availableAt: times, expiresAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
 }
 
@@ -257,10 +258,11 @@ func (l *line) read(values [][]byte) (err error) {
 		l.row.Topic = string(values[topic])
 	}
 	// The other texts of a row are kept together, as they come and go together.
-	l.scratch = append(append(append(l.scratch[:0], values[messageID]...), values[key]...), values[headers]...)
+	l.scratch = append(append(append(append(l.scratch[:0], values[messageID]...), values[key]...), values[sinks]...), values[headers]...)
 	all, end := string(l.scratch), len(values[messageID])
 	l.row.MessageID, all = all[:end], all[end:]
-	l.row.Key, l.row.Headers = all[:len(values[key])], all[len(values[key]):]
+	l.row.Key, all = all[:len(values[key])], all[len(values[key]):]
+	l.row.Sinks, l.row.Headers = all[:len(values[sinks])], all[len(values[sinks]):]
 
 	whole := func(column int) (n int64) {
 		if err == nil {

@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -48,9 +49,10 @@ func TestDeadLettersAreDelivered(t *testing.T) {
 		if target.Kind == testdb.Oracle || target.Kind == testdb.SQLServer {
 			continue
 		}
-		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		for claim, to := range map[storage.Claim]relay.DeadLetter{storage.ByLanes: {Topic: "dead"}, storage.ByRows: {Sink: "dead"}} {
 			t.Run(target.Name+"/"+string(claim), func(t *testing.T) {
 				t.Parallel()
+				topic := cmp.Or(to.Topic, "orders")
 				table, dead := open(t, target), &split{got: map[string]string{}}
 				for i := range 30 {
 					payload := []string{"good", "bad", "good"}[i%3]
@@ -59,7 +61,7 @@ func TestDeadLettersAreDelivered(t *testing.T) {
 				r, err := relay.New(table.Store(t), relay.Options{
 					Logger: slog.New(slog.DiscardHandler), Claim: claim, Drain: true,
 					Sinks: map[string]relay.SinkOptions{
-						"main": {Sink: &split{rejects: true}, DeadLetter: relay.DeadLetter{Topic: "dead"}, TroubleAfter: -1, RejectAfter: -1},
+						"main": {Sink: &split{rejects: true}, DeadLetter: to, TroubleAfter: -1, RejectAfter: -1},
 						"dead": {Sink: dead},
 					},
 					Routes: []relay.Route{{Topic: "dead", Sink: "dead"}, {Topic: "orders", Sink: "main"}},
@@ -75,7 +77,7 @@ func TestDeadLettersAreDelivered(t *testing.T) {
 					t.Errorf("%d messages are parked, and %d dead letters delivered, want 10: %v", len(infos), len(dead.got), err)
 				}
 				for _, info := range infos {
-					if want := info.Message.Key + " dead bad refused: it's bad;"; dead.got[info.Message.ID] != want {
+					if want := info.Message.Key + " " + topic + " bad refused: it's bad;"; dead.got[info.Message.ID] != want {
 						t.Errorf("the dead letter of %s is %q, want %q", info.Message.ID, dead.got[info.Message.ID], want)
 					}
 				}

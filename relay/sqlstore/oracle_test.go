@@ -92,8 +92,8 @@ func scriptedOracle(version string) *scripted {
 		"v$database":                {{"number", "100"}, {"open", "90"}, {"server", "ORCL/PDB"}},
 		"WHERE stamp":               {{"3", "8", nil, "1", nil, "0"}},
 		"AS line": {
-			{"7 0 0 0 ORCL/PDB", "0", "0", nil, nil, nil, nil, nil, nil, nil, "0", "0", "0", nil, "0"},
-			{nil, "7", "3", "0197a3b4-0000-7abc-8def-0123456789ab", "orders", nil, nil, nil, nil, at, "0", "0", "0", at, "1"},
+			{"7 0 0 0 ORCL/PDB", "0", "0", nil, nil, nil, nil, nil, nil, nil, nil, "0", "0", "0", nil, "0"},
+			{nil, "7", "3", "0197a3b4-0000-7abc-8def-0123456789ab", "orders", nil, nil, nil, nil, nil, at, "0", "0", "0", at, "1"},
 		},
 	}}
 }
@@ -134,7 +134,7 @@ func TestOracleCutPayload(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("19.0.0.0.0")
 	row := server.answers["AS line"][1]
-	row[6], row[14] = []byte("half"), strconv.Itoa(1+backend.SizeOne*8)
+	row[7], row[15] = []byte("half"), strconv.Itoa(1+backend.SizeOne*8)
 	store, err := openScripted(t, server)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestOracleCutPayload(t *testing.T) {
 	if _, err := store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20); err == nil || !strings.Contains(err.Error(), "4 of its payload's 8 bytes") {
 		t.Errorf("Read = %v, want that the payload was cut", err)
 	}
-	row[14] = strconv.Itoa(1 + backend.SizeOne*4)
+	row[15] = strconv.Itoa(1 + backend.SizeOne*4)
 	if page, err := store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20); err != nil || string(page.Rows[0].Message.Payload) != "half" {
 		t.Errorf("Read = %+v, %v; want the payload", page, err)
 	}

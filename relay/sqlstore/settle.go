@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +41,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 // settle changes the rows once, and counts what became of the settlements as they were
 // given. The transaction is nil for one of its own.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
-	found, err := s.settleAndDiscard(ctx, tx, name, keep, ordered)
+	found, err := s.settleParts(ctx, tx, name, keep, ordered)
 	if err != nil {
 		return settled, 0, err
 	}
@@ -54,6 +53,59 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	}
 	settled.Missing = len(settlements) - settled.Changed - settled.Fenced
 	return settled, found.XID, nil
+}
+
+// settleParts settles rows for some of their sinks, if there are such settlements, and then the
+// others, in one transaction. A batch may have several of one row, one after the other: each
+// finds the sinks that the one before has left, the last one may be for the whole row.
+func (s *Store) settleParts(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
+	var rounds [][]storage.Settlement // of which each has a row once
+	var whole []storage.Settlement
+	round := 0
+	for i := range ordered {
+		t := &ordered[i]
+		if t.Left == "" {
+			whole = append(whole, *t)
+			continue
+		}
+		if i > 0 && ordered[i-1].Left != "" && sameRow(t, &ordered[i-1]) {
+			round++
+		} else {
+			round = 0
+		}
+		if round == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[round] = append(rounds[round], *t)
+	}
+	if len(rounds) == 0 {
+		return s.settleAndDiscard(ctx, tx, name, keep, ordered)
+	}
+	settled.Held = map[storage.Lease]bool{}
+	err = s.within(ctx, tx, func(tx *sql.Tx) error {
+		for _, parts := range rounds {
+			more, err := s.backend.SettleParts(ctx, tx, name, keep, parts)
+			if err != nil {
+				return err
+			}
+			settled.Add(more)
+		}
+		if len(whole) == 0 {
+			return nil
+		}
+		more, err := s.settleAndDiscard(ctx, tx, name, keep, whole)
+		settled.Add(more)
+		return err
+	})
+	return settled, err
+}
+
+// within works in the transaction, or in one of its own if there is none.
+func (s *Store) within(ctx context.Context, tx *sql.Tx, work func(*sql.Tx) error) error {
+	if tx != nil {
+		return work(tx)
+	}
+	return backend.InTx(ctx, s.db, s.traits.Tx, nil, work)
 }
 
 // settleAndDiscard has the backend settle the rows. Those that are discarded are, to a backend,
@@ -79,15 +131,12 @@ func (s *Store) settleAndDiscard(ctx context.Context, tx *sql.Tx, name string, k
 		}
 	}
 	var settled backend.Settled
-	err := backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) (err error) {
+	err := s.within(ctx, tx, func(tx *sql.Tx) (err error) {
 		if settled, err = s.backend.Settle(ctx, tx, name, keep, others); err != nil {
 			return err
 		}
 		more, err := s.backend.Settle(ctx, tx, name, false, discarded)
-		settled.Changed += more.Changed
-		settled.Fenced += more.Fenced
-		settled.XID = max(settled.XID, more.XID)
-		maps.Copy(settled.Held, more.Held)
+		settled.Add(more)
 		return err
 	})
 	return settled, err
@@ -103,10 +152,21 @@ func (s *Store) Parallelism() storage.Parallelism {
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
-// settles that meet lock in the same order. It refuses those that no store can write: a
+// settles that meet lock in the same order. Those for some of a row's sinks follow that for the
+// whole row, in the order in which they were given, and may be several. It refuses those that no store can write: a
 // message's id has to be such as the tables have, as some statements have it in their text.
 // And it makes texts storable: a sink's words may be any bytes.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
+	const wholeHeld = 2
+	kind := func(t *storage.Settlement) (kind int) {
+		if t.Deferred {
+			kind += wholeHeld
+		}
+		if t.Left != "" {
+			kind++
+		}
+		return kind
+	}
 	places := make([]int32, len(settlements))
 	for i := range places {
 		places[i] = int32(i)
@@ -116,7 +176,11 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 		if order := cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)); order != 0 {
 			return order
 		}
-		return cmp.Or(cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(i, j))
+		order := cmp.Or(cmp.Compare(a.MessageID, b.MessageID), kind(a)-kind(b))
+		if order == 0 && kind(a) == wholeHeld {
+			order = cmp.Compare(a.Sinks, b.Sinks)
+		}
+		return cmp.Or(order, cmp.Compare(i, j))
 	})
 	ordered := make([]storage.Settlement, 0, len(settlements))
 	byRows := settlements[0].Token != ""
@@ -135,10 +199,15 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 			return nil, fmt.Errorf("settle row %d: a dead letter is of a message that is parked", t.ID)
 		case !slices.Contains(settledStates, t.State):
 			return nil, fmt.Errorf("settle row %d: no relay makes it %q", t.ID, t.State)
+		case (t.For == "") != (t.Left == "") || t.Left != "" && t.Left == t.Sinks:
+			return nil, fmt.Errorf("settle row %d: for %q, with %q left of %q", t.ID, t.For, t.Left, t.Sinks)
+		case t.Left != "" && byRows:
+			return nil, fmt.Errorf("settle row %d for %s: by rows, a message has one sink", t.ID, t.For)
 		}
 		if n := len(ordered); n > 0 {
 			last := &ordered[n-1]
-			if t.ID == last.ID && t.Lane == last.Lane && t.Deferred == last.Deferred && t.Fence == last.Fence && t.Token == last.Token && t.MessageID == last.MessageID {
+			sameSinks := t.For == last.For && t.Left == last.Left && (t.Sinks == last.Sinks || t.Left == "" && !t.Deferred)
+			if sameRow(t, last) && sameSinks && t.Fence == last.Fence && t.Token == last.Token {
 				continue // the first one changes it, and the others find it gone
 			}
 		}
@@ -151,6 +220,12 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 		}
 	}
 	return ordered, nil
+}
+
+// sameRow says that two settlements are of one message of one table: of one row, but for held
+// ones of several sinks.
+func sameRow(a, b *storage.Settlement) bool {
+	return a.ID == b.ID && a.Lane == b.Lane && a.MessageID == b.MessageID && a.Deferred == b.Deferred
 }
 
 // settledStates are those that a settlement may have.

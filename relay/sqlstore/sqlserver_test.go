@@ -55,8 +55,8 @@ func openScriptedSQLServer(t *testing.T, more map[string][][]driver.Value) (*sql
 func TestSQLServerManners(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 31, 23, 59, 59, 123456700, time.UTC)
-	none := []driver.Value{"7 0 0 0 S/5/HOST/42/x/y", int64(0), int64(0), "", "", "", nil, "", nil, nil, int64(0), int64(0), int64(0), nil, int64(0)}
-	text := []driver.Value{nil, int64(7), int64(3), "0197a3b4-0000-7abc-8def-0123456789ab", "orders", "k", []byte("\xe4\x00\x3d\xd8\x00\xde"), "", nil, at, int64(0), int64(1), int64(0), at, int64(9)}
+	none := []driver.Value{"7 0 0 0 S/5/HOST/42/x/y", int64(0), int64(0), "", "", "", "", nil, "", nil, nil, int64(0), int64(0), int64(0), nil, int64(0)}
+	text := []driver.Value{nil, int64(7), int64(3), "0197a3b4-0000-7abc-8def-0123456789ab", "orders", "k", "a,b", []byte("\xe4\x00\x3d\xd8\x00\xde"), "", nil, at, int64(0), int64(1), int64(0), at, int64(9)}
 	store, err := openScriptedSQLServer(t, map[string][][]driver.Value{
 		"AS page":  {none, text},
 		"@changed": {{"changed", int64(1), int64(0)}, {"lane", int64(3), int64(8)}},
@@ -68,7 +68,7 @@ func TestSQLServerManners(t *testing.T) {
 	if err != nil || len(page.Rows) != 1 {
 		t.Fatalf("Read = %+v, %v; want a row", page, err)
 	}
-	if row := page.Rows[0]; string(row.Message.Payload) != "ä😀" || row.CreatedAt != at || row.Message.ExpiresAt != at || row.Attempts != 1 {
+	if row := page.Rows[0]; string(row.Message.Payload) != "ä😀" || row.CreatedAt != at || row.Message.ExpiresAt != at || row.Attempts != 1 || row.Sinks != "a,b" {
 		t.Errorf("the row is %+v, want its text in UTF-8", row)
 	}
 	settled, err := store.Settle(t.Context(), "r", true, []storage.Settlement{

@@ -367,7 +367,7 @@ func SplitSinks(sinks string) []string {
 }
 
 // MostSinks is how many bytes the names of a row's sinks have at most, joined.
-const MostSinks = 500
+const MostSinks = 400
 
 // LaneKey names a key.
 type LaneKey struct {
@@ -485,7 +485,7 @@ type LaneStore interface {
 	// Scan walks over the pending rows at the given positions, up to
 	// [ScanTogether] of them, and returns those that keep approves, in the order
 	// of ids, and the positions that are left to walk. Rows of the topics in
-	// except may be left out, so that they need not be sent.
+	// except that name no sinks may be left out, so that they need not be sent.
 	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
 
 	// FoundLate is told that a row was found where a page had said that none can

@@ -62,6 +62,7 @@ func checks() []check {
 		{name: "dead letters once", run: deadLettersOnce},
 		{name: "dead letters in order", run: deadLettersInOrder},
 		{name: "dead letters by token", run: deadLettersByToken, byRows: true},
+		{name: "dead letters of sinks", run: deadLettersOfSinks},
 		{name: "dead letters concurrently", run: deadLettersConcurrently},
 
 		{name: "settle keeps to the message", run: settleKeepsToTheMessage},

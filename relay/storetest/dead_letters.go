@@ -47,6 +47,8 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 		parked := dying(a.as(storage.StateError, row), i)
 		if i == 0 {
 			parked.DeadLetter.Headers = ""
+		} else {
+			parked.DeadLetter.Sinks = "archive"
 		}
 		parked.Attempts, parked.Error, parked.Holds = 7, "refused", i%4 < 2 && message.Key != ""
 		a.mustSettle(parked)
@@ -60,6 +62,9 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 			want.Headers = nil
 		}
 		wantMessage(t, "dead letter", letter.Message, want)
+		if letter.Sinks != parked.DeadLetter.Sinks {
+			t.Errorf("the dead letter is for the sinks %q, want %q", letter.Sinks, parked.DeadLetter.Sinks)
+		}
 		if letter.ID <= before || message.Key != "" && letter.Lane != row.Lane || letter.Attempts != 0 || letter.Crashes != 0 || letter.Deferred || letter.Later ||
 			letter.BadHeaders != "" || letter.NeverExpires || !letter.Message.ExpiresAt.IsZero() || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
 			t.Errorf("of row %d, created at %v, in lane %d: the dead letter %+v", before, row.CreatedAt, row.Lane, letter)
@@ -190,5 +195,38 @@ func deadLettersConcurrently(t testing.TB, table Table) {
 	all.Wait()
 	if letters := a.deadLetters(); len(letters) != len(batch) {
 		t.Errorf("%d settles of %d rows wrote %d dead letters", settles, len(batch), len(letters))
+	}
+}
+
+// A settlement for one of a row's sinks writes its dead letter, and the next one, for the other,
+// its own: from the hot row and from the held one, once each, whatever is repeated.
+func deadLettersOfSinks(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, keyed("k", 2)...)
+	a.mustSettle(a.as(storage.StateRetry, a.row(written[1])))
+	var first, last []storage.Settlement
+	for i, row := range []storage.Row{a.row(written[0]), a.due()[0]} {
+		parked := dying(a.as(storage.StateError, row), 2*i)
+		parked.For, parked.Left = "x", "y"
+		first = append(first, parked)
+		parked = dying(a.as(storage.StateError, row), 2*i+1)
+		parked.Sinks = "y"
+		last = append(last, parked)
+	}
+	a.mustSettle(first...)
+	if got, want := a.settle(first...), (storage.Settled{Missing: 2}); got != want {
+		t.Errorf("repeated for some sinks: %+v, want %+v", got, want)
+	}
+	a.mustSettle(last...)
+	if got, want := a.settle(slices.Concat(first, last)...), (storage.Settled{Missing: 4}); got != want {
+		t.Errorf("repeated: %+v, want %+v", got, want)
+	}
+	var got []string
+	for _, letter := range a.deadLetters() {
+		got = append(got, letter.Message.ID[24:])
+	}
+	slices.Sort(got)
+	if want := []string{"000000000000", "000000000001", "000000000002", "000000000003"}; !slices.Equal(got, want) {
+		t.Errorf("the dead letters are %v, want %v", got, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 func deadLetterMutants() []mutant {
 	return []mutant{
-		{"no dead letter is written", []string{"dead letters are written", "dead letters once", "dead letters in order", "dead letters by token", "dead letters concurrently"}, func(s Store, _ *facts) Store {
+		{"no dead letter is written", []string{"dead letters are written", "dead letters once", "dead letters in order", "dead letters by token", "dead letters of sinks", "dead letters concurrently"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.DeadLetter = nil })
 		}},
 		{"a dead letter has no headers", []string{"dead letters are written"}, func(s Store, _ *facts) Store {
@@ -21,7 +21,16 @@ func deadLetterMutants() []mutant {
 				}
 			})
 		}},
-		{"a settlement that changes nothing writes its dead letter", []string{"dead letters once", "dead letters by token", "dead letters concurrently"}, func(s Store, f *facts) Store {
+		{"a dead letter is for all sinks", []string{"dead letters are written"}, func(s Store, _ *facts) Store {
+			return eachSettlement(s, func(settlement *storage.Settlement) {
+				if settlement.DeadLetter != nil {
+					all := *settlement.DeadLetter
+					all.Sinks = ""
+					settlement.DeadLetter = &all
+				}
+			})
+		}},
+		{"a settlement that changes nothing writes its dead letter", []string{"dead letters once", "dead letters by token", "dead letters of sinks", "dead letters concurrently"}, func(s Store, f *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				counts, err := s.Settle(ctx, name, keep, settlements)
 				for i := range settlements {

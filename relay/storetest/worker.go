@@ -80,7 +80,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 // as is the row's settlement in a new state, and nothing else changed.
 func (w *worker) as(state storage.State, row storage.Row) storage.Settlement {
 	return storage.Settlement{
-		ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: w.fences[row.Lane], Deferred: row.Deferred,
+		ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: w.fences[row.Lane], Deferred: row.Deferred, Sinks: row.Sinks,
 		State: state, Attempts: row.Attempts, Crashes: row.Crashes,
 	}
 }

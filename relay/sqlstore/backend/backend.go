@@ -62,7 +62,7 @@ type Backend interface {
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// Candidates has what a scan asks of each pending row taken, in the order of a
-	// Read. Rows of the topics in except may be left out.
+	// Read. Rows of the topics in except that name no sinks may be left out.
 	Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (more bool, err error)) error
 
 	// Pick returns the pending or the held rows of some places, in no order; parked
@@ -77,7 +77,7 @@ type Backend interface {
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error)
 
 	// BlockedAmong returns those of these keys that such a row holds, with the lowest id of
-	// each topic. Each is found by an index.
+	// each topic and of each sinks. Each is found by an index.
 	BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error)
 
 	// Settle changes rows, of leased lanes or claimed ones by their tokens. By lanes
@@ -87,6 +87,12 @@ type Backend interface {
 	// order of lanes and ids, and none is there twice. It works in a transaction of
 	// its own, or in the one that is given, which then is as [Traits].Tx has it.
 	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
+
+	// SettleParts changes rows of leased lanes for some of their sinks, as [storage.Settlement]
+	// says of its For: it writes what became of these beside each row, and leaves the row with
+	// the others. It locks the lanes and finds the rows as Settle does, but only those that have
+	// the sinks that are shown. No row is there twice.
+	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than retention,
 	// and after since; and up to limit ids that were written longer ago ([IDsKept]), but for

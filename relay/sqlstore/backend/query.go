@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -330,6 +331,14 @@ func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settl
 	return some
 }
 
+// Add adds what another settle in the same transaction did.
+func (s *Settled) Add(more Settled) {
+	s.Changed += more.Changed
+	s.Fenced += more.Fenced
+	s.XID = max(s.XID, more.XID)
+	maps.Copy(s.Held, more.Held)
+}
+
 // Write is one statement of a settle. The rows that it affects may count as changed.
 type Write struct {
 	Query
@@ -372,6 +381,36 @@ func GroupsOf(settlements []storage.Settlement) (groups Groups) {
 		*group = append(*group, s)
 	}
 	return groups
+}
+
+// Parts are settlements for some of their rows' sinks: of rows of one table, the hot or the
+// held one. What they leave is changed there; beside it are written rows that are done, if these
+// are kept, or held.
+type Parts struct {
+	Deferred        bool
+	All, Done, Held []storage.Settlement
+}
+
+// PartsOf are the settlements of the hot table and those of the held one, where there are some.
+func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
+	tables := []Parts{{}, {Deferred: true}}
+	for _, s := range settlements {
+		of := &tables[0]
+		if s.Deferred {
+			of = &tables[1]
+		}
+		of.All = append(of.All, s)
+		switch s.State {
+		case storage.StateDiscarded:
+		case storage.StateDone:
+			if keep {
+				of.Done = append(of.Done, s)
+			}
+		default:
+			of.Held = append(of.Held, s)
+		}
+	}
+	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
 }
 
 // Moves are the ways that rows of a batch go.

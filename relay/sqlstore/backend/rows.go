@@ -22,11 +22,14 @@ import (
 // The columns of a message's tables.
 const (
 	// Kept are those that stay as they are wherever a row goes.
-	Kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at"
+	Kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks"
 
 	// Changing are those that a settlement may change.
 	Changing = "attempts, crashes, available_at, last_error"
 )
+
+// KeptFor are the columns Kept of a row t, for other sinks than its own.
+func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }
 
 // Of has the columns of the table or subquery with that name.
 func Of(name, columns string) string {
@@ -42,8 +45,8 @@ func Nullable(text string) any {
 }
 
 // A row has these columns, in this order: id, lane, message_id, topic, message_key,
-// payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
-// NULL may stand for an empty key, no headers, the numbers 0, and the flags
+// sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
+// NULL may stand for an empty key, no sinks, no headers, the numbers 0, and the flags
 // HasPayload: what most rows have. The flags are a sum of these, and of the payload's
 // size in [SizeOne] where a driver may cut payloads.
 const (
@@ -77,7 +80,8 @@ type Columns struct {
 	ID                                int64
 	Lane, Priority, Attempts, Crashes int64
 	Flags                             int64
-	MessageID, Topic, Key, Headers    string
+	MessageID, Topic, Key             string
+	Sinks, Headers                    string
 	Payload                           []byte
 	AvailableAt, ExpiresAt, CreatedAt time.Time
 }
@@ -101,7 +105,7 @@ func (c *Columns) Row() (row storage.Row, err error) {
 		payload = fromUTF16(payload)
 	}
 	row = storage.Row{
-		ID: c.ID, Lane: int(c.Lane), Attempts: int(c.Attempts), Crashes: int(c.Crashes), CreatedAt: c.CreatedAt,
+		ID: c.ID, Lane: int(c.Lane), Sinks: c.Sinks, Attempts: int(c.Attempts), Crashes: int(c.Crashes), CreatedAt: c.CreatedAt,
 		Later: c.Flags&IsLater != 0, Retrying: c.Flags&IsRetry != 0, Holds: storage.Hold(c.Flags / HoldsOne % 4),
 	}
 	row.Message = outbox.Message{
@@ -233,7 +237,7 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, take func(*Columns) (more bool, err error)) error {
 	var c Columns
 	destinations := slices.Concat(before, []any{
-		(*number)(&c.ID), (*number)(&c.Lane), (*text)(&c.MessageID), (*text)(&c.Topic), (*text)(&c.Key), &c.Payload, (*text)(&c.Headers),
+		(*number)(&c.ID), (*number)(&c.Lane), (*text)(&c.MessageID), (*text)(&c.Topic), (*text)(&c.Key), (*text)(&c.Sinks), &c.Payload, (*text)(&c.Headers),
 		(*moment)(&c.AvailableAt), (*moment)(&c.ExpiresAt), (*number)(&c.Priority), (*number)(&c.Attempts), (*number)(&c.Crashes), (*moment)(&c.CreatedAt), (*flags)(&c.Flags),
 	}, after)
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
@@ -328,11 +332,11 @@ func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos
 	return infos, err
 }
 
-// ReadCandidates reads id, lane, topic, key and size of each row.
+// ReadCandidates reads id, lane, topic, key, sinks and size of each row.
 func ReadCandidates(ctx context.Context, q Querier, query Query, take func(storage.Candidate) (more bool, err error)) error {
 	var c storage.Candidate
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
-		if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key), &c.Bytes); err != nil {
+		if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key), (*text)(&c.Sinks), &c.Bytes); err != nil {
 			return false, err
 		}
 		return take(c)
@@ -531,10 +535,10 @@ func JournalText(j storage.Journal) (string, error) {
 	return string(written), err
 }
 
-// BlockedKeys reads lane, key, topic and id of each.
+// BlockedKeys reads lane, key, topic, sinks and id of each.
 func BlockedKeys(ctx context.Context, q Querier, query Query) (keys []storage.BlockedKey, err error) {
 	var key storage.BlockedKey
-	err = All(ctx, q, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, &key.ID)
+	err = All(ctx, q, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, (*text)(&key.Sinks), &key.ID)
 	return keys, err
 }
 

@@ -212,7 +212,7 @@ func (g *golden) settling() {
 	claimed := storage.Settlement{ID: 10, MessageID: message(10), Lane: 2, Token: "t", State: storage.StateDone}
 	failed := storage.Settlement{ID: 11, MessageID: message(11), Lane: 2, Token: "t", State: storage.StateRetry, Attempts: 1, Delay: time.Second, Error: "refused"}
 	dead := retry
-	dead.State, dead.DeadLetter = storage.StateError, &storage.Copy{MessageID: message(20), Topic: "dead", Headers: `{"rowrelay-dead-letter-sink":"a"}`}
+	dead.State, dead.DeadLetter = storage.StateError, &storage.Copy{MessageID: message(20), Topic: "dead", Headers: `{"rowrelay-dead-letter-sink":"a"}`, Sinks: "c"}
 	deadBack := parked
 	deadBack.Holds, deadBack.DeadLetter = true, &storage.Copy{MessageID: message(21), Topic: "dead.other"}
 	deadClaimed := failed
@@ -223,6 +223,27 @@ func (g *golden) settling() {
 		settle("settle: done, not kept", false, done)
 		settle("settle: everything", true, done, retry, parked, back)
 		settle("settle: dead letters", true, done, dead, deadBack)
+		first, second := done, parked
+		first.For, first.Left = "a", "b,c"
+		second.Sinks, second.For, second.Left = "a,b", "b", "a"
+		part := retry
+		part.For, part.Left = "a", "b"
+		err := backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
+			_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{first, part, second})
+			return err
+		})
+		g.add("settle for some sinks", err)
+		dead.For, dead.Left = "a", "b"
+		deadBack.Sinks, deadBack.For, deadBack.Left = "a,b", "a", "b"
+		err = backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
+			_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{dead, deadBack})
+			return err
+		})
+		g.add("settle for some sinks: dead letters", err)
+		twin := back
+		twin.Sinks = "b"
+		back.Sinks = "a"
+		settle("settle: deferred rows of two sinks", true, back, twin)
 	}
 	settle("settle by rows: done", true, claimed)
 	settle("settle by rows", true, pending, claimed)
@@ -254,7 +275,7 @@ func (g *golden) rows() {
 func (g *golden) operating() {
 	ctx := context.Background()
 	filter := backend.Filter{
-		Filter: storage.Filter{Topic: "t", Key: "k", State: storage.StateError, Since: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Error: "refused", AfterID: 3, Limit: 10},
+		Filter: storage.Filter{Topic: "t", Key: "k", Sink: "s", State: storage.StateError, Since: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Error: "refused", AfterID: 3, Limit: 10},
 		ByID:   true, RowIDs: []int64{1}, MessageIDs: []string{"0197a3b4-0000-7abc-8def-0123456789ab"},
 	}
 	_, err := g.List(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}})

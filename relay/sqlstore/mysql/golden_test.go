@@ -39,7 +39,7 @@ func TestStatements(t *testing.T) {
 func answer(query string) [][]driver.Value {
 	one, two := int64(1), int64(2)
 	row := func(id int64) []driver.Value {
-		return []driver.Value{id, one, "m", "t", "", []byte("p"), "", nil, nil, int64(0), int64(0), int64(0), nil, one}
+		return []driver.Value{id, one, "m", "t", "", "", []byte("p"), "", nil, nil, int64(0), int64(0), int64(0), nil, one}
 	}
 	switch {
 	case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "'claim' FOR UPDATE"):
@@ -54,6 +54,8 @@ func answer(query string) [][]driver.Value {
 		return [][]driver.Value{{"r", int64(0), "s"}}
 	case strings.HasPrefix(query, "SELECT id FROM"), strings.HasPrefix(query, "SELECT t.id FROM"):
 		return [][]driver.Value{{one}, {two}}
+	case strings.HasPrefix(query, "SELECT t.lane, t.id, t.message_id"):
+		return [][]driver.Value{{one, one, "0197a3b4-0000-7abc-8def-000000000001", "a"}, {two, two, "0197a3b4-0000-7abc-8def-000000000002", ""}}
 	case strings.HasPrefix(query, "SELECT t.id * 64"):
 		return [][]driver.Value{{int64(65)}, {int64(130)}}
 	case strings.HasPrefix(query, "SELECT t.id") && strings.Contains(query, "claimed_until IS NULL\nORDER BY"):

@@ -321,7 +321,7 @@ func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, ex
 	if len(positions) == 0 {
 		return nil
 	}
-	columns := "t.id, t.lane, t.topic, t.message_key, coalesce(length(t.payload), length(t.payload_text), 0)"
+	columns := "t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0)"
 	return backend.ReadCandidates(ctx, m.db, m.walk(columns, positions, except, limit), take)
 }
 
@@ -331,7 +331,7 @@ func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, ex
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
-		otherThan = " AND t.topic NOT IN " + arguments(len(except))
+		otherThan = " AND (t.topic NOT IN " + arguments(len(except)) + " OR t.sinks <> '')"
 	}
 	if m.server == mariaDB && positions[0].Key == "" {
 		whole := backend.Whole(positions) // the index's entries have the lane, too
@@ -432,10 +432,10 @@ func (m *MySQL) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]sto
 		where = append(where, "t.blocks = "+number(lane)+" AND t.message_key IN "+arguments(len(names[lane])))
 		args = append(args, names[lane]...)
 	}
-	return backend.BlockedKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id)"+
+	return backend.BlockedKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, CAST(t.sinks AS BINARY) AS held_sinks, MIN(t.id)"+
 		" FROM "+m.table.Held+" AS t FORCE INDEX (held_retry)"+
 		"\nWHERE ("+strings.Join(where, "\n    OR ")+")"+
-		"\nGROUP BY t.lane, held_key, held_topic ORDER BY NULL", args...))
+		"\nGROUP BY t.lane, held_key, held_topic, held_sinks ORDER BY NULL", args...))
 }
 
 // Claim implements [backend.Backend].
@@ -534,7 +534,7 @@ func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error
 	for part := range slices.Chunk(rows, mostGiven) {
 		keys := &given{server: m.server, settlements: backend.Column(part, func(row *storage.RowID) storage.Settlement { return storage.Settlement{Lane: row.Lane, ID: row.ID} })}
 		remove := join("DELETE t FROM ", keys.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id"+
-			"\nSTRAIGHT_JOIN "+m.table.Hot+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
+			"\nSTRAIGHT_JOIN "+m.table.Hot+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks")
 		if _, err := backend.Exec(ctx, tx, m.sql.Fill("bring back", []string{":rows", among(part)}), remove.query()); err != nil {
 			return err
 		}

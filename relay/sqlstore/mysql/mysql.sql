@@ -28,7 +28,7 @@ utc_timestamp(6)
 coalesce(t.payload, CAST(t.payload_text AS BINARY))
 
 -- name: row
-t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
+t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
 -- name: has payload
@@ -45,7 +45,7 @@ t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), {payload}, coa
 
 -- What stands in the place of a row.
 -- name: no row
-0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
 -- name: size
 coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0)
@@ -183,7 +183,7 @@ ORDER BY t.due_at, t.id LIMIT :limit
 
 -- By the column that has the lane of rows that hold their keys.
 -- name: held keys
-SELECT lane, message_key, topic, id FROM {held} FORCE INDEX (held_retry)
+SELECT lane, message_key, topic, sinks, id FROM {held} FORCE INDEX (held_retry)
 WHERE blocks IN :lanes AND message_key <> ''
 LIMIT :limit
 
@@ -247,7 +247,7 @@ UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed
 -- Of several held rows with one id, one comes back at a time. A count is asked for each
 -- row, whatever a planner makes of it.
 -- name: comes back
-{if by rows}t.due_at <= {now} AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.due_at <= {now}) = 0
+{if by rows}t.due_at <= {now} AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= {now}) = 0
 
 -- Selects the rows' places: an id and a lane in one number. Rows whose lane and id a hot
 -- row has are passed over, as one may after ids began anew.
@@ -257,8 +257,8 @@ WHERE {comes back} AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h
 ORDER BY t.due_at, t.id LIMIT :limit{skip t}
 
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
 
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.

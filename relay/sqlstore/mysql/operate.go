@@ -46,6 +46,9 @@ func conditions(filter backend.Filter) text {
 	if filter.Key != "" {
 		parts = append(parts, " AND CAST(t.message_key AS BINARY) = ", arg(filter.Key))
 	}
+	if filter.Sink != "" {
+		parts = append(parts, " AND locate(CAST(", arg(","+filter.Sink+","), " AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0")
+	}
 	if !filter.Since.IsZero() {
 		parts = append(parts, " AND t.created_at >= ", arg(timestamp(filter.Since)))
 	}
@@ -56,23 +59,28 @@ func conditions(filter backend.Filter) text {
 }
 
 // ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
-// means, and changes them. The change asks for the filter once more: an id may have several
-// rows.
+// means, and changes them.
 func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
-	parked := join("SELECT t.id FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'"+what.Condition(), conditions(filter),
+	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'"+what.Condition(), conditions(filter),
 		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
-		if ids, err = backend.IDs(ctx, tx, parked.query()); err != nil || len(ids) == 0 {
+		var rows []storage.Settlement
+		var row storage.Settlement
+		err := backend.All(ctx, tx, parked.query(), func() { rows, ids = append(rows, row), append(ids, row.ID) }, &row.Lane, &row.ID, &row.MessageID, &row.Sinks)
+		if err != nil {
 			return err
 		}
-		change := []backend.Query{join("UPDATE "+m.table.Held+" AS t FORCE INDEX (held_id)"+
-			" SET "+what.Set("utc_timestamp(6)", "TIMESTAMP'9999-01-01 00:00:00'")+
-			" WHERE t.state = 'error'"+what.Condition()+" AND t.id IN "+backend.NumberList(ids), conditions(filter)).query()}
-		if what == backend.DiscardAtOnce {
-			change = m.deleteByID(m.table.Held, "held_id", ids, join("t.state = 'error'"+what.Condition(), conditions(filter)))
+		for part := range slices.Chunk(rows, mostGiven) {
+			g := givens(m.server, part, "sinks")
+			change := join("UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on(), " SET "+what.Set("utc_timestamp(6)", "TIMESTAMP'9999-01-01 00:00:00'"))
+			if what == backend.DiscardAtOnce {
+				change = join("DELETE t FROM ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on())
+			}
+			if _, err := backend.Exec(ctx, tx, change.query()); err != nil {
+				return err
+			}
 		}
-		_, err := backend.Exec(ctx, tx, change...)
-		return err
+		return nil
 	})
 	return ids, err
 }

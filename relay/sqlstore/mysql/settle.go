@@ -34,11 +34,7 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM "+m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+
 			"\nWHERE "+rowsOf(settlements)+" FOR UPDATE", token))
 	} else {
-		lanes, pairs := leaseLists(backend.LeasesOf(settlements))
-		if _, err := backend.Exec(ctx, tx, m.sql.Fill("lock lanes of settlements", []string{":lanes", lanes})); err != nil {
-			return settled, err
-		}
-		settled, err = backend.ReadSettled(ctx, tx, m.sql.Fill("leases of settlements", []string{":lanes", lanes, ":leases", pairs}, relay))
+		settled, err = m.lockLanes(ctx, tx, relay, settlements)
 		settlements = settled.HeldOf(settlements)
 	}
 	if err != nil {
@@ -55,6 +51,69 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 		}
 	}
 	return settled, nil
+}
+
+// lockLanes locks the settlements' lanes against a takeover, and tells which leases hold.
+func (m *MySQL) lockLanes(ctx context.Context, tx *sql.Tx, relay string, settlements []storage.Settlement) (backend.Settled, error) {
+	lanes, pairs := leaseLists(backend.LeasesOf(settlements))
+	if _, err := backend.Exec(ctx, tx, m.sql.Fill("lock lanes of settlements", []string{":lanes", lanes})); err != nil {
+		return backend.Settled{}, err
+	}
+	return backend.ReadSettled(ctx, tx, m.sql.Fill("leases of settlements", []string{":lanes", lanes, ":leases", pairs}, relay))
+}
+
+// SettleParts implements [backend.Backend]. What it writes beside the rows locks them.
+func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
+	settled, err := m.lockLanes(ctx, tx, relay, settlements)
+	if err != nil {
+		return settled, err
+	}
+	for some := range slices.Chunk(settled.HeldOf(settlements), mostGiven) {
+		if err := settled.Write(ctx, tx, moving{MySQL: m}.deadLetters(some)); err != nil {
+			return settled, err
+		}
+		for _, parts := range backend.PartsOf(some, keep) {
+			from, among := m.table.Hot, []string{"sinks"}
+			where := func(*given) text { return text{} }
+			if parts.Deferred {
+				from, among = m.table.Held, []string{"sinks", "holds"}
+				where = func(g *given) text {
+					return join(" AND t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0)")
+				}
+			}
+			var writes []backend.Write
+			if len(parts.Done) > 0 {
+				g := givens(m.server, parts.Done, append(among, "part", "attempts", "crashes", "error", "receipt")...)
+				writes = append(writes, backend.Write{Query: m.keepDone(relay, g, join(backend.KeptFor(""), g.value("part")), join(g.rows(from), where(g)))})
+			}
+			if len(parts.Held) > 0 {
+				g := givens(m.server, parts.Held, append(among, "part", "state", "attempts", "crashes", "delay", "error", "holds")...)
+				writes = append(writes, backend.Write{Query: m.hold(g, join(backend.KeptFor(""), g.value("part")), join(g.rows(from), where(g)))})
+			}
+			g := givens(m.server, parts.All, append(among, "rest")...)
+			writes = append(writes, backend.Write{Counts: true, Query: join(
+				"UPDATE ", g.table(), from+" AS t FORCE INDEX (PRIMARY)", g.on(), " SET t.sinks = ", g.value("rest"), "\nWHERE TRUE", where(g)).query()})
+			if err := settled.Write(ctx, tx, writes); err != nil {
+				return settled, err
+			}
+		}
+	}
+	return settled, nil
+}
+
+// keepDone inserts rows t, which come after FROM, among the done ones.
+func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query {
+	return join("REPLACE INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
+		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", t.available_at, ", g.nullable("error", "t.last_error"),
+		", utc_timestamp(6), ", g.nullable("receipt", "NULL"), ", ", arg(relay),
+		"\nFROM ", rows, m.sql.Text("lock t")).query()
+}
+
+// hold inserts rows t, which come after FROM, among the held ones.
+func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
+	return join("INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", ", g.availableAt(), ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"), ", ", g.value("holds"),
+		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
 // mostGiven is how many rows one statement may be given: with too many
@@ -117,9 +176,13 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 // copies writes the messages that settlements have as their DeadLetter: of those rows of a table
 // that meet a condition, which are locked.
 func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
-	g := givens(m.server, settlements, "holds", "copy_id", "copy_topic", "copy_headers")
+	used := []string{"holds", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
+	if backend.BySinks(&settlements[0]) {
+		used = append(used, "sinks")
+	}
+	g := givens(m.server, settlements, used...)
 	return join("INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
-		"\nSELECT ", g.value("copy_id"), ", ", g.value("copy_topic"), ", t.message_key, t.payload, t.payload_text, ", g.nullable("copy_headers", "NULL"), ", t.priority",
+		"\nSELECT ", g.value("copy_id"), ", ", g.value("copy_topic"), ", t.message_key, t.payload, t.payload_text, ", g.nullable("copy_headers", "NULL"), ", t.priority, ", g.value("copy_sinks"),
 		"\nFROM ", g.rows(from), where, "\nORDER BY t.id"+m.sql.Text("lock t")).query()
 }
 
@@ -130,12 +193,8 @@ func (m moving) finish(from string, where text, settlements []storage.Settlement
 		return nil
 	}
 	if m.keep {
-		g := givens(m.server, settlements, "attempts", "crashes", "error", "receipt")
-		writes = append(writes, backend.Write{Query: join(
-			"REPLACE INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
-			"\nSELECT "+backend.Of("t", backend.Kept)+", ", g.value("attempts"), ", ", g.value("crashes"), ", t.available_at, ", g.nullable("error", "t.last_error"),
-			", utc_timestamp(6), ", g.nullable("receipt", "NULL"), ", ", arg(m.relay),
-			"\nFROM ", g.rows(from), where, m.sql.Text("lock t")).query()})
+		g := givens(m.server, settlements, m.identified(from, "attempts", "crashes", "error", "receipt")...)
+		writes = append(writes, backend.Write{Query: m.keepDone(m.relay, g, text{sql: backend.Of("t", backend.Kept)}, join(g.rows(from), where))})
 	}
 	return append(writes, m.remove(from, where, settlements))
 }
@@ -145,15 +204,13 @@ func (m moving) finish(from string, where text, settlements []storage.Settlement
 func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.HotHeld; len(some) > 0 {
 		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds")
-		writes = append(writes, backend.Write{Query: join(
-			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
-			"\nSELECT "+backend.Of("t", backend.Kept)+", ", g.value("attempts"), ", ", g.value("crashes"), ", ", g.availableAt(), ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"), ", ", g.value("holds"),
-			"\nFROM ", g.rows(m.table.Hot), m.claimed, m.sql.Text("lock t")).query()}, m.remove(m.table.Hot, m.claimed, some))
+		held := m.hold(g, text{sql: backend.Of("t", backend.Kept)}, join(g.rows(m.table.Hot), m.claimed))
+		writes = append(writes, backend.Write{Query: held}, m.remove(m.table.Hot, m.claimed, some))
 	}
 	if some := groups.HeldHeld; len(some) > 0 {
-		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds")
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "sinks")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
-			"UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)"+g.on(),
+			"UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.state = ", g.value("state"), ", t.holds = ", g.value("holds"), ", t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
 			", t.changes = t.changes + 1, t.available_at = ", g.availableAt(), ", t.last_error = ", g.nullable("error", "t.last_error"),
 			"\nWHERE t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0)").query()})
@@ -161,7 +218,7 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.Freed; len(some) > 0 {
 		g := givens(m.server, some, "attempts", "crashes", "error")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
-			"UPDATE ", g.table(), m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+g.on(),
+			"UPDATE ", g.table(), m.table.Hot+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
 			", t.last_error = ", g.nullable("error", "t.last_error"),
 			"\nWHERE ", text{"t.claim_token = ?", m.claimed.args}).query()})
@@ -177,14 +234,24 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 // more. Versions before 8.0.20 don't know INDEX yet; in the mode of safe updates they take
 // ranges of some index, or refuse.
 func (m moving) remove(from string, where text, settlements []storage.Settlement) backend.Write {
-	if m.server == mysql8 {
+	keys := givens(m.server, settlements, m.identified(from)...)
+	if m.server == mysql8 && len(keys.columns) == 0 {
+		where = join(keys.sameSinks(), where)
 		bare := from[strings.LastIndex(from[:len(from)-1], "`"):]                // without its schema
 		condition := strings.ReplaceAll(rowsOf(settlements)+where.sql, "t.", "") // no name: 8.0.16 is the first to take one
 		return backend.Write{Counts: true, Query: query("DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX("+bare+" PRIMARY) */ FROM "+from+"\nWHERE "+condition, where.args...)}
 	}
-	keys := givens(m.server, settlements)
 	where.sql = strings.Replace(where.sql, " AND ", " WHERE ", 1)
-	return backend.Write{Counts: true, Query: join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX (PRIMARY)"+keys.on(), where).query()}
+	return backend.Write{Counts: true, Query: join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX (PRIMARY)", keys.on(), where).query()}
+}
+
+// identified are columns, and those that identify a row of the table beside its id, lane and
+// message.
+func (m *MySQL) identified(table string, columns ...string) []string {
+	if table == m.table.Held {
+		return append(columns, "sinks")
+	}
+	return columns
 }
 
 // deleteByID is the same where the lanes aren't known, and an index has the ids; of
@@ -205,6 +272,7 @@ type given struct {
 	settlements []storage.Settlement
 	columns     []column // of g, but for lane, id and n
 	messages    bool     // g has n: each row has its message, too
+	sinks       bool     // and its sinks
 }
 
 type column struct {
@@ -223,12 +291,16 @@ var givenColumns = []column{
 	{"copy_id", "char(36)", func(s *storage.Settlement) any { return s.DeadLetter.MessageID }},
 	{"copy_topic", "varchar(255)", func(s *storage.Settlement) any { return s.DeadLetter.Topic }},
 	{"copy_headers", "longtext", func(s *storage.Settlement) any { return s.DeadLetter.Headers }},
+	{"copy_sinks", "varchar(400)", func(s *storage.Settlement) any { return s.DeadLetter.Sinks }},
+	{"sinks", "varchar(400)", func(s *storage.Settlement) any { return s.Sinks }},
+	{"part", "varchar(400)", func(s *storage.Settlement) any { return s.For }},
+	{"rest", "varchar(400)", func(s *storage.Settlement) any { return s.Left }},
 }
 
 // givens has the columns that a statement uses, and no other: MariaDB leaves
 // unused ones out of a list, and then misses them.
 func givens(server string, settlements []storage.Settlement, used ...string) *given {
-	g := &given{server: server, settlements: settlements, messages: true}
+	g := &given{server: server, settlements: settlements, messages: true, sinks: slices.Contains(used, "sinks")}
 	for _, c := range givenColumns {
 		if !slices.Contains(used, c.name) {
 			continue
@@ -292,9 +364,9 @@ func (g *given) availableAt() text {
 // costs a little less than a join.
 func (g *given) rows(from string) text {
 	if len(g.columns) == 0 {
-		return text{sql: from + " AS t FORCE INDEX (PRIMARY)\nWHERE " + rowsOf(g.settlements)}
+		return join(from+" AS t FORCE INDEX (PRIMARY)\nWHERE "+rowsOf(g.settlements), g.sameSinks())
 	}
-	return join(g.table(), from+" AS t FORCE INDEX (PRIMARY)"+g.on()+"\nWHERE TRUE")
+	return join(g.table(), from+" AS t FORCE INDEX (PRIMARY)", g.on(), "\nWHERE TRUE")
 }
 
 // table is g, which is joined first. On MySQL it is a list in a text, which is an argument
@@ -374,9 +446,22 @@ func (g *given) first(c column) text {
 // on finds the row t of each row g. The message of the nth row stands at the nth place
 // of one text: that is compared as exactly as a list of messages, and costs a server
 // a third of what it takes to read one.
-func (g *given) on() string {
+func (g *given) on() text {
 	const place = "36 * g.n - 35, 36" // as MessageID is 36 characters
-	return " ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(" + messages(g.settlements, "") + ", " + place + ")"
+	return join(" ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr("+messages(g.settlements, "")+", "+place+")", g.sameSinks())
+}
+
+// sameSinks is a condition of a row that is known by its sinks, too.
+func (g *given) sameSinks() text {
+	value := g.value("sinks")
+	switch {
+	case !g.sinks:
+		return text{}
+	case len(value.args) > 0 && value.args[0] == "":
+		return text{sql: " AND t.sinks = ''"}
+	default: // whatever the connection's collation is
+		return join(" AND t.sinks = CONVERT(", value, " USING utf8mb4) COLLATE utf8mb4_bin")
+	}
 }
 
 // messages is one text of all messages.

@@ -28,6 +28,8 @@ func answer(query string) [][]driver.Value {
 		return [][]driver.Value{{"r", int64(0), "s"}}
 	case strings.HasPrefix(query, "SELECT id FROM") && strings.Contains(query, "FOR UPDATE"):
 		return [][]driver.Value{{int64(1)}, {int64(2)}}
+	case strings.HasPrefix(query, "SELECT id, ROWIDTOCHAR"):
+		return [][]driver.Value{{int64(1), "AAAR3sAAEAAAACXAAA"}, {int64(2), "AAAR3sAAEAAAACXAAB"}}
 	case strings.Contains(query, "all_indexes"), strings.Contains(query, "user_indexes"):
 		return [][]driver.Value{{int64(3)}}
 	}

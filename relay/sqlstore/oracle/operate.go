@@ -32,6 +32,9 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	if filter.Key != "" {
 		where += " AND " + same("t.message_key", a.Add(filter.Key))
 	}
+	if filter.Sink != "" {
+		where += " AND INSTR(',' || t.sinks || ',', " + a.Add(","+filter.Sink+",") + ") > 0"
+	}
 	if states && filter.State != "" {
 		where += " AND t.state = " + a.Add(string(filter.State))
 	}
@@ -44,9 +47,8 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	return where
 }
 
-// ChangeParked implements [backend.Backend]. It asks for the filter twice, as an id may have
-// several rows. It locks the rows, which are counted below: where rows are locked there may
-// be no limit beside.
+// ChangeParked implements [backend.Backend]. It locks the rows, which are counted below: where
+// rows are locked there may be no limit beside. It changes them by their places.
 func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
 	change := "UPDATE " + d.table.Held + " t SET " + what.Set(now, "TIMESTAMP '9999-01-01 00:00:00'")
 	if what == backend.DiscardAtOnce {
@@ -55,16 +57,20 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	const parkedID = "CASE WHEN t.state = 'error' THEN t.id END" // as an index has it
 	var a args
 	parked := a.query(
-		"SELECT id FROM "+d.table.Held+" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (",
-		"    SELECT t.id, t.message_id FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+what.Condition()+" AND "+a.filter(filter, false),
+		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = 'error' AND ROWID IN (SELECT place FROM (",
+		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+what.Condition()+" AND "+a.filter(filter, false),
 		"    ORDER BY "+parkedID+") WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
-		if ids, err = backend.IDs(ctx, tx, parked); err != nil || len(ids) == 0 {
+		var id int64
+		var place string
+		var places []string
+		err := backend.All(ctx, tx, parked, func() { ids, places = append(ids, id), append(places, place) }, &id, &place)
+		if err != nil || len(ids) == 0 {
 			return err
 		}
 		var a args
-		_, err := backend.Exec(ctx, tx, a.query(change+" WHERE t.state = 'error'"+what.Condition()+" AND t.id IN "+list(&a, ids)+" AND "+a.filter(filter, false)))
+		_, err = backend.Exec(ctx, tx, a.query(change+" WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM "+given(&a, places, "place VARCHAR2(18) PATH '$'")+")"))
 		return err
 	})
 	return ids, err

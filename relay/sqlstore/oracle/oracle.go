@@ -198,7 +198,7 @@ func (d *Oracle) page(read backend.Read) backend.Query {
 	var a args
 	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, share)+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
 		"t.place, t.id", read.MaxBytes)
-	const columns = "id, lane, message_id, topic, message_key, payload, payload_text, headers, available_at, expires_at, priority, attempts, crashes, created_at"
+	const columns = "id, lane, message_id, topic, message_key, sinks, payload, payload_text, headers, available_at, expires_at, priority, attempts, crashes, created_at"
 	return a.query(
 		d.sql.Text("as bytes"),
 		"SELECT t.line, "+d.sql.Text("hot row"),
@@ -248,7 +248,7 @@ func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 // Candidates implements [backend.Backend].
 func (d *Oracle) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
 	var a args
-	return backend.ReadCandidates(ctx, d.db, a.query("SELECT t.id, t.lane, t.topic, t.message_key, "+d.sql.Text("size"),
+	return backend.ReadCandidates(ctx, d.db, a.query("SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, "+d.sql.Text("size"),
 		"FROM ("+d.ranges(&a, positions, limit, limit)+") p",
 		"JOIN "+d.table.Hot+" t ON t.ROWID = p.rid ORDER BY p.place, t.id"), take)
 }
@@ -289,7 +289,7 @@ const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
 func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	var a args
 	return backend.BlockedKeys(ctx, d.db, a.query(
-		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held+" t",
+		"SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM "+d.table.Held+" t",
 		"WHERE "+holding+" THEN t.lane END IN "+list(&a, lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.Add(int64(limit))))
 }
 
@@ -298,10 +298,10 @@ func (d *Oracle) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]st
 	var a args
 	items := backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} })
 	return backend.BlockedKeys(ctx, d.db, a.query(
-		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
+		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.sinks), MIN(t.id)",
 		"FROM "+given(&a, items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
 		"JOIN "+d.table.Held+" t ON "+holding+" THEN t.lane END = g.lane AND "+same(holding+" THEN t.message_key END", "g.message_key"),
-		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")))
+		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")+", "+bytes("t.sinks")))
 }
 
 // Purge implements [backend.Backend].

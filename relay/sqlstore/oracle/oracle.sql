@@ -45,7 +45,7 @@ END;
 -- The columns of a row t. Times are texts: drivers disagree on the time zone of a TIMESTAMP,
 -- which has none and is in UTC here.
 -- name: row
-t.id, t.lane, t.message_id, t.topic, t.message_key,
+t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 
@@ -76,7 +76,7 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 
 -- What stands in the place of a row.
 -- name: no row
-0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at
 
 -- name: size
@@ -235,8 +235,8 @@ SELECT {given} FROM dual
 
 -- :1 microseconds that rows are kept, with a minus; :2 how many.
 -- name: purge
-DELETE FROM {done} WHERE (id, message_id) IN (SELECT id, message_id FROM (
-    SELECT id, message_id FROM {done} WHERE finished_at < {now} + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
+DELETE FROM {done} WHERE ROWID IN (SELECT place FROM (
+    SELECT ROWID AS place FROM {done} WHERE finished_at < {now} + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
     ORDER BY finished_at) WHERE ROWNUM <= :2)
 
 -- :1 microseconds that rows are kept, less than none; :2 how many.
@@ -269,16 +269,16 @@ SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} AND id IN (SELECT
 -- at a time, and none where a hot row has its lane and id, as one may after ids began anew. :1
 -- how many.
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, claim_stamp)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, {stamped}
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks, claim_stamp)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks, {stamped}
 FROM (SELECT t.* FROM {held} t WHERE {by rows} AND {due at} <= {now}
-    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= {now}) = 0
+    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND NLSSORT(NVL(o.sinks, ','), 'NLS_SORT=BINARY') < NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY')) AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= {now}) = 0
     ORDER BY {due at}, {due id}) t WHERE ROWNUM <= :1
 
 -- Deletes those that bear it: no other does so at the same time, as all begin with the same
 -- lock.
 -- name: remove what is back
-DELETE FROM {held} WHERE (id, message_id) IN (SELECT /*+ INDEX(h {index claim_until}) */ h.id, h.message_id FROM {hot} h
+DELETE FROM {held} WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(h {index claim_until}) */ h.id, h.message_id, NVL(h.sinks, ',') FROM {hot} h
     WHERE h.claimed_until IS NULL AND h.claim_stamp = {stamped})
 
 -- ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 
@@ -30,13 +31,8 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	var facts backend.Query
 	m := moving{Oracle: d, relay: relay, keep: keep}
 	if settlements[0].Token == "" {
-		const columns = "lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]'"
 		m.claim, m.byLanes = "claim NUMBER PATH '$[2]'", true
-		leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []int64 { return []int64{int64(l.Lane), l.Fence} })
-		lock = "SELECT lock_id FROM " + d.table.Index("locks") + " WHERE lock_id IN (" +
-			"\n        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM " + given(&l, leases, columns) + ")\n    ORDER BY lock_id"
-		facts = f.query("SELECT 'lane', l.lane, l.fence FROM " + given(&f, leases, columns) +
-			" JOIN " + d.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + f.Add(relay))
+		lock, facts = d.leases(&l, &f, relay, settlements)
 	} else {
 		const columns = "id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]'"
 		m.claim, m.token = "claim VARCHAR2(255) PATH '$[2]'", " AND t.claim_token = g.claim"
@@ -45,19 +41,71 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 		facts = f.query("SELECT 'fenced', COUNT(*), 0 FROM "+given(&f, items(settlements), columns)+" JOIN "+d.table.Hot+" t ON "+row,
 			"WHERE t.claim_token IS NULL OR t.claim_token <> g.claim")
 	}
-	if _, err := backend.Exec(ctx, tx, l.query("BEGIN\n    FOR locked IN (\n    "+lock+" FOR UPDATE) LOOP NULL; END LOOP;\nEND;")); err != nil {
-		return settled, err
-	}
-	if settled, err = backend.ReadSettled(ctx, tx, facts); err != nil {
+	if settled, err = lockFor(ctx, tx, l, lock, facts); err != nil {
 		return settled, err
 	}
 	groups := backend.GroupsOf(settlements)
 	writes := m.deadLetters(settlements)
 	writes = append(writes, m.finish(d.table.Hot, m.token, groups.HotDone)...)
-	writes = append(writes, m.finish(d.table.Held, " AND t.state <> 'error'", groups.HeldDone)...)
+	writes = append(writes, m.finish(d.table.Held, " AND "+sameSinks+" AND t.state <> 'error'", groups.HeldDone)...)
 	writes = append(writes, m.hold(groups.HotHeld)...)
 	writes = append(writes, m.change(groups.HeldHeld)...)
 	return settled, settled.Write(ctx, tx, append(writes, m.free(groups.Freed)...))
+}
+
+// leases selects the lanes' locks, and tells which leases hold.
+func (d *Oracle) leases(l, f *args, relay string, settlements []storage.Settlement) (lock string, facts backend.Query) {
+	const columns = "lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]'"
+	leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []int64 { return []int64{int64(l.Lane), l.Fence} })
+	lock = "SELECT lock_id FROM " + d.table.Index("locks") + " WHERE lock_id IN (" +
+		"\n        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM " + given(l, leases, columns) + ")\n    ORDER BY lock_id"
+	return lock, f.query("SELECT 'lane', l.lane, l.fence FROM " + given(f, leases, columns) +
+		" JOIN " + d.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + f.Add(relay))
+}
+
+// lockFor locks what is selected before it reads the facts.
+func lockFor(ctx context.Context, tx *sql.Tx, l args, lock string, facts backend.Query) (backend.Settled, error) {
+	if _, err := backend.Exec(ctx, tx, l.query("BEGIN\n    FOR locked IN (\n    "+lock+" FOR UPDATE) LOOP NULL; END LOOP;\nEND;")); err != nil {
+		return backend.Settled{}, err
+	}
+	return backend.ReadSettled(ctx, tx, facts)
+}
+
+// SettleParts implements [backend.Backend]. The rows' sinks, which it changes, may stand in no
+// ON of a MERGE.
+func (d *Oracle) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
+	var l, f args
+	lock, facts := d.leases(&l, &f, relay, settlements)
+	settled, err := lockFor(ctx, tx, l, lock, facts)
+	if err != nil {
+		return settled, err
+	}
+	m := moving{Oracle: d, relay: relay, keep: keep, claim: "claim NUMBER PATH '$[2]'", byLanes: true}
+	if err := settled.Write(ctx, tx, m.deadLetters(settlements)); err != nil {
+		return settled, err
+	}
+	for _, parts := range backend.PartsOf(settlements, keep) {
+		table, where := d.table.Hot, sameSinks
+		if parts.Deferred {
+			table, where = d.table.Held, sameSinks+" AND t.state <> 'error' AND "+backend.Undecided
+		}
+		var writes []backend.Write
+		if len(parts.Done) > 0 {
+			writes = append(writes, backend.Write{Query: m.keepDone(table, " AND "+where, backend.KeptFor("g.part"), parts.Done)})
+		}
+		if len(parts.Held) > 0 {
+			writes = append(writes, backend.Write{Query: m.insertHeld(table, " AND "+where, backend.KeptFor("g.part"), parts.Held)})
+		}
+		var a args
+		writes = append(writes, backend.Write{Counts: true, Query: a.query(
+			"MERGE INTO "+table+" t USING (SELECT g.* FROM "+m.given(&a, parts.All)+") g ON ("+row+")",
+			"WHEN MATCHED THEN UPDATE SET t.sinks = g.rest",
+			"    WHERE "+where)})
+		if err := settled.Write(ctx, tx, writes); err != nil {
+			return settled, err
+		}
+	}
+	return settled, nil
 }
 
 type (
@@ -71,7 +119,7 @@ func items(settlements []storage.Settlement) [][]any {
 		if s.Token != "" {
 			claim = s.Token
 		}
-		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), bind.OracleCut(s.Error), bind.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s)}
+		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), bind.OracleCut(s.Error), bind.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
 	})
 }
 
@@ -89,6 +137,10 @@ type moving struct {
 // row finds the row t that g is about.
 const row = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 
+// sameSinks is a condition of the row t that g is about, where its sinks identify it, too. An
+// empty text is NULL.
+const sameSinks = "NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY')"
+
 const (
 	available = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN " + now + " + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END"
 	fault     = "NVL(g.fault, t.last_error)"
@@ -97,7 +149,7 @@ const (
 // given are the settlements, as g, of rows that may be the relay's.
 func (m moving) given(a *args, settlements []storage.Settlement) string {
 	given := given(a, items(settlements), "\n        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', "+m.claim+
-		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]'")
+		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',\n        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]'")
 	if m.byLanes {
 		given += "\n    JOIN " + m.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = " + a.Add(m.relay)
 	}
@@ -139,8 +191,11 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 func (m moving) copy(from string, s *storage.Settlement) backend.Query {
 	var a args
 	c := s.DeadLetter
-	values := a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(backend.Nullable(c.Headers)) + ", t.priority"
+	values := a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(backend.Nullable(c.Headers)) + ", t.priority, " + a.Add(backend.Nullable(c.Sinks))
 	where := "WHERE t.id = " + a.Add(s.ID) + " AND t.lane = " + a.Add(s.Lane) + " AND t.message_id = " + a.Add(s.MessageID)
+	if backend.BySinks(s) {
+		where += " AND " + same("NVL(t.sinks, ',')", a.Add(cmp.Or(s.Sinks, ",")))
+	}
 	if s.Deferred {
 		where += " AND t.state <> 'error' AND (t.holds < 2 OR " + a.Add(backend.HoldsOf(s)) + " = 0)"
 	} else if !m.byLanes {
@@ -157,19 +212,37 @@ func (m moving) finish(from, where string, settlements []storage.Settlement) (wr
 		return nil
 	}
 	if m.keep {
-		var a args
-		writes = append(writes, backend.Write{Query: a.query(
-			"INSERT INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
-			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, t.available_at, "+fault+", "+now+", g.receipt, "+a.Add(m.relay),
-			m.found(&a, from, where, settlements))})
+		writes = append(writes, backend.Write{Query: m.keepDone(from, where, backend.Of("t", backend.Kept), settlements)})
 	}
 	return append(writes, m.remove(from, where, settlements))
 }
 
+// keepDone inserts the rows among the done ones.
+func (m moving) keepDone(from, where, kept string, settlements []storage.Settlement) backend.Query {
+	var a args
+	return a.query(
+		"INSERT INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
+		"SELECT "+found+" "+kept+", g.attempts, g.crashes, t.available_at, "+fault+", "+now+", g.receipt, "+a.Add(m.relay),
+		m.found(&a, from, where, settlements))
+}
+
+// insertHeld inserts the rows among the held ones.
+func (m moving) insertHeld(from, where, kept string, settlements []storage.Settlement) backend.Query {
+	var a args
+	return a.query(
+		"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+		"SELECT "+found+" "+kept+", g.attempts, g.crashes, "+available+", "+fault+", g.state, g.holds",
+		m.found(&a, from, where, settlements))
+}
+
 func (m moving) remove(from, where string, settlements []storage.Settlement) backend.Write {
 	var a args
+	identity, same := "d.id, d.message_id", "t.id, t.message_id"
+	if from == m.table.Held {
+		identity, same = identity+", NVL(d.sinks, ',')", same+", NVL(t.sinks, ',')"
+	}
 	return backend.Write{Counts: true, Query: a.query(
-		"DELETE /*+ INDEX(d) */ FROM "+from+" d WHERE (d.id, d.message_id) IN (SELECT "+found+" t.id, t.message_id",
+		"DELETE /*+ INDEX(d) */ FROM "+from+" d WHERE ("+identity+") IN (SELECT "+found+" "+same,
 		m.found(&a, from, where, settlements)+")")}
 }
 
@@ -177,12 +250,8 @@ func (m moving) hold(settlements []storage.Settlement) []backend.Write {
 	if len(settlements) == 0 {
 		return nil
 	}
-	var a args
 	return []backend.Write{
-		{Query: a.query(
-			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
-			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+available+", "+fault+", g.state, g.holds",
-			m.found(&a, m.table.Hot, m.token, settlements))},
+		{Query: m.insertHeld(m.table.Hot, m.token, backend.Of("t", backend.Kept), settlements)},
 		m.remove(m.table.Hot, m.token, settlements),
 	}
 }
@@ -193,7 +262,7 @@ func (m moving) change(settlements []storage.Settlement) []backend.Write {
 	}
 	var a args
 	return []backend.Write{{Counts: true, Query: a.query(
-		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
+		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+" AND "+sameSinks+")",
 		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,",
 		"    t.available_at = "+available+", t.last_error = "+fault,
 		"    WHERE t.state <> 'error' AND "+backend.Undecided)}}

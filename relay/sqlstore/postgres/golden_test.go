@@ -23,7 +23,7 @@ func TestStatements(t *testing.T) {
 		case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "FOR UPDATE"):
 			return [][]driver.Value{{"another"}}
 		case strings.Contains(query, "UNION ALL\nSELECT NULL, t.id") && !strings.HasPrefix(query, "EXPLAIN"):
-			return [][]driver.Value{{"0 0 0 7:7: e", int64(0), int64(0), "", "", "", nil, "", nil, nil, int64(0), int64(0), int64(0), nil, int64(0)}}
+			return [][]driver.Value{{"0 0 0 7:7: e", int64(0), int64(0), "", "", "", "", nil, "", nil, nil, int64(0), int64(0), int64(0), nil, int64(0)}}
 		case strings.HasPrefix(query, "SELECT concat_ws"):
 			return [][]driver.Value{{"0 0 0 7:7: e"}}
 		case strings.Contains(query, "RETURNING name"):

@@ -37,6 +37,9 @@ func (a *args) filter(filter backend.Filter) string {
 	if filter.Key != "" {
 		where += " AND t.message_key = " + a.add(filter.Key, "text")
 	}
+	if filter.Sink != "" {
+		where += " AND strpos(',' || t.sinks || ',', " + a.add(","+filter.Sink+",", "text") + ") > 0"
+	}
 	if !filter.Since.IsZero() {
 		where += " AND t.created_at >= " + a.add(filter.Since.UTC().Format(timestamp), "timestamptz")
 	}
@@ -55,9 +58,9 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
 	}
 	query := "WITH parked AS MATERIALIZED (" +
-		"\n    SELECT lane, id, message_id FROM " + p.table.Held + " AS t WHERE t.state = 'error'" + what.Condition() + " AND " + a.filter(filter) +
+		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = 'error'" + what.Condition() + " AND " + a.filter(filter) +
 		"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)" +
-		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id" +
+		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks" +
 		"\nRETURNING t.id"
 	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 }

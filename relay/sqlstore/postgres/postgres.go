@@ -209,10 +209,10 @@ func (p *Postgres) Candidates(ctx context.Context, positions []storage.Position,
 	var a args
 	where := ""
 	if len(except) > 0 {
-		where = " AND h.topic <> ALL (" + a.add(bind.PostgresArray(except), "text[]") + ")"
+		where = " AND (h.topic <> ALL (" + a.add(bind.PostgresArray(except), "text[]") + ") OR h.sinks <> '')"
 	}
-	columns := "h.id, h.lane, h.topic, h.message_key, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes"
-	query := "SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.bytes" +
+	columns := "h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes"
+	query := "SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes" +
 		"\n" + p.ranges(&a, positions, columns, where, limit) +
 		"\nWHERE " + p.planNow(&a) + " LIMIT " + a.add(int64(limit), "bigint")
 	return backend.ReadCandidates(ctx, p.db, backend.Query{SQL: query, Args: a}, take)

@@ -87,7 +87,7 @@ state = 'scheduled' AND COALESCE(available_at <= now(), true)
 -- The columns of a row t. A NULL in the place of what nearly all rows have is a quarter
 -- of what the row's other columns cost, for the server and for the driver.
 -- name: row
-t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
 
@@ -111,7 +111,7 @@ CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 
 -- What stands in the place of a row.
 -- name: no row
-0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 
 -- The size of a payload is known without reading it, wherever it is kept.
 -- name: size
@@ -284,16 +284,16 @@ WHERE bytes_before < $5::bigint AND ($6::boolean OR {never})
 -- Goes from lane to lane, and so stops at the limit, however many there are. $1 lanes,
 -- $2 how many, $3 true.
 -- name: held keys
-SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
+SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM unnest($1::smallint[]) AS l (lane)
 CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR {never}) LIMIT $2::bigint
 
 -- Looks for each key by itself, so that no plan reads all that is held. $1 lanes, $2
 -- keys, $3 true.
 -- name: held among
-SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
-CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM {held} AS h
-    WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
+SELECT k.lane, k.key, t.topic, t.sinks, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
+CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id FROM {held} AS h
+    WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
 WHERE ($3::boolean OR {never})
 
 -- ---------------------------------------------------------------------------------
@@ -373,13 +373,13 @@ FROM ended AS g WHERE {is at place} AND ($2::boolean OR {never})
 due AS MATERIALIZED (
     SELECT {place} FROM {held} AS t WHERE {by rows} AND {is due}
         AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0
-        AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id
+        AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks)
             AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR {never})
     ORDER BY {due at}, id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM {held} AS t USING due AS g WHERE {is at place}
-    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at)
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM back
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks)
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM back
 
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.

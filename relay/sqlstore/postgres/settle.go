@@ -38,7 +38,7 @@ type statement struct {
 // statement alone, but for dead letters, which are written before it. Most batches have nothing
 // but hot rows that are done.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
-	if hot, held := backend.DeadLettersOf(settlements); len(hot)+len(held) > 0 {
+	if letters := p.deadLetters(relay, settlements); len(letters) > 0 {
 		if tx == nil {
 			err = backend.InTx(ctx, p.db, p.Traits().Tx, nil, func(tx *sql.Tx) error {
 				settled, err = p.Settle(ctx, tx, relay, keep, settlements)
@@ -46,34 +46,29 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 			})
 			return settled, err
 		}
-		if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, hot, held)...); err != nil {
+		if _, err := backend.Exec(ctx, tx, letters...); err != nil {
 			return settled, err
 		}
 	}
 	with := &statement{args: make(args, 0, 16), parts: make([]string, 0, 8), facts: "'lane', lane, fence FROM held"}
 	if settlements[0].Token == "" {
-		p.lockLeases(with, relay, settlements)
+		p.leasesThatHold(with, relay, settlements)
 	}
 	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) {
 		p.settleDone(with, relay, keep, settlements)
 	} else {
 		p.settleEach(with, relay, keep, settlements, moves)
 	}
-	query := "WITH " + strings.Join(with.parts, ",\n") +
-		"\nSELECT 'changed', (SELECT count(*) FROM " + strings.Join(with.changes, ") + (SELECT count(*) FROM ") + "), 0::bigint" +
-		"\nUNION ALL SELECT 'xid', " + p.sql.Text("xid") + ", 0" +
-		"\nUNION ALL SELECT " + with.facts +
-		"\nWHERE " + p.planNow(&with.args)
 	if tx != nil {
-		return backend.ReadSettled(ctx, tx, backend.Query{SQL: query, Args: with.args})
+		return p.run(ctx, tx, with)
 	}
-	return backend.ReadSettled(ctx, p.db, backend.Query{SQL: query, Args: with.args})
+	return p.run(ctx, p.db, with)
 }
 
-// lockLeases is what a settle by lanes begins with. A takeover locks a lane FOR UPDATE, and so
-// doesn't get one in which a settle is in flight; a settle that waited for a takeover finds the
-// new fence. Renewals change no key and pass.
-func (p *Postgres) lockLeases(with *statement, relay string, settlements []storage.Settlement) {
+// leasesThatHold begins a statement with the leases, which it locks. A takeover locks a lane FOR
+// UPDATE, and so doesn't get one in which a settle is in flight; a settle that waited for a
+// takeover finds the new fence. Renewals change no key and pass.
+func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []storage.Settlement) {
 	leases := backend.LeasesOf(settlements)
 	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
 		with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
@@ -81,22 +76,78 @@ func (p *Postgres) lockLeases(with *statement, relay string, settlements []stora
 		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
 }
 
+// run carries the statement out, and reads what it has changed.
+func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) (backend.Settled, error) {
+	query := "WITH " + strings.Join(with.parts, ",\n") +
+		"\nSELECT 'changed', (SELECT count(*) FROM " + strings.Join(with.changes, ") + (SELECT count(*) FROM ") + "), 0::bigint" +
+		"\nUNION ALL SELECT 'xid', " + p.sql.Text("xid") + ", 0" +
+		"\nUNION ALL SELECT " + with.facts +
+		"\nWHERE " + p.planNow(&with.args)
+	return backend.ReadSettled(ctx, q, backend.Query{SQL: query, Args: with.args})
+}
+
+// SettleParts implements [backend.Backend]. It is one statement, too, with these expressions
+// beside held and given; what they return has the sinks that the settlement is for:
+//
+//	hot     rows of the hot table, changed
+//	back    rows of the held table, changed
+//	parted  rows of both, with what became of them
+//	done    those that are done, inserted where done rows are kept
+//	moved   those that wait or are parked, inserted among the held ones
+func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
+	if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, settlements)...); err != nil {
+		return backend.Settled{}, err
+	}
+	with := &statement{facts: "'lane', lane, fence FROM held"}
+	p.leasesThatHold(with, relay, settlements)
+	c := &given{args: &with.args}
+	c.rows(settlements)
+	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
+	c.outcomes(settlements)
+	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
+	add(c, "part", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.For }))
+	add(c, "rest", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Left }))
+	with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
+	var parted []string
+	for _, parts := range backend.PartsOf(settlements, keep) {
+		name, table, where := "hot", p.table.Hot, "NOT g.held"
+		if parts.Deferred {
+			name, table, where = "back", p.table.Held, "g.held AND t.state <> 'error' AND "+backend.Undecided
+		}
+		with.changes, parted = append(with.changes, name), append(parted, "SELECT * FROM "+name)
+		with.parts = append(with.parts, name+" AS (UPDATE "+table+" AS t SET sinks = g.rest"+
+			"\n    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+theRowOfSinks+") AS x) AS g"+
+			"\n    WHERE t.ctid = g.place AND "+where+
+			"\n    RETURNING "+backend.KeptFor("g.part AS sinks")+", g.attempts, g.crashes, "+newAvailable+" AS available_at, "+newError+" AS last_error, g.state, g.receipt, g.holds)")
+	}
+	with.parts = append(with.parts, "parted AS ("+strings.Join(parted, " UNION ALL ")+")")
+	if keep {
+		with.parts = append(with.parts, p.done("SELECT * FROM parted WHERE state = 'done'", with.add(relay, "text")))
+	}
+	with.parts = append(with.parts, p.moved("parted WHERE state NOT IN ('done', 'discarded')"))
+	return p.run(ctx, tx, with)
+}
+
 // deadLetters are written before their rows move: of the rows that the settle is about to change,
 // which are locked. Who settles the same rows at the same time waits, and then finds none.
-func (p *Postgres) deadLetters(relay string, hot, held []storage.Settlement) (queries []backend.Query) {
+func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (queries []backend.Query) {
+	hot, held := backend.DeadLettersOf(settlements)
 	for _, some := range [][]storage.Settlement{hot, held} {
 		if len(some) == 0 {
 			continue
 		}
 		with, claim, from, where := &statement{}, "", p.table.Hot, ""
 		if some[0].Token == "" {
-			p.lockLeases(with, relay, some)
+			p.leasesThatHold(with, relay, some)
 			claim = " JOIN held USING (lane, fence)"
 		}
 		if some[0].Deferred {
 			from, where = p.table.Held, " AND t.state <> 'error' AND "+backend.Undecided
 		} else if some[0].Token != "" {
 			where = " AND t.claim_token = " + with.add(some[0].Token, "text")
+		}
+		if backend.BySinks(&some[0]) {
+			where = " AND t.sinks = g.sinks" + where
 		}
 		queries = append(queries, p.copies(with, from, claim, where, some))
 	}
@@ -108,21 +159,21 @@ func (p *Postgres) deadLetters(relay string, hot, held []storage.Settlement) (qu
 // LIMIT; claim is what given is joined with.
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
-	c.array("id", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
-	c.array("lane", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
-	c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
+	c.rows(settlements)
 	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
+	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
 	add(c, "copy_id", "uuid", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.MessageID }))
 	add(c, "copy_topic", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Topic }))
 	add(c, "copy_headers", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Headers }))
+	add(c, "copy_sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Sinks }))
 	with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+claim+")",
-		"found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL ("+
+		"found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL ("+
 			"SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM "+from+" AS t"+
 			"\n    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"+where+" LIMIT 1 FOR UPDATE) AS t)")
 	return backend.Query{SQL: "WITH " + strings.Join(with.parts, ",\n") +
 		"\nINSERT INTO " + p.table.Hot + " (" + backend.CopyInto + ")" +
-		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id", Args: with.args}
+		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id", Args: with.args}
 }
 
 // settleDone finds the hot rows list by list. The rows of a lane that are done together
@@ -222,30 +273,23 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		fences = with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]")
 	}
 	c := &given{args: &with.args}
-	c.array("id", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
-	c.array("lane", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
-	c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
+	c.rows(settlements)
 	if byRows {
 		add(c, "token", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Token }))
 	} else {
 		c.array("fence", fences)
 	}
-	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
-	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
-	add(c, "attempts", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Attempts) }))
-	add(c, "crashes", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Crashes) }))
-	add(c, "delay", "bigint", backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Delay.Microseconds() }))
-	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
-	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
-	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
+	c.outcomes(settlements)
+	if moves.HeldDone || moves.HeldHeld {
+		add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
+	}
 
-	const theRow = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1"
 	hot, held := p.table.Hot, p.table.Held
-	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theRow + ") AS x)"
-	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRow + ") AS x)"
+	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theRow + " LIMIT 1) AS x)"
+	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRowOfSinks + ") AS x)"
 	if byRows {
 		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+")",
-			"found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM "+hot+theRow+" FOR UPDATE) AS x)",
+			"found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM "+hot+theRow+" LIMIT 1 FOR UPDATE) AS x)",
 			"claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id)")
 		inHot = "claimed"
 		with.facts = "'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0"
@@ -253,8 +297,6 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
 	}
 
-	const newAvailable = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
-	const newError = "COALESCE(NULLIF(g.error, ''), t.last_error)"
 	changed := backend.Of("t", backend.Kept) + ", g.attempts, g.crashes, " + newAvailable + " AS available_at, " + newError + " AS last_error, g.state, g.receipt, g.holds"
 	if moves.HotDone || moves.HotHeld {
 		returned := "t.id"
@@ -277,13 +319,10 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		done = append(done, "SELECT * FROM back")
 	}
 	if keep && len(done) > 0 {
-		with.parts = append(with.parts, "done AS (INSERT INTO "+p.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)"+
-			"\n    SELECT "+backend.Kept+", "+backend.Changing+", now(), NULLIF(receipt, ''), "+with.add(relay, "text")+
-			" FROM ("+strings.Join(done, " UNION ALL ")+") AS d)")
+		with.parts = append(with.parts, p.done(strings.Join(done, " UNION ALL "), with.add(relay, "text")))
 	}
 	if moves.HotHeld {
-		with.parts = append(with.parts, "moved AS (INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
-			"\n    SELECT "+backend.Kept+", "+backend.Changing+", state, holds FROM hot WHERE state <> 'done')")
+		with.parts = append(with.parts, p.moved("hot WHERE state <> 'done'"))
 	}
 	if moves.HeldHeld {
 		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes,"+
@@ -296,6 +335,26 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 			"\n    FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)")
 	}
 }
+
+// done inserts what is selected where done rows are kept.
+func (p *Postgres) done(selected, relay string) string {
+	return "done AS (INSERT INTO " + p.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)" +
+		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", now(), NULLIF(receipt, ''), " + relay + " FROM (" + selected + ") AS d)"
+}
+
+// moved inserts rows among the held ones.
+func (p *Postgres) moved(from string) string {
+	return "moved AS (INSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.Changing + ", state, holds)" +
+		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", state, holds FROM " + from + ")"
+}
+
+// Which row h a settlement g is about, and what it changes in a row t.
+const (
+	theRow        = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id"
+	theRowOfSinks = theRow + " AND h.sinks = g.sinks LIMIT 1"
+	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
+	newError      = "COALESCE(NULLIF(g.error, ''), t.last_error)"
+)
 
 // given selects rows that are given as arrays. A column whose values are all the
 // same is given once: most batches are all done, at their first attempt, and an array
@@ -311,6 +370,25 @@ func add[T comparable](c *given, name, as string, values []T) {
 	} else {
 		c.selected = append(c.selected, c.args.add(values[0], as)+" AS "+name)
 	}
+}
+
+// rows are which rows are meant.
+func (c *given) rows(settlements []storage.Settlement) {
+	c.array("id", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
+	c.array("lane", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
+	c.array("message_id", c.args.add(messageIDs(settlements), "uuid[]"))
+}
+
+// outcomes are where they are, and what becomes of them.
+func (c *given) outcomes(settlements []storage.Settlement) {
+	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
+	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
+	add(c, "attempts", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Attempts) }))
+	add(c, "crashes", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Crashes) }))
+	add(c, "delay", "bigint", backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Delay.Microseconds() }))
+	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
+	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
+	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
 }
 
 func (c *given) array(name, placeholder string) {

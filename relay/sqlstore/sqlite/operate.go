@@ -32,6 +32,7 @@ func conditions(filter backend.Filter) (string, []any) {
 		bind.JSON(filter.RowIDs), bind.JSON(filter.MessageIDs))
 	add(filter.Topic != "", "t.topic = ?", filter.Topic)
 	add(filter.Key != "", "t.message_key = ?", filter.Key)
+	add(filter.Sink != "", "instr(',' || t.sinks || ',', ?) > 0", ","+filter.Sink+",")
 	add(!filter.Since.IsZero(), "t.created_at >= ?", filter.Since.UTC().Format(timeFormat))
 	add(filter.Error != "", "instr(t.last_error, ?) > 0", filter.Error)
 	return strings.Join(where, " AND "), args
@@ -44,7 +45,7 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		change = "DELETE FROM " + s.table.Held + " WHERE"
 	}
 	where, args := conditions(filter)
-	return backend.IDs(ctx, s.db, query(change+" (id, message_id) IN (SELECT t.id, t.message_id FROM "+s.table.Held+" AS t WHERE t.state = 'error'"+what.Condition()+" AND "+where+
+	return backend.IDs(ctx, s.db, query(change+" (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM "+s.table.Held+" AS t WHERE t.state = 'error'"+what.Condition()+" AND "+where+
 		" ORDER BY t.id LIMIT ?) RETURNING id", append(args, int64(filter.Limit))...))
 }
 

@@ -28,11 +28,10 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	}
 	m := moving{SQLite: s, relay: relay, keep: keep, token: settlements[0].Token}
 	if m.token != "" {
-		rows, messages := found(s.table.Hot, settlements)
+		rows, messages := s.found(s.table.Hot, settlements)
 		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, m.token))
 	} else {
-		leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []any { return []any{l.Lane, l.Fence} })
-		settled, err = backend.ReadSettled(ctx, tx, s.sql.Query("leases that hold", bind.JSON(leases), relay))
+		settled, err = s.leasesThatHold(ctx, tx, relay, settlements)
 		settlements = settled.HeldOf(settlements)
 	}
 	if err != nil {
@@ -40,6 +39,47 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	}
 	writes := append(m.deadLetters(settlements), m.writes(backend.GroupsOf(settlements))...)
 	return settled, settled.Write(ctx, tx, writes)
+}
+
+func (s *SQLite) leasesThatHold(ctx context.Context, tx *sql.Tx, relay string, settlements []storage.Settlement) (backend.Settled, error) {
+	leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []any { return []any{l.Lane, l.Fence} })
+	return backend.ReadSettled(ctx, tx, s.sql.Query("leases that hold", bind.JSON(leases), relay))
+}
+
+// SettleParts implements [backend.Backend].
+func (s *SQLite) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
+	if _, err := backend.Exec(ctx, tx, s.sql.Query("begin writing")); err != nil {
+		return backend.Settled{}, err
+	}
+	settled, err := s.leasesThatHold(ctx, tx, relay, settlements)
+	if err != nil {
+		return settled, err
+	}
+	settlements = settled.HeldOf(settlements)
+	if err := settled.Write(ctx, tx, moving{SQLite: s}.deadLetters(settlements)); err != nil {
+		return settled, err
+	}
+	for _, parts := range backend.PartsOf(settlements, keep) {
+		table, where := s.table.Hot, theRow+" AND t.sinks = g.sinks"
+		if parts.Deferred {
+			table, where = s.table.Held, where+" AND t.state <> 'error' AND "+backend.Undecided
+		}
+		from := "\nFROM " + givenParts + " CROSS JOIN " + table + byID + " ON " + where
+		var writes []backend.Write
+		if len(parts.Done) > 0 {
+			writes = append(writes, backend.Write{Query: query("INSERT INTO "+s.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)"+
+				"\nSELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, t.available_at, "+newError+", "+s.sql.Text("now")+", nullif(g.receipt, ''), ?"+from, relay, items(parts.Done))})
+		}
+		if len(parts.Held) > 0 {
+			writes = append(writes, backend.Write{Query: query("INSERT INTO "+s.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
+				"\nSELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, "+newAvailable+", "+newError+", g.state, g.holds"+from, items(parts.Held))})
+		}
+		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+table+byID+" SET sinks = g.rest\nFROM "+givenParts+" WHERE "+where, items(parts.All))})
+		if err := settled.Write(ctx, tx, writes); err != nil {
+			return settled, err
+		}
+	}
+	return settled, nil
 }
 
 type (
@@ -76,11 +116,15 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 // by one of its indexes, that meet a condition.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
-		return []any{s.ID, s.Lane, s.MessageID, backend.HoldsOf(s), s.DeadLetter.MessageID, s.DeadLetter.Topic, backend.Nullable(s.DeadLetter.Headers)}
+		c := s.DeadLetter
+		return []any{s.ID, s.Lane, s.MessageID, s.Sinks, backend.HoldsOf(s), c.MessageID, c.Topic, backend.Nullable(c.Headers), c.Sinks}
 	}))
+	if backend.BySinks(&settlements[0]) {
+		where = " AND t.sinks = g.sinks" + where
+	}
 	return query("INSERT INTO "+s.table.Hot+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom+`
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
-    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN `+
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN `+
 		from+" ON "+theRow+where+"\nORDER BY t.id", append([]any{items}, args...)...)
 }
 
@@ -94,7 +138,7 @@ func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
 		writes = append(writes, m.finish(hot, "id", "t.id", groups.HotDone, claimed, token)...)
 	}
 	if len(groups.HeldDone) > 0 {
-		writes = append(writes, m.finish(held, "(id, message_id)", "t.id, t.message_id", groups.HeldDone, " AND t.state <> 'error'", nil)...)
+		writes = append(writes, m.finish(held, "(id, message_id, sinks)", "t.id, t.message_id, t.sinks", groups.HeldDone, " AND t.state <> 'error'", nil)...)
 	}
 	if len(groups.HotHeld) > 0 {
 		writes = append(writes, backend.Write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state, holds)
@@ -105,7 +149,7 @@ FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+claimed, append([]any{items(g
 	if len(groups.HeldHeld) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+held+byID+`
 SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
-FROM `+given+" WHERE "+theRow+" AND t.state <> 'error' AND "+backend.Undecided, items(groups.HeldHeld))})
+FROM `+given+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.Undecided, items(groups.HeldHeld))})
 	}
 	if len(groups.Freed) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+hot+byID+`
@@ -126,12 +170,16 @@ func (m moving) finish(from, key, selected string, settlements []storage.Settlem
 			return s.Attempts != same.Attempts || s.Crashes != same.Crashes || s.Error != same.Error || s.Receipt != same.Receipt
 		}
 		if !slices.ContainsFunc(settlements, differs) {
-			rows, messages := found(from, settlements)
+			rows, messages := m.found(from, settlements)
 			values := []any{int64(same.Attempts), int64(same.Crashes), same.Error, same.Receipt, m.relay, messages}
 			writes = append(writes, backend.Write{Query: query(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+now+", nullif(?, ''), ?\nFROM "+rows+where, append(values, args...)...)})
 		} else {
+			row := theRow
+			if from == m.table.Held {
+				row = theRowOfSinks
+			}
 			writes = append(writes, backend.Write{Query: query(insert+"g.attempts, g.crashes, t.available_at, "+newError+", "+now+`, nullif(g.receipt, ''), ?
-FROM `+given+" CROSS JOIN "+from+byID+" ON "+theRow+where, append([]any{m.relay, items(settlements)}, args...)...)})
+FROM `+given+" CROSS JOIN "+from+byID+" ON "+row+where, append([]any{m.relay, items(settlements)}, args...)...)})
 		}
 	}
 	return append(writes, m.remove(from, key, selected, settlements, where, args))
@@ -139,40 +187,58 @@ FROM `+given+" CROSS JOIN "+from+byID+" ON "+theRow+where, append([]any{m.relay,
 
 // remove deletes rows by the key that a row of the table has alone.
 func (m moving) remove(from, key, selected string, settlements []storage.Settlement, where string, args []any) backend.Write {
-	rows, messages := found(from, settlements)
+	rows, messages := m.found(from, settlements)
 	return backend.Write{Counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
 }
 
 // found are rows t that are found by their ids and have the messages that stand beside
-// them. Those of other lanes than the settlements', whose leases hold, are none of them.
+// them; held rows have the sinks, too, which stand after the message. Those of other lanes than the settlements', whose leases hold, are none of them.
 // An object is a third of what a list of lists costs, which has to be taken apart for
 // each row, and half of what two lists do.
-func found(table string, settlements []storage.Settlement) (from string, arg any) {
+func (s *SQLite) found(table string, settlements []storage.Settlement) (from string, arg any) {
 	lanes := slices.Compact(backend.Column(settlements, func(s *relayed) int { return s.Lane }))
 	text := make([]byte, 0, 2+51*len(settlements))
-	separator := byte('{')
+	separator, value := byte('{'), "t.message_id"
+	if table == s.table.Held {
+		value = "t.message_id || ',' || t.sinks"
+	}
 	for i := range settlements {
 		text = strconv.AppendInt(append(text, separator, '"'), settlements[i].ID, 10)
-		text = append(append(append(text, `":"`...), settlements[i].MessageID...), '"')
+		if text = append(text, `":`...); table == s.table.Held {
+			value := bind.JSON([]string{settlements[i].MessageID + "," + settlements[i].Sinks})
+			text = append(text, value[1:len(value)-1]...)
+		} else {
+			text = append(append(append(text, '"'), settlements[i].MessageID...), '"')
+		}
 		separator = ','
 	}
-	return "json_each(?) AS j CROSS JOIN " + table + byID + " ON t.id = j.key AND t.message_id = j.value AND t.lane IN " + backend.NumberList(lanes), string(append(text, '}'))
+	return "json_each(?) AS j CROSS JOIN " + table + byID + " ON t.id = j.key AND " + value + " = j.value AND t.lane IN " + backend.NumberList(lanes), string(append(text, '}'))
 }
 
-// given is the list of settlements with its columns.
-const given = "(SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, " +
+// given is the list of settlements with its columns, and givenParts of those for some sinks.
+const (
+	given      = "(SELECT " + columns + " FROM json_each(?) AS j) AS g"
+	givenParts = "(SELECT " + columns + ", json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g"
+)
+
+const columns = "json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, " +
 	"json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, " +
-	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g"
+	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks"
 
 func items(settlements []storage.Settlement) string {
 	return bind.JSON(backend.Column(settlements, func(s *relayed) []any {
-		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID, backend.HoldsOf(s)}
+		item := []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID, backend.HoldsOf(s), s.Sinks}
+		if s.Left != "" {
+			item = append(item, s.For, s.Left)
+		}
+		return item
 	}))
 }
 
 // What a settlement g changes in a row t, and which row it is about.
 const (
-	newAvailable = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
-	newError     = "coalesce(nullif(g.error, ''), t.last_error)"
-	theRow       = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
+	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
+	newError      = "coalesce(nullif(g.error, ''), t.last_error)"
+	theRow        = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
+	theRowOfSinks = theRow + " AND t.sinks = g.sinks"
 )

@@ -132,7 +132,7 @@ func (s *SQLite) Candidates(ctx context.Context, positions []storage.Position, e
 	}
 	walk, args := s.walk(positions, except...)
 	return backend.ReadCandidates(ctx, s.db, backend.Query{
-		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
+		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
 			"\n" + walk + " LIMIT ?",
 		Args: append(args, int64(limit)),
 	}, take)
@@ -151,7 +151,7 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 	whole := backend.Whole(positions)
 	where, args := "t.id > ? AND t.id <= ? AND "+backend.WithinWhole(positions), []any{whole.After, whole.Until}
 	if len(except) > 0 {
-		where, args = where+" AND t.topic NOT IN (SELECT value FROM json_each(?))", append(args, bind.JSON(except))
+		where, args = where+" AND (t.topic NOT IN (SELECT value FROM json_each(?)) OR t.sinks <> '')", append(args, bind.JSON(except))
 	}
 	return "FROM " + s.table.Hot + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }

@@ -33,7 +33,7 @@ state = 'scheduled' AND coalesce(available_at <= {now}, 1)
 
 -- The columns of a row t.
 -- name: row
-t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 
@@ -60,7 +60,7 @@ CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > {now}) END
 
 -- What stands in the place of a row.
 -- name: no row
-0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
 -- Statements that do nothing unless the table is claimed by rows. They need no lock:
 -- who writes is alone.
@@ -183,16 +183,16 @@ ORDER BY {due at}, t.id LIMIT ?
 
 -- A list of lanes, how many.
 -- name: held keys
-SELECT lane, message_key, topic, id FROM {held}
+SELECT lane, message_key, topic, sinks, id FROM {held}
 WHERE (state = 'retry' OR holds > 0) AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
 LIMIT ?
 
 -- A list of lane and key.
 -- name: held among
-SELECT t.lane, t.message_key, t.topic, min(t.id)
+SELECT t.lane, t.message_key, t.topic, t.sinks, min(t.id)
 FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
-GROUP BY t.lane, t.message_key, t.topic
+GROUP BY t.lane, t.message_key, t.topic, t.sinks
 
 -- ---------------------------------------------------------------------------------
 -- Settling. The changes of rows are built in settle.go.
@@ -236,14 +236,14 @@ WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDE
 -- Inserts and then deletes what has come: an id may have other rows. Of several held
 -- rows with one id one comes back at a time. How many.
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at FROM {held} AS t WHERE {by rows} AND {is due}
-    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id LIMIT ?
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks FROM {held} AS t WHERE {by rows} AND {is due}
+    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id LIMIT ?
 
 -- How many.
 -- name: remove what is back
-DELETE FROM {held} WHERE (id, message_id) IN (
-    SELECT t.id, t.message_id FROM {held} AS t WHERE {is due} AND EXISTS (SELECT 1 FROM {hot} AS h WHERE h.id = t.id AND h.message_id = t.message_id) ORDER BY {due at}, t.id LIMIT ?)
+DELETE FROM {held} WHERE (id, message_id, sinks) IN (
+    SELECT t.id, t.message_id, t.sinks FROM {held} AS t WHERE {is due} AND EXISTS (SELECT 1 FROM {hot} AS h WHERE h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks) ORDER BY {due at}, t.id LIMIT ?)
 
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.

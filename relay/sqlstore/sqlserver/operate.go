@@ -33,6 +33,9 @@ func conditions(a *args, filter backend.Filter, states bool) string {
 	if filter.Key != "" {
 		where += " AND " + sameText(a, "t.message_key", filter.Key)
 	}
+	if filter.Sink != "" {
+		where += " AND CHARINDEX(" + a.add(","+filter.Sink+",") + ", CONCAT(N',', t.sinks, N',')) > 0"
+	}
 	if states && filter.State != "" {
 		where += " AND t.state = " + a.add(string(filter.State))
 	}

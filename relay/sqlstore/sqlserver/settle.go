@@ -27,6 +27,17 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 // settle is under way; a settle that waited for a takeover doesn't find its fence
 // there any more. Renewals change no fence and pass.
 func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Settlement) backend.Query {
+	m := d.newLaneMoves(name, settlements)
+	m.move(name, keep)
+	return m.settle(leasesHeld)
+}
+
+// leasesHeld tells the leases that hold.
+const leasesHeld = "UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held"
+
+// newLaneMoves begins a batch by lanes, of which it locks those whose leases hold, and forgets
+// the settlements of others.
+func (d *SQLServer) newLaneMoves(name string, settlements []storage.Settlement) *moves {
 	m := d.newMoves(settlements, "bigint", "", func(s *storage.Settlement) any { return s.Fence })
 	m.add(
 		"DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);",
@@ -37,8 +48,36 @@ func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Se
 		"    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = "+m.args.add(name),
 		"OPTION (FORCE ORDER, LOOP JOIN);",
 		"DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);")
-	m.move(name, keep)
-	return m.settle("UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held")
+	return m
+}
+
+// SettleParts implements [backend.Backend]. It is one batch, too. What is written beside the
+// rows is read from them, which locks them.
+func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
+	m := d.newLaneMoves(relay, settlements)
+	m.deadLetters()
+	for _, parts := range backend.PartsOf(settlements, keep) {
+		table, where := d.table.Hot, "g.held = 0 AND t.sinks = g.sinks"
+		if parts.Deferred {
+			table, where = d.table.Held, heldRow+" AND "+backend.Undecided
+		}
+		from := func(where string) {
+			m.add("FROM @given AS g INNER JOIN "+table+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
+				"WHERE "+where, "OPTION (FORCE ORDER, LOOP JOIN);")
+		}
+		if len(parts.Done) > 0 {
+			m.add("INSERT INTO "+d.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
+				"SELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, t.available_at, "+newError+", SYSUTCDATETIME(), g.receipt, "+m.args.add(relay))
+			from("g.state = N'done' AND " + where)
+		}
+		if len(parts.Held) > 0 {
+			m.add("INSERT INTO "+d.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+				"SELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, "+newAvailable+", "+newError+", g.state, g.holds")
+			from("g.state NOT IN (N'done', N'discarded') AND " + where)
+		}
+		m.change(table, "sinks = g.rest", where)
+	}
+	return backend.ReadSettled(ctx, tx, m.settle(leasesHeld))
 }
 
 // settleRows is the same with the claim's token in the place of the lease. It
@@ -79,22 +118,27 @@ func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate st
 	m := &moves{SQLServer: d, has: backend.MovesOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
-		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s)}
+		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
 	})
-	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds"
+	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest"
 	m.add(
 		d.sql.Text("prepare"),
 		"DECLARE @changed bigint = 0;",
 		"DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim "+claim+collate+" NOT NULL, state nvarchar(10) "+binary+" NOT NULL, held bit NOT NULL,",
-		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));",
+		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,",
+		"    sinks nvarchar(400) "+binary+" NOT NULL, part nvarchar(400) "+binary+" NOT NULL, rest nvarchar(400) "+binary+" NOT NULL, INDEX place CLUSTERED (lane, id));",
 		"INSERT INTO @given ("+columns+")",
 		"SELECT "+columns+" FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
-		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');")
+		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',",
+		"    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');")
 	return m
 }
 
 // row finds the row t that g is about.
 const row = "t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"
+
+// heldRow is a condition of the held row t that g is about, which its sinks identify, too.
+const heldRow = "g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error'"
 
 func (m *moves) add(lines ...string) { m.lines = append(m.lines, lines...) }
 
@@ -114,13 +158,8 @@ const (
 )
 
 func (m *moves) move(relay string, keep bool) {
-	const hot, held = "g.held = 0", "g.held = 1 AND t.state <> N'error'"
-	if len(m.deadHot) > 0 {
-		m.copies(m.table.Hot, m.deadHot, hot+m.token)
-	}
-	if len(m.deadHeld) > 0 {
-		m.copies(m.table.Held, m.deadHeld, held+" AND "+backend.Undecided)
-	}
+	const hot, held = "g.held = 0", heldRow
+	m.deadLetters()
 	if m.has.HotDone {
 		m.finish(m.table.Hot, hot+m.token, relay, keep)
 	}
@@ -142,19 +181,34 @@ func (m *moves) move(relay string, keep bool) {
 	}
 }
 
+// deadLetters are written before their rows move.
+func (m *moves) deadLetters() {
+	if len(m.deadHot) > 0 {
+		where := "g.held = 0" + m.token
+		if backend.BySinks(&m.deadHot[0]) {
+			where += " AND t.sinks = g.sinks"
+		}
+		m.copies(m.table.Hot, m.deadHot, where)
+	}
+	if len(m.deadHeld) > 0 {
+		m.copies(m.table.Held, m.deadHeld, heldRow+" AND "+backend.Undecided)
+	}
+}
+
 // copies writes the messages that settlements have as their DeadLetter: of those rows of a table
 // that are given and meet a condition, which are locked until they have moved. ORDER BY makes sure
 // that ids are given in the rows' order.
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
-		return []any{s.Lane, s.ID, s.MessageID, s.DeadLetter.MessageID, s.DeadLetter.Topic, backend.Nullable(s.DeadLetter.Headers)}
+		c := s.DeadLetter
+		return []any{s.Lane, s.ID, s.MessageID, s.Sinks, c.MessageID, c.Topic, backend.Nullable(c.Headers), c.Sinks}
 	})
 	m.add(
 		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
 		"SELECT "+strings.ReplaceAll(backend.CopyFrom, "g.", "c."),
-		"FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',",
-		"    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c",
-		"INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id",
+		"FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',",
+		"    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c",
+		"INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks "+binary,
 		"INNER JOIN "+from+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
 		"WHERE "+where,
 		"ORDER BY t.id",

@@ -173,7 +173,7 @@ func (d *SQLServer) page(read backend.Read) backend.Query {
 		d.sql.Text("positions"),
 		d.sql.Text("first line"),
 		d.sql.Text("at one moment"),
-		"SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (",
+		"SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (",
 		"SELECT @first AS line, -1 AS n, "+d.sql.Text("no row"),
 		"UNION ALL",
 		"SELECT NULL, t.n, "+d.sql.Text("hot row"),
@@ -208,11 +208,11 @@ func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string
 // Candidates implements [backend.Backend].
 func (d *SQLServer) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
 	a := args{positionList(positions)}
-	columns := "h.id, h.lane, h.topic, h.message_key, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes"
+	columns := "h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes"
 	return backend.ReadCandidates(ctx, d.db, a.query(
 		d.sql.Text("positions"),
 		d.sql.Text("at one moment"),
-		"SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.bytes",
+		"SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.sinks, t.bytes",
 		"FROM ("+d.ranges(&a, positions, columns, limit, limit)+") AS t ORDER BY t.n, t.id;",
 		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), take)
 }

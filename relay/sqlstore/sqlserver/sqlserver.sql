@@ -55,7 +55,7 @@ COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_
 -- Times say that they are in UTC, as the driver may have been told to take them for those of
 -- another zone.
 -- name: row
-t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')
 
@@ -84,7 +84,7 @@ CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
 
 -- What stands in the place of a row, with the columns' names.
 -- name: no row
-CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 
 -- name: size
 COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
@@ -275,13 +275,13 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- Rows that hold their keys, by two indexes: the condition of one may have no OR.
 -- name: holding
-SELECT lane, message_key, topic, id FROM {held} WITH (INDEX ({index held_retry})) WHERE state = N'retry'
-    UNION ALL SELECT lane, message_key, topic, id FROM {held} WITH (INDEX ({index held_holds})) WHERE holds > 0 AND state = N'error'
+SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_retry})) WHERE state = N'retry'
+    UNION ALL SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_holds})) WHERE holds > 0 AND state = N'error'
 
 -- @p1 how many, @p2 a list of lanes.
 -- name: held keys
 {at one moment}
-SELECT TOP (@p1) lane, message_key, topic, id FROM ({holding}) AS t
+SELECT TOP (@p1) lane, message_key, topic, sinks, id FROM ({holding}) AS t
 WHERE DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
@@ -292,11 +292,11 @@ h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN
 -- number, lane and key.
 -- name: held among
 {at one moment}
-SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)
+SELECT MIN(t.lane), MIN(t.message_key), t.topic, t.sinks, MIN(t.id)
 FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
 CROSS APPLY (SELECT * FROM {held} AS h WITH (INDEX ({index held_retry}), FORCESEEK) WHERE h.state = N'retry' AND {of the key}
     UNION ALL SELECT * FROM {held} AS h WITH (INDEX ({index held_holds}), FORCESEEK) WHERE h.holds > 0 AND h.state = N'error' AND {of the key}) AS t
-GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN);
+GROUP BY g.n, t.topic, t.sinks OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- ---------------------------------------------------------------------------------
@@ -359,13 +359,13 @@ UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cr
 -- began anew. @p1 how many.
 -- name: bring back
 {read committed}
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM (
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM (
     DELETE due
-    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at
+    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at, deleted.sinks
     FROM (SELECT TOP (@p1) * FROM {held} AS t WITH (INDEX({index held_due}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
         WHERE {by rows} AND state <> N'error' AND due_at <= SYSUTCDATETIME()
-            AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
+            AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND o.sinks < t.sinks) AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
         ORDER BY due_at, id) AS due
 ) AS back
 

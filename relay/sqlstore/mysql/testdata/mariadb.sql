@@ -49,10 +49,10 @@ SELECT 1 FROM `app`.`Events_settings` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_settings` VALUES ();
 EXPLAIN UPDATE `app`.`Events_settings` SET value = '';
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;
-EXPLAIN SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 0 AND t.id <= 4611686018427387904 AND t.lane IN (1) ORDER BY t.id LIMIT 500;
+EXPLAIN SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 0 AND t.id <= 4611686018427387904 AND t.lane IN (1) ORDER BY t.id LIMIT 500;
 
 -- acquire: as in mysql.sql
 
@@ -79,32 +79,32 @@ UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, `until` = NU
 -- marks: as in mysql.sql
 
 -- begin lanes
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 
 -- last id: as in mysql.sql
 
 -- first line
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 
 -- read
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
     OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
 -- read a share
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
     OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
 -- read bytes
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
     OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
 -- read keys
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ?) ORDER BY t.lane, t.id LIMIT 100;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ?) ORDER BY t.lane, t.id LIMIT 100;
 --   1: a"\k
 
 -- candidates
-SELECT t.id, t.lane, t.topic, t.message_key, coalesce(length(t.payload), length(t.payload_text), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
-    OR t.lane = 2 AND t.id + 0 > 11) AND t.topic NOT IN (?) ORDER BY t.id LIMIT 100;
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) AND (t.topic NOT IN (?) OR t.sinks <> '') ORDER BY t.id LIMIT 100;
 --   1: t1
 
 -- pick: as in mysql.sql
@@ -131,8 +131,8 @@ UNION ALL SELECT 'server', CONCAT(@@hostname, ':', @@port, '/', @@server_id);
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE;
 --   1: 0/5
@@ -143,8 +143,8 @@ DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
 FROM (SELECT 1 AS lane,5 AS id,1 AS n,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS receipt UNION ALL VALUES (1,6,2,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
 WHERE TRUE FOR UPDATE;
 --   1: r
@@ -162,27 +162,27 @@ DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE;
 --   1: 0/5
 --   2: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000005', 36 * g.n - 35, 36);
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', t.message_id)) AND t.state <> 'error' FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', t.message_id)) AND t.sinks = '' AND t.state <> 'error' FOR UPDATE;
 --   1: r
-DELETE t FROM (SELECT 2 AS lane,8 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000008', 36 * g.n - 35, 36) WHERE t.state <> 'error';
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
+DELETE t FROM (SELECT 2 AS lane,8 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000008', 36 * g.n - 35, 36) AND t.sinks = '' WHERE t.state <> 'error';
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE;
 --   1: it's "broken"
 --   2: retry
 DELETE t FROM (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
-UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
+UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
 WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 --   1: error
 
@@ -190,45 +190,140 @@ WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id))
 ORDER BY t.id FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-000000000020
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority
+--   4: c
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = '' AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
 ORDER BY t.id FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-000000000021
 --   2: dead.other
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+--   3: 
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE;
 --   1: 0/5
 --   2: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000005', 36 * g.n - 35, 36);
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 2, 0, t.available_at, ?, ?, 0
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 2, 0, t.available_at, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE;
 --   1: it's "broken"
 --   2: error
 DELETE t FROM (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
-UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) SET t.state = ?, t.holds = 1, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error = t.last_error
+UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 1, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error = t.last_error
 WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0);
 --   1: error
+
+-- settle for some sinks
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
+--   1: r
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) AND t.sinks = '' FOR UPDATE;
+--   1: a
+--   2: 0/5
+--   3: r
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) AND t.sinks = '' FOR UPDATE;
+--   1: a
+--   2: it's "broken"
+--   3: retry
+UPDATE (SELECT 1 AS lane,5 AS id,1 AS n,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS rest UNION ALL VALUES (1,6,2,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36) AND t.sinks = '' SET t.sinks = g.rest
+WHERE TRUE;
+--   1: b,c
+--   2: b
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 0, 0, t.available_at, t.last_error, ?, 0
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 0 = 0) FOR UPDATE;
+--   1: b
+--   2: error
+--   3: a,b
+UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin SET t.sinks = ?
+WHERE TRUE AND t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
+--   1: a,b
+--   2: a
+
+-- settle for some sinks: dead letters
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
+--   1: r
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) AND t.sinks = ''
+ORDER BY t.id FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+--   4: c
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, ?
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
+ORDER BY t.id FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-000000000021
+--   2: dead.other
+--   3: 
+--   4: a,b
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 2, 0, t.available_at, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) AND t.sinks = '' FOR UPDATE;
+--   1: a
+--   2: it's "broken"
+--   3: error
+UPDATE (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36) AND t.sinks = '' SET t.sinks = ?
+WHERE TRUE;
+--   1: b
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 0, 0, utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error, ?, 1
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0) FOR UPDATE;
+--   1: a
+--   2: error
+--   3: a,b
+UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin SET t.sinks = ?
+WHERE TRUE AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0);
+--   1: a,b
+--   2: b
+
+-- settle: deferred rows of two sinks
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (2) AND (lane, fence) IN ((2,8)) AND owner = ?;
+--   1: r
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+FROM (SELECT 2 AS lane,8 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL VALUES (2,8,2,?)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000080197a3b4-0000-7abc-8def-000000000008', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin
+WHERE TRUE AND t.state <> 'error' FOR UPDATE;
+--   1: r
+--   2: a
+--   3: b
+DELETE t FROM (SELECT 2 AS lane,8 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL VALUES (2,8,2,?)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000080197a3b4-0000-7abc-8def-000000000008', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin WHERE t.state <> 'error';
+--   1: a
+--   2: b
 
 -- settle by rows: done
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
 --   1: t
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: r
@@ -240,8 +335,8 @@ DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Event
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (9,10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
 --   1: t
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: r
@@ -258,8 +353,8 @@ WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-0
 --   1: t
 DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
@@ -272,19 +367,20 @@ DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Event
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
 --   1: t
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ?
 ORDER BY t.id FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-000000000020
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
---   4: t
+--   4: c
+--   5: t
 DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, ?, ?, 0
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
@@ -317,37 +413,66 @@ DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 
 SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 10 FOR UPDATE SKIP LOCKED;
 UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1 WHERE id IN (1,2) AND claimed_until < utc_timestamp(6);
 SELECT t.id * 64 + t.lane FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
-WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.due_at <= utc_timestamp(6)) = 0 AND (SELECT COUNT(*) FROM `app`.`Events` h WHERE h.lane = t.lane AND h.id = t.id) = 0
+WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= utc_timestamp(6)) = 0 AND (SELECT COUNT(*) FROM `app`.`Events` h WHERE h.lane = t.lane AND h.id = t.id) = 0
 ORDER BY t.due_at, t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
-INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE ((t.lane = 1 AND t.id IN (1))
-    OR (t.lane = 2 AND t.id IN (2))) AND (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.due_at <= utc_timestamp(6)) = 0 FOR UPDATE;
+INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE ((t.lane = 1 AND t.id IN (1))
+    OR (t.lane = 2 AND t.id IN (2))) AND (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= utc_timestamp(6)) = 0 FOR UPDATE;
 DELETE t FROM (SELECT 1 AS lane,1 AS id UNION ALL VALUES (2,2)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id;
+STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks;
 
 -- list: as in mysql.sql
 
 -- list by filter: as in mysql.sql
 
--- requeue: as in mysql.sql
+-- requeue
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL VALUES (2,2,2,?)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = utc_timestamp(6),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP'9999-01-01 00:00:00' ELSE expires_at END;
+--   1: a
+--   2: 
 
--- ask for a skip: as in mysql.sql
+-- ask for a skip
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL VALUES (2,2,2,?)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = 'retry', holds = 2, available_at = utc_timestamp(6);
+--   1: a
+--   2: 
 
--- ask for a discard: as in mysql.sql
+-- ask for a discard
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL VALUES (2,2,2,?)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = 'retry', holds = 3, available_at = utc_timestamp(6);
+--   1: a
+--   2: 
 
 -- discard
-SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 0 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 0 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
 --   2: t
 --   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
-DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (held_id) ON t.id = g.id WHERE t.state = 'error' AND t.holds = 0 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL VALUES (2,2,2,?)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin;
+--   1: a
+--   2: 
 
 -- parked: as in mysql.sql
 

@@ -64,10 +64,10 @@ SELECT 1 FROM `app`.`Events_settings` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_settings` VALUES ();
 EXPLAIN UPDATE `app`.`Events_settings` SET value = '';
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;
-EXPLAIN FORMAT=TRADITIONAL SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 0 AND t.id <= 4611686018427387904) ORDER BY t.lane, t.id LIMIT 500;
+EXPLAIN FORMAT=TRADITIONAL SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 0 AND t.id <= 4611686018427387904) ORDER BY t.lane, t.id LIMIT 500;
 
 -- acquire
 SELECT l.lane, l.fence + 300, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
@@ -104,7 +104,7 @@ SELECT lane, fence, journal FROM `app`.`Events_lanes` WHERE journal IS NOT NULL;
 SELECT lane, marks FROM `app`.`Events_lanes` WHERE marks IS NOT NULL ORDER BY lane;
 
 -- begin lanes
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 
 -- last id
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_held`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
@@ -113,54 +113,54 @@ SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SEL
 --   2: Events
 
 -- first line
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 
 -- read
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
     OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
 
 -- read a share
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
     OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
 
 -- read bytes
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
     OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
 
 -- read keys
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ?) ORDER BY t.lane, t.id LIMIT 100;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ?) ORDER BY t.lane, t.id LIMIT 100;
 --   1: a"\k
 
 -- candidates
-SELECT t.id, t.lane, t.topic, t.message_key, coalesce(length(t.payload), length(t.payload_text), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
-    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) AND t.topic NOT IN (?) ORDER BY t.lane, t.id LIMIT 100;
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) AND (t.topic NOT IN (?) OR t.sinks <> '') ORDER BY t.lane, t.id LIMIT 100;
 --   1: t1
 
 -- pick
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE ((t.lane = 1 AND t.id IN (15))
     OR (t.lane = 2 AND t.id IN (16)));
 
 -- pick held
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') + 16 * t.holds FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') + 16 * t.holds FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
 WHERE t.state <> 'error' AND ((t.lane = 1 AND t.id IN (15))
     OR (t.lane = 2 AND t.id IN (16)));
 
 -- due
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') + 16 * t.holds FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') + 16 * t.holds FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
 WHERE t.due_at <= utc_timestamp(6) AND t.due_at >= TIMESTAMP'2026-01-31 23:59:59.123456' AND (t.due_at > TIMESTAMP'2026-01-31 23:59:59.123456' OR t.id > 9) AND t.lane IN (1,2)
 ORDER BY t.due_at, t.id LIMIT 100;
 
 -- held keys
-SELECT lane, message_key, topic, id FROM `app`.`Events_held` FORCE INDEX (held_retry)
+SELECT lane, message_key, topic, sinks, id FROM `app`.`Events_held` FORCE INDEX (held_retry)
 WHERE blocks IN (1,2) AND message_key <> ''
 LIMIT 100;
 
 -- held among keys
-SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id) FROM `app`.`Events_held` AS t FORCE INDEX (held_retry)
+SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, CAST(t.sinks AS BINARY) AS held_sinks, MIN(t.id) FROM `app`.`Events_held` AS t FORCE INDEX (held_retry)
 WHERE (t.blocks = 1 AND t.message_key IN (?,?)
     OR t.blocks = 2 AND t.message_key IN (?))
-GROUP BY t.lane, held_key, held_topic ORDER BY NULL;
+GROUP BY t.lane, held_key, held_topic, held_sinks ORDER BY NULL;
 --   1: a"\k
 --   2: c
 --   3: b
@@ -179,8 +179,8 @@ UNION ALL SELECT 'server', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid);
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE OF t;
 --   1: 0/5
@@ -192,8 +192,8 @@ WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
 FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, receipt longtext PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
 WHERE TRUE FOR UPDATE OF t;
 --   1: r
@@ -212,30 +212,30 @@ WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE OF t;
 --   1: 0/5
 --   2: r
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', t.message_id)) AND t.state <> 'error' FOR UPDATE OF t;
+WHERE (t.lane = 2 AND t.id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', t.message_id)) AND t.sinks = '' AND t.state <> 'error' FOR UPDATE OF t;
 --   1: r
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events_held` PRIMARY) */ FROM `app`.`Events_held`
-WHERE (lane = 2 AND id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', message_id)) AND state <> 'error';
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
+WHERE (lane = 2 AND id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', message_id)) AND sinks = '' AND state <> 'error';
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE OF t;
 --   1: it's "broken"
 --   2: retry
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', message_id));
-UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
+UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
 WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 --   1: error
 
@@ -243,47 +243,139 @@ WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id))
 ORDER BY t.id FOR UPDATE OF t;
 --   1: 0197a3b4-0000-7abc-8def-000000000020
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority
+--   4: c
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = '' AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
 ORDER BY t.id FOR UPDATE OF t;
 --   1: 0197a3b4-0000-7abc-8def-000000000021
 --   2: dead.other
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+--   3: 
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE OF t;
 --   1: 0/5
 --   2: r
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 2, 0, t.available_at, ?, ?, 0
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 2, 0, t.available_at, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE OF t;
 --   1: it's "broken"
 --   2: error
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', message_id));
-UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) SET t.state = ?, t.holds = 1, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error = t.last_error
+UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 1, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error = t.last_error
 WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0);
 --   1: error
+
+-- settle for some sinks
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
+--   1: r
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) AND t.sinks = '' FOR UPDATE OF t;
+--   1: a
+--   2: 0/5
+--   3: r
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) AND t.sinks = '' FOR UPDATE OF t;
+--   1: a
+--   2: it's "broken"
+--   3: retry
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, rest varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36) AND t.sinks = '' SET t.sinks = g.rest
+WHERE TRUE;
+--   1: [[1,5,"b,c"],[1,6,"b"]]
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 0, 0, t.available_at, t.last_error, ?, 0
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 0 = 0) FOR UPDATE OF t;
+--   1: b
+--   2: error
+--   3: a,b
+UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin SET t.sinks = ?
+WHERE TRUE AND t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
+--   1: a,b
+--   2: a
+
+-- settle for some sinks: dead letters
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
+--   1: r
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) AND t.sinks = ''
+ORDER BY t.id FOR UPDATE OF t;
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+--   4: c
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, ?
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
+ORDER BY t.id FOR UPDATE OF t;
+--   1: 0197a3b4-0000-7abc-8def-000000000021
+--   2: dead.other
+--   3: 
+--   4: a,b
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 2, 0, t.available_at, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) AND t.sinks = '' FOR UPDATE OF t;
+--   1: a
+--   2: it's "broken"
+--   3: error
+UPDATE JSON_TABLE('[[1,6]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36) AND t.sinks = '' SET t.sinks = ?
+WHERE TRUE;
+--   1: b
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 0, 0, utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error, ?, 1
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0) FOR UPDATE OF t;
+--   1: a
+--   2: error
+--   3: a,b
+UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin SET t.sinks = ?
+WHERE TRUE AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0);
+--   1: a,b
+--   2: b
+
+-- settle: deferred rows of two sinks
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (2) AND (lane, fence) IN ((2,8)) AND owner = ?;
+--   1: r
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000080197a3b4-0000-7abc-8def-000000000008', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin
+WHERE TRUE AND t.state <> 'error' FOR UPDATE OF t;
+--   1: r
+--   2: [[2,8,"a"],[2,8,"b"]]
+DELETE t FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000080197a3b4-0000-7abc-8def-000000000008', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin WHERE t.state <> 'error';
+--   1: [[2,8,"a"],[2,8,"b"]]
 
 -- settle by rows: done
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
 --   1: t
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: r
@@ -296,8 +388,8 @@ WHERE (lane = 2 AND id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000000
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (9,10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
 --   1: t
-REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: r
@@ -316,8 +408,8 @@ WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-0
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 2 AND id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', message_id)) AND claim_token = ?;
 --   1: t
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: refused
@@ -331,20 +423,21 @@ WHERE (lane = 2 AND id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000000
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
 --   1: t
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ?
 ORDER BY t.id FOR UPDATE OF t;
 --   1: 0197a3b4-0000-7abc-8def-000000000020
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
---   4: t
+--   4: c
+--   5: t
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 2 AND id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', message_id)) AND claim_token = ?;
 --   1: t
-INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, ?, ?, 0
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: refused
@@ -365,7 +458,7 @@ ORDER BY i.written_at LIMIT 100;
 DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 DAY;
 
 -- claim the oldest
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
 FROM `app`.`Events` AS t FORCE INDEX (claim_id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.claimed_until IS NULL
 ORDER BY t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
 UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE claimed_until IS NULL AND id IN (1,2);
@@ -373,7 +466,7 @@ UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, clai
 --   2: t
 
 -- claim the highest of some topics
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN NULL ELSE coalesce(t.payload, CAST(t.payload_text AS BINARY)) END, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN 65536 * coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) ELSE 0 END
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN NULL ELSE coalesce(t.payload, CAST(t.payload_text AS BINARY)) END, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN 65536 * coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) ELSE 0 END
 FROM `app`.`Events` AS t FORCE INDEX (claim_priority) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.claimed_until IS NULL AND CAST(t.topic AS BINARY) IN (?,?) AND CAST(t.topic AS BINARY) NOT IN (?)
 ORDER BY t.urgency, t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
 --   1: a
@@ -398,146 +491,139 @@ SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE (SELECT value FROM `app`.`E
 SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 10 FOR UPDATE SKIP LOCKED;
 UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1 WHERE id IN (1,2) AND claimed_until < utc_timestamp(6);
 SELECT t.id * 64 + t.lane FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
-WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.due_at <= utc_timestamp(6)) = 0 AND (SELECT COUNT(*) FROM `app`.`Events` h WHERE h.lane = t.lane AND h.id = t.id) = 0
+WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= utc_timestamp(6)) = 0 AND (SELECT COUNT(*) FROM `app`.`Events` h WHERE h.lane = t.lane AND h.id = t.id) = 0
 ORDER BY t.due_at, t.id LIMIT 10 FOR UPDATE OF t SKIP LOCKED;
-INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE ((t.lane = 1 AND t.id IN (1))
-    OR (t.lane = 2 AND t.id IN (2))) AND (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.due_at <= utc_timestamp(6)) = 0 FOR UPDATE OF t;
+INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE ((t.lane = 1 AND t.id IN (1))
+    OR (t.lane = 2 AND t.id IN (2))) AND (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= utc_timestamp(6)) = 0 FOR UPDATE OF t;
 DELETE t FROM JSON_TABLE('[[1,1],[2,2]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id;
+STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks;
 
 -- list
-(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
 FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 0
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 0
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 0
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 0
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
 FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 0
 ORDER BY t.id LIMIT 10)
 ORDER BY id LIMIT 10;
 
 -- list by filter
-(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
-FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
+FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
 ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
-FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND 'done' = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
+FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND 'done' = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
 ORDER BY t.id LIMIT 10)
 ORDER BY id LIMIT 10;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
 --   2: t
 --   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
---   6: error
---   7: 0197a3b4-0000-7abc-8def-0123456789ab
---   8: t
---   9: k
---   10: 2026-01-31 00:00:00.000000
---   11: refused
---   12: error
---   13: 0197a3b4-0000-7abc-8def-0123456789ab
---   14: t
---   15: k
---   16: 2026-01-31 00:00:00.000000
---   17: refused
---   18: error
---   19: 0197a3b4-0000-7abc-8def-0123456789ab
---   20: t
---   21: k
---   22: 2026-01-31 00:00:00.000000
---   23: refused
---   24: error
---   25: 0197a3b4-0000-7abc-8def-0123456789ab
---   26: t
---   27: k
---   28: 2026-01-31 00:00:00.000000
---   29: refused
---   30: error
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+--   7: error
+--   8: 0197a3b4-0000-7abc-8def-0123456789ab
+--   9: t
+--   10: k
+--   11: ,s,
+--   12: 2026-01-31 00:00:00.000000
+--   13: refused
+--   14: error
+--   15: 0197a3b4-0000-7abc-8def-0123456789ab
+--   16: t
+--   17: k
+--   18: ,s,
+--   19: 2026-01-31 00:00:00.000000
+--   20: refused
+--   21: error
+--   22: 0197a3b4-0000-7abc-8def-0123456789ab
+--   23: t
+--   24: k
+--   25: ,s,
+--   26: 2026-01-31 00:00:00.000000
+--   27: refused
+--   28: error
+--   29: 0197a3b4-0000-7abc-8def-0123456789ab
+--   30: t
+--   31: k
+--   32: ,s,
+--   33: 2026-01-31 00:00:00.000000
+--   34: refused
+--   35: error
 
 -- requeue
-SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
 --   2: t
 --   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
-UPDATE `app`.`Events_held` AS t FORCE INDEX (held_id) SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = utc_timestamp(6),
-    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP'9999-01-01 00:00:00' ELSE expires_at END WHERE t.state = 'error' AND t.id IN (1,2) AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = utc_timestamp(6),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP'9999-01-01 00:00:00' ELSE expires_at END;
+--   1: [[1,1,"a"],[2,2,""]]
 
 -- ask for a skip
-SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
 --   2: t
 --   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
-UPDATE `app`.`Events_held` AS t FORCE INDEX (held_id) SET state = 'retry', holds = 2, available_at = utc_timestamp(6) WHERE t.state = 'error' AND t.holds = 1 AND t.id IN (1,2) AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = 'retry', holds = 2, available_at = utc_timestamp(6);
+--   1: [[1,1,"a"],[2,2,""]]
 
 -- ask for a discard
-SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
 --   2: t
 --   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
-UPDATE `app`.`Events_held` AS t FORCE INDEX (held_id) SET state = 'retry', holds = 3, available_at = utc_timestamp(6) WHERE t.state = 'error' AND t.holds = 1 AND t.id IN (1,2) AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = 'retry', holds = 3, available_at = utc_timestamp(6);
+--   1: [[1,1,"a"],[2,2,""]]
 
 -- discard
-SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 0 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 0 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
 --   2: t
 --   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
-DELETE t FROM JSON_TABLE('[[0,1],[0,2]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (held_id) ON t.id = g.id WHERE t.state = 'error' AND t.holds = 0 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+DELETE t FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin;
+--   1: [[1,1,"a"],[2,2,""]]
 
 -- parked
 SELECT t.id, t.lane, t.topic, t.message_key, t.holds

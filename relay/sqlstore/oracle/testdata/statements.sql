@@ -94,17 +94,17 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
     JOIN app."Events" t ON t.ROWID = p.rid) t
 ORDER BY place, id) r) t;
@@ -230,17 +230,17 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
     JOIN app."Events" t ON t.ROWID = p.rid) t
 ORDER BY place, id) r) t;
@@ -262,17 +262,17 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
     JOIN app."Events" t ON t.ROWID = p.rid) t
 ORDER BY place, id) r) t;
@@ -291,17 +291,17 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
@@ -334,17 +334,17 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
@@ -377,17 +377,17 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, SUM(NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) OVER (ORDER BY t.place, t.id ROWS UNBOUNDED PRECEDING) - (NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
@@ -422,17 +422,17 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 AND NLSSORT(h.message_key, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') ORDER BY h.id) WHERE ROWNUM <= :5
@@ -447,7 +447,7 @@ ORDER BY place, id) r) t;
 --   6: 100
 
 -- candidates
-SELECT t.id, t.lane, t.topic, t.message_key, NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
 FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
@@ -479,7 +479,7 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
@@ -502,7 +502,7 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
@@ -525,7 +525,7 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
@@ -545,16 +545,16 @@ ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-0
 --   6: 1048576
 
 -- held keys
-SELECT t.lane, t.message_key, t.topic, t.id FROM app."Events_held" t
+SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM app."Events_held" t
 WHERE CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.lane END IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.message_key IS NOT NULL AND ROWNUM <= :2;
 --   1: [1,2]
 --   2: 100
 
 -- held among keys
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "Events_held_retry") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "Events_held_retry") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.sinks), MIN(t.id)
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]')) g
 JOIN app."Events_held" t ON CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.lane END = g.lane AND NLSSORT(CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.message_key END, 'NLS_SORT=BINARY') = NLSSORT(g.message_key, 'NLS_SORT=BINARY')
-GROUP BY t.lane, NLSSORT(t.message_key, 'NLS_SORT=BINARY'), NLSSORT(t.topic, 'NLS_SORT=BINARY');
+GROUP BY t.lane, NLSSORT(t.message_key, 'NLS_SORT=BINARY'), NLSSORT(t.topic, 'NLS_SORT=BINARY'), NLSSORT(t.sinks, 'NLS_SORT=BINARY');
 --   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
 -- list open transactions
@@ -574,23 +574,25 @@ END;
 SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
 --   1: [[1,7]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   2: r
 
 -- settle: done, with receipts of their own
@@ -605,23 +607,25 @@ END;
 SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
 --   1: [[1,7]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0],[6,1,7,"done",1,0,0,"","0/6"
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[6,1,7,"done",1,0,0
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0],[6,1,7,"done",1,0,0,"","0/6"
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[6,1,7,"done",1,0,0
 --   2: r
 
 -- settle: done, not kept
@@ -639,10 +643,11 @@ SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER P
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   2: r
 
 -- settle: everything
@@ -657,67 +662,74 @@ END;
 SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
 --   1: [[1,7],[2,8]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
-    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error';
+    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error';
 --   1: r
---   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0]]
+--   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"","",""]]
 --   3: r
-DELETE /*+ INDEX(d) */ FROM app."Events_held" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+DELETE /*+ INDEX(d) */ FROM app."Events_held" d WHERE (d.id, d.message_id, NVL(d.sinks, ',')) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id, NVL(t.sinks, ',')
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
-    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error');
---   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0]]
+    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error');
+--   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"","",""]]
 --   2: r
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
---   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
 --   2: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
 --   2: r
 MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
-    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY'))
 WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,
     t.available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error)
     WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0]]
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"","",""]]
 --   2: r
 
 -- settle: dead letters
@@ -739,18 +751,19 @@ BEGIN
 END;
 /
 --   1: [6]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events" t
-WHERE t.id = :4 AND t.lane = :5 AND t.message_id = :6
-    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :7 AND l.owner = :8);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events" t
+WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :8 AND l.owner = :9);
 --   1: 0197a3b4-0000-7abc-8def-000000000020
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
---   4: 6
---   5: 1
---   6: 0197a3b4-0000-7abc-8def-000000000006
---   7: 7
---   8: r
+--   4: c
+--   5: 6
+--   6: 1
+--   7: 0197a3b4-0000-7abc-8def-000000000006
+--   8: 7
+--   9: r
 BEGIN
     FOR locked IN (
     SELECT t.id FROM app."Events_held" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
@@ -758,62 +771,258 @@ BEGIN
 END;
 /
 --   1: [7]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events_held" t
-WHERE t.id = :4 AND t.lane = :5 AND t.message_id = :6 AND t.state <> 'error' AND (t.holds < 2 OR :7 = 0)
-    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :8 AND l.owner = :9);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_held" t
+WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0)
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :10 AND l.owner = :11);
 --   1: 0197a3b4-0000-7abc-8def-000000000021
 --   2: dead.other
 --   3: <nil>
---   4: 7
---   5: 2
---   6: 0197a3b4-0000-7abc-8def-000000000007
---   7: 1
---   8: 8
---   9: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+--   4: <nil>
+--   5: 7
+--   6: 2
+--   7: 0197a3b4-0000-7abc-8def-000000000007
+--   8: ,
+--   9: 1
+--   10: 8
+--   11: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   2: r
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
---   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
 --   2: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
 --   2: r
 MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
-    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY'))
 WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,
     t.available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error)
     WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1]]
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"","",""]]
+--   2: r
+
+-- settle for some sinks
+BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
+        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g)
+    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [[1,7],[2,8]]
+SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
+--   1: [[1,7],[2,8]]
+--   2: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+FROM JSON_TABLE(:2, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
+--   1: r
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"]]
+--   3: r
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","a","b"
+--   2: r
+MERGE INTO app."Events" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
+    WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"],[6,1,7,"retry",
+--   2: r
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a"]]
+--   2: r
+MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
+    WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a"]]
+--   2: r
+
+-- settle for some sinks: dead letters
+BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
+        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g)
+    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [[1,7],[2,8]]
+SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
+--   1: [[1,7],[2,8]]
+--   2: r
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [6]
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events" t
+WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY')
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :9 AND l.owner = :10);
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+--   4: c
+--   5: 6
+--   6: 1
+--   7: 0197a3b4-0000-7abc-8def-000000000006
+--   8: ,
+--   9: 7
+--   10: r
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events_held" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [7]
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_held" t
+WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0)
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :10 AND l.owner = :11);
+--   1: 0197a3b4-0000-7abc-8def-000000000021
+--   2: dead.other
+--   3: <nil>
+--   4: <nil>
+--   5: 7
+--   6: 2
+--   7: 0197a3b4-0000-7abc-8def-000000000007
+--   8: a,b
+--   9: 1
+--   10: 8
+--   11: r
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","a","b"
+--   2: r
+MERGE INTO app."Events" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
+    WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","a","b"
+--   2: r
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b"]]
+--   2: r
+MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
+    WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b"]]
+--   2: r
+
+-- settle: deferred rows of two sinks
+BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
+        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g)
+    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [[2,8]]
+SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
+--   1: [[2,8]]
+--   2: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+FROM JSON_TABLE(:2, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
+    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error';
+--   1: r
+--   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"a","",""],[8,2,8,"done",0,0,0,"
+--   3: r
+DELETE /*+ INDEX(d) */ FROM app."Events_held" d WHERE (d.id, d.message_id, NVL(d.sinks, ',')) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id, NVL(t.sinks, ',')
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error');
+--   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"a","",""],[8,2,8,"done",0,0,0,"
 --   2: r
 
 -- settle by rows: done
@@ -826,21 +1035,23 @@ END;
 --   1: [10]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
 --   1: r
---   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
+--   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
 
 -- settle by rows
 BEGIN
@@ -852,28 +1063,31 @@ END;
 --   1: [9,10]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0],[10,2,"t","done",0,0,0,"",
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+--   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0,"","",""],[10,2,"t","done",
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
 --   1: r
---   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
+--   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
 MERGE INTO app."Events" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
 WHEN MATCHED THEN UPDATE SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.claim_stamp = NULL,
     t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = NVL(g.fault, t.last_error)
     WHERE t.claim_token = g.claim;
---   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0]]
+--   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0,"","",""]]
 
 -- settle by rows, not kept
 BEGIN
@@ -885,26 +1099,29 @@ END;
 --   1: [10,11]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0],[11,2,"t","retry",1,0,100000
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[11,2,"t","retry",1
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
---   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
 
 -- settle by rows: a dead letter
 BEGIN
@@ -916,7 +1133,7 @@ END;
 --   1: [10,11]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0],[11,2,"t","error",1,0,100000
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[11,2,"t","error",1
 BEGIN
     FOR locked IN (
     SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
@@ -924,40 +1141,44 @@ BEGIN
 END;
 /
 --   1: [11]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events" t
-WHERE t.id = :4 AND t.lane = :5 AND t.message_id = :6 AND t.claim_token = :7;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events" t
+WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND t.claim_token = :8;
 --   1: 0197a3b4-0000-7abc-8def-000000000020
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
---   4: 11
---   5: 2
---   6: 0197a3b4-0000-7abc-8def-000000000011
---   7: t
+--   4: c
+--   5: 11
+--   6: 2
+--   7: 0197a3b4-0000-7abc-8def-000000000011
+--   8: t
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
---   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+--   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+--   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
 
 -- purge
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
-DELETE FROM app."Events_done" WHERE (id, message_id) IN (SELECT id, message_id FROM (
-    SELECT id, message_id FROM app."Events_done" WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
+DELETE FROM app."Events_done" WHERE ROWID IN (SELECT place FROM (
+    SELECT ROWID AS place FROM app."Events_done" WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
     ORDER BY finished_at) WHERE ROWNUM <= :2);
 --   1: -86400000000
 --   2: 100
@@ -1014,7 +1235,7 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
@@ -1068,7 +1289,7 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
@@ -1121,13 +1342,13 @@ UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = N
 WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j);
 --   1: [1,2]
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, claim_stamp)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks, claim_stamp)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks, (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)
 FROM (SELECT t.* FROM app."Events_held" t WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP)
-    AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) = 0
+    AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND NLSSORT(NVL(o.sinks, ','), 'NLS_SORT=BINARY') < NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY')) AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) = 0
     ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) t WHERE ROWNUM <= :1;
 --   1: 10
-DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT /*+ INDEX(h "Events_claim_until") */ h.id, h.message_id FROM app."Events" h
+DELETE FROM app."Events_held" WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(h "Events_claim_until") */ h.id, h.message_id, NVL(h.sinks, ',') FROM app."Events" h
     WHERE h.claimed_until IS NULL AND h.claim_stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual));
 
 -- list
@@ -1144,7 +1365,7 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
@@ -1169,116 +1390,93 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 FROM (SELECT r.*, ROWNUM AS n FROM (
-SELECT t.* FROM app."Events_messages" t WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.state = :6 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
-ORDER BY t.id) r WHERE ROWNUM <= :9) t;
+SELECT t.* FROM app."Events_messages" t WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.state = :7 AND t.created_at >= TO_TIMESTAMP(:8, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :9) > 0
+ORDER BY t.id) r WHERE ROWNUM <= :10) t;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: error
+--   6: ,s,
+--   7: error
+--   8: 2026-01-31 00:00:00.000000
+--   9: refused
+--   10: 10
+
+-- requeue
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
+    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :9)
+ORDER BY id FOR UPDATE;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: ,s,
 --   7: 2026-01-31 00:00:00.000000
 --   8: refused
 --   9: 10
-
--- requeue
-SELECT id FROM app."Events_held" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (
-    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
-    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :8)
-ORDER BY id FOR UPDATE;
---   1: 3
---   2: [1]
---   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
---   4: t
---   5: k
---   6: 2026-01-31 00:00:00.000000
---   7: refused
---   8: 10
 UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP),
-    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP '9999-01-01 00:00:00' ELSE expires_at END WHERE t.state = 'error' AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
---   1: [1,2]
---   2: 3
---   3: [1]
---   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
---   5: t
---   6: k
---   7: 2026-01-31 00:00:00.000000
---   8: refused
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP '9999-01-01 00:00:00' ELSE expires_at END WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
 -- ask for a skip
-SELECT id FROM app."Events_held" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (
-    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 1 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
-    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :8)
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 1 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
+    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :9)
 ORDER BY id FOR UPDATE;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000000
---   7: refused
---   8: 10
-UPDATE app."Events_held" t SET state = 'retry', holds = 2, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE t.state = 'error' AND t.holds = 1 AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
---   1: [1,2]
---   2: 3
---   3: [1]
---   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
---   5: t
---   6: k
+--   6: ,s,
 --   7: 2026-01-31 00:00:00.000000
 --   8: refused
+--   9: 10
+UPDATE app."Events_held" t SET state = 'retry', holds = 2, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
 -- ask for a discard
-SELECT id FROM app."Events_held" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (
-    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 1 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
-    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :8)
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 1 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
+    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :9)
 ORDER BY id FOR UPDATE;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000000
---   7: refused
---   8: 10
-UPDATE app."Events_held" t SET state = 'retry', holds = 3, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE t.state = 'error' AND t.holds = 1 AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
---   1: [1,2]
---   2: 3
---   3: [1]
---   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
---   5: t
---   6: k
+--   6: ,s,
 --   7: 2026-01-31 00:00:00.000000
 --   8: refused
+--   9: 10
+UPDATE app."Events_held" t SET state = 'retry', holds = 3, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
 -- discard
-SELECT id FROM app."Events_held" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (
-    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 0 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
-    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :8)
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 0 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
+    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :9)
 ORDER BY id FOR UPDATE;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000000
---   7: refused
---   8: 10
-DELETE FROM app."Events_held" t WHERE t.state = 'error' AND t.holds = 0 AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
---   1: [1,2]
---   2: 3
---   3: [1]
---   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
---   5: t
---   6: k
+--   6: ,s,
 --   7: 2026-01-31 00:00:00.000000
 --   8: refused
+--   9: 10
+DELETE FROM app."Events_held" t WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
 -- parked
 SELECT t.id, t.lane, t.topic, t.message_key, t.holds

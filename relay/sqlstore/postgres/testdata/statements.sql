@@ -54,9 +54,9 @@ SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
 WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
 UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
@@ -72,9 +72,9 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   6: true
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
 EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
@@ -167,9 +167,9 @@ SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('ap
 
 -- read
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
@@ -186,9 +186,9 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 
 -- read a share
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, pg_current_xact_id(), pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
@@ -205,9 +205,9 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 
 -- read bytes
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
@@ -226,9 +226,9 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 
 -- read keys
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
@@ -245,10 +245,10 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   7: true
 
 -- candidates
-SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.bytes
+SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes
 FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) AS p (lane, after, until)
-CROSS JOIN LATERAL (SELECT h.id, h.lane, h.topic, h.message_key, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes FROM app."Events" AS h
-    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until AND h.topic <> ALL ($1::text[])
+CROSS JOIN LATERAL (SELECT h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes FROM app."Events" AS h
+    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until AND (h.topic <> ALL ($1::text[]) OR h.sinks <> '')
     ORDER BY h.lane, h.id LIMIT $5::bigint) AS t
 WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $7::bigint;
 --   1: {"t1"}
@@ -260,7 +260,7 @@ WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   7: 100
 
 -- pick
-SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
@@ -271,7 +271,7 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   3: true
 
 -- pick held
-SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
@@ -282,7 +282,7 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   3: true
 
 -- due
-SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
@@ -300,7 +300,7 @@ WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM genera
 --   6: true
 
 -- held keys
-SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
+SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM unnest($1::smallint[]) AS l (lane)
 CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $2::bigint;
 --   1: {1,2}
@@ -308,9 +308,9 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   3: true
 
 -- held among keys
-SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
-CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM app."Events_held" AS h
-    WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
+SELECT k.lane, k.key, t.topic, t.sinks, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
+CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id FROM app."Events_held" AS h
+    WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2,1}
 --   2: {"a\"\\k","b","c"}
@@ -323,9 +323,9 @@ hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
     WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
         AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.available_at, t.last_error),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
     FROM hot AS t CROSS JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, $13::text AS receipt) AS g)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
@@ -353,9 +353,9 @@ hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
     WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
         AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.available_at, t.last_error),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
     FROM hot AS t JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, receipt, id FROM unnest($13::text[], $14::bigint[]) AS u (receipt, id)) AS g USING (id))
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
@@ -401,21 +401,21 @@ WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 
 -- settle: everything
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, $16::text AS sinks FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
-back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $16::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
-moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $17::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
 stayed AS (UPDATE app."Events_held" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
-    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) RETURNING t.id)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM back) + (SELECT count(*) FROM stayed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($17::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
@@ -431,16 +431,17 @@ WHERE ($17::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   13: {"","it's \"broken\"","",""}
 --   14: {"0/5","","",""}
 --   15: 0
---   16: r
---   17: true
+--   16: 
+--   17: r
+--   18: true
 
 -- settle: dead letters
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::smallint AS holds, $9::uuid AS copy_id, $10::text AS copy_topic, $11::text AS copy_headers FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
 --   1: {1}
 --   2: {7}
 --   3: r
@@ -448,16 +449,18 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   5: {1}
 --   6: {0197a3b4-0000-7abc-8def-000000000006}
 --   7: {7}
---   8: 0
---   9: 0197a3b4-0000-7abc-8def-000000000020
---   10: dead
---   11: {"rowrelay-dead-letter-sink":"a"}
+--   8: 
+--   9: 0
+--   10: 0197a3b4-0000-7abc-8def-000000000020
+--   11: dead
+--   12: {"rowrelay-dead-letter-sink":"a"}
+--   13: c
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::smallint AS holds, $9::uuid AS copy_id, $10::text AS copy_topic, $11::text AS copy_headers FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_held" AS t
-    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id;
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_held" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
 --   1: {2}
 --   2: {8}
 --   3: r
@@ -465,24 +468,26 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   5: {2}
 --   6: {0197a3b4-0000-7abc-8def-000000000007}
 --   7: {8}
---   8: 1
---   9: 0197a3b4-0000-7abc-8def-000000000021
---   10: dead.other
---   11: 
+--   8: 
+--   9: 1
+--   10: 0197a3b4-0000-7abc-8def-000000000021
+--   11: dead.other
+--   12: 
+--   13: 
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, holds FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $15::smallint[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, holds) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, holds, $16::text AS sinks FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $15::smallint[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, holds) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $16::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
-moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $17::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
 stayed AS (UPDATE app."Events_held" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
-    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) RETURNING t.id)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM stayed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($17::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
@@ -498,8 +503,159 @@ WHERE ($17::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   13: {"","it's \"broken\"",""}
 --   14: {"0/5","",""}
 --   15: {0,0,1}
---   16: r
---   17: true
+--   16: 
+--   17: r
+--   18: true
+
+-- settle for some sinks
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, sinks, part, rest FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $16::text[], $17::text[], $18::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, sinks, part, rest) JOIN held USING (lane, fence)),
+hot AS (UPDATE app."Events" AS t SET sinks = g.rest
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g
+    WHERE t.ctid = g.place AND NOT g.held
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part AS sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+back AS (UPDATE app."Events_held" AS t SET sinks = g.rest
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g
+    WHERE t.ctid = g.place AND g.held AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part AS sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+parted AS (SELECT * FROM hot UNION ALL SELECT * FROM back),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $19::text FROM (SELECT * FROM parted WHERE state = 'done') AS d),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM parted WHERE state NOT IN ('done', 'discarded'))
+SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM back), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($20::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {7,8}
+--   3: r
+--   4: {5,6,7}
+--   5: {1,1,2}
+--   6: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   7: {7,7,8}
+--   8: {"done","retry","error"}
+--   9: {false,false,true}
+--   10: {1,2,0}
+--   11: 0
+--   12: {0,1000000,0}
+--   13: {"","it's \"broken\"",""}
+--   14: {"0/5","",""}
+--   15: 0
+--   16: {"","","a,b"}
+--   17: {"a","a","b"}
+--   18: {"b,c","b","a"}
+--   19: r
+--   20: true
+
+-- settle for some sinks: dead letters
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
+--   1: {1}
+--   2: {7}
+--   3: r
+--   4: {6}
+--   5: {1}
+--   6: {0197a3b4-0000-7abc-8def-000000000006}
+--   7: {7}
+--   8: 
+--   9: 0
+--   10: 0197a3b4-0000-7abc-8def-000000000020
+--   11: dead
+--   12: {"rowrelay-dead-letter-sink":"a"}
+--   13: c
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_held" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
+--   1: {2}
+--   2: {8}
+--   3: r
+--   4: {7}
+--   5: {2}
+--   6: {0197a3b4-0000-7abc-8def-000000000007}
+--   7: {8}
+--   8: a,b
+--   9: 1
+--   10: 0197a3b4-0000-7abc-8def-000000000021
+--   11: dead.other
+--   12: 
+--   13: 
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS state, held, attempts, $11::integer AS crashes, delay, error, $14::text AS receipt, holds, sinks, $17::text AS part, $18::text AS rest FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $15::smallint[], $16::text[]) AS u (id, lane, message_id, fence, held, attempts, delay, error, holds, sinks) JOIN held USING (lane, fence)),
+hot AS (UPDATE app."Events" AS t SET sinks = g.rest
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g
+    WHERE t.ctid = g.place AND NOT g.held
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part AS sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+back AS (UPDATE app."Events_held" AS t SET sinks = g.rest
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g
+    WHERE t.ctid = g.place AND g.held AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part AS sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+parted AS (SELECT * FROM hot UNION ALL SELECT * FROM back),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $19::text FROM (SELECT * FROM parted WHERE state = 'done') AS d),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM parted WHERE state NOT IN ('done', 'discarded'))
+SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM back), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($20::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {7,8}
+--   3: r
+--   4: {6,7}
+--   5: {1,2}
+--   6: {0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-000000000007}
+--   7: {7,8}
+--   8: error
+--   9: {false,true}
+--   10: {2,0}
+--   11: 0
+--   12: {1000000,0}
+--   13: {"it's \"broken\"",""}
+--   14: 
+--   15: {0,1}
+--   16: {"","a,b"}
+--   17: a
+--   18: b
+--   19: r
+--   20: true
+
+-- settle: deferred rows of two sinks
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS state, $9::boolean AS held, $10::integer AS attempts, $11::integer AS crashes, $12::bigint AS delay, $13::text AS error, $14::text AS receipt, $15::smallint AS holds, sinks FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $16::text[]) AS u (id, lane, message_id, fence, sinks) JOIN held USING (lane, fence)),
+back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $17::text FROM (SELECT * FROM back) AS d)
+SELECT 'changed', (SELECT count(*) FROM back), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {2}
+--   2: {8}
+--   3: r
+--   4: {8,8}
+--   5: {8,8}
+--   6: {2,2}
+--   7: {0197a3b4-0000-7abc-8def-000000000008,0197a3b4-0000-7abc-8def-000000000008}
+--   8: done
+--   9: true
+--   10: 0
+--   11: 0
+--   12: 0
+--   13: 
+--   14: 
+--   15: 0
+--   16: {"a","b"}
+--   17: r
+--   18: true
 
 -- settle by rows: done
 WITH given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($2::smallint[], $3::bigint[], $4::text[], $5::integer[]) AS l (lane, fence, ids, before) WHERE lane + 0 = lane),
@@ -508,9 +664,9 @@ found AS MATERIALIZED (SELECT x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.c
         AND uuid_send(h.message_id) = substring($6::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT place FROM found WHERE claim_token = $1::text)) AND t.claim_token = $1::text
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.available_at, t.last_error),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $7::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $7::text
     FROM hot AS t CROSS JOIN (SELECT $8::integer AS attempts, $9::integer AS crashes, $10::text AS error, $11::text AS receipt) AS g)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
@@ -534,9 +690,9 @@ WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, stat
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
 hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $13::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $13::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
 freed AS (UPDATE app."Events" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
     FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM freed), 0::bigint
@@ -563,9 +719,9 @@ WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, stat
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
 hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
-moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done')
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done')
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
@@ -585,27 +741,29 @@ WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   13: true
 
 -- settle by rows: a dead letter
-WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $6::smallint AS holds, $7::uuid AS copy_id, $8::text AS copy_topic, $9::text AS copy_headers FROM unnest($2::bigint[], $3::smallint[], $4::uuid[], $5::bigint[]) AS u (id, lane, message_id, fence)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $6::text AS sinks, $7::smallint AS holds, $8::uuid AS copy_id, $9::text AS copy_topic, $10::text AS copy_headers, $11::text AS copy_sinks FROM unnest($2::bigint[], $3::smallint[], $4::uuid[], $5::bigint[]) AS u (id, lane, message_id, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = $1::text LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
 --   1: t
 --   2: {11}
 --   3: {2}
 --   4: {0197a3b4-0000-7abc-8def-000000000011}
 --   5: {0}
---   6: 0
---   7: 0197a3b4-0000-7abc-8def-000000000020
---   8: dead
---   9: {"rowrelay-dead-letter-sink":"a"}
+--   6: 
+--   7: 0
+--   8: 0197a3b4-0000-7abc-8def-000000000020
+--   9: dead
+--   10: {"rowrelay-dead-letter-sink":"a"}
+--   11: c
 WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt, $12::smallint AS holds FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
 hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
-moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done')
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done')
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
@@ -664,7 +822,7 @@ fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_
 UPDATE app."Events" AS t
 SET claimed_by = $3::text, claim_token = $4::text, claimed_until = now() + ($5::bigint * interval '1 microsecond')
 FROM fitting AS g WHERE g.bytes_before < $6::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
-RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
@@ -689,7 +847,7 @@ fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_
 UPDATE app."Events" AS t
 SET claimed_by = $5::text, claim_token = $6::text, claimed_until = now() + ($7::bigint * interval '1 microsecond')
 FROM fitting AS g WHERE g.bytes_before < $8::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
-RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
@@ -754,18 +912,18 @@ WITH claim AS MATERIALIZED (
 due AS MATERIALIZED (
     SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now())
         AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0
-        AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id
+        AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks)
             AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
     ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
-    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at)
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM back;
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks)
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM back;
 --   1: 10
 --   2: true
 
 -- list
-SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
@@ -775,85 +933,90 @@ ORDER BY t.id LIMIT $2::bigint;
 --   2: 10
 
 -- list by filter
-SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0 AND t.state = $8::text
-ORDER BY t.id LIMIT $9::bigint;
+FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0 AND t.state = $9::text
+ORDER BY t.id LIMIT $10::bigint;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00+00
---   7: refused
---   8: error
---   9: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: error
+--   10: 10
 
 -- requeue
 WITH parked AS MATERIALIZED (
-    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
-    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
+    ORDER BY id LIMIT $9::bigint FOR UPDATE)
 UPDATE app."Events_held" AS t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = now(),
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00+00' ELSE expires_at END
-FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks
 RETURNING t.id;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00+00
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: 10
 
 -- ask for a skip
 WITH parked AS MATERIALIZED (
-    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
-    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
+    ORDER BY id LIMIT $9::bigint FOR UPDATE)
 UPDATE app."Events_held" AS t SET state = 'retry', holds = 2, available_at = now()
-FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks
 RETURNING t.id;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00+00
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: 10
 
 -- ask for a discard
 WITH parked AS MATERIALIZED (
-    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
-    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
+    ORDER BY id LIMIT $9::bigint FOR UPDATE)
 UPDATE app."Events_held" AS t SET state = 'retry', holds = 3, available_at = now()
-FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks
 RETURNING t.id;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00+00
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: 10
 
 -- discard
 WITH parked AS MATERIALIZED (
-    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
-    ORDER BY id LIMIT $8::bigint FOR UPDATE)
-DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
+    ORDER BY id LIMIT $9::bigint FOR UPDATE)
+DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks
 RETURNING t.id;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00+00
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: 10
 
 -- parked
 SET LOCAL enable_nestloop = off;

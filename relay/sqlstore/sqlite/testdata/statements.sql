@@ -40,10 +40,10 @@ SELECT sqlite_version();
 PRAGMA journal_mode;
 PRAGMA busy_timeout;
 PRAGMA synchronous;
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
-EXPLAIN QUERY PLAN SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+EXPLAIN QUERY PLAN SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 UNION ALL
-SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
@@ -99,18 +99,18 @@ SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
 
 -- begin lanes
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 
 -- last id
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0);
 
 -- first line
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 
 -- read
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 UNION ALL
-SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
@@ -123,9 +123,9 @@ ORDER BY t.id LIMIT ?);
 --   3: 100
 
 -- read a share
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 UNION ALL
-SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
@@ -138,9 +138,9 @@ ORDER BY t.id LIMIT ?);
 --   3: 100
 
 -- read bytes
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 UNION ALL
-SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
@@ -153,9 +153,9 @@ ORDER BY t.id LIMIT ?);
 --   3: 100
 
 -- read keys
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 UNION ALL
-SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
@@ -165,10 +165,10 @@ WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$
 --   2: 100
 
 -- candidates
-SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)
+SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)
 FROM app."Events" AS t NOT INDEXED
 WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
-    OR t.lane = 2 AND t.id + 0 > 11) AND t.topic NOT IN (SELECT value FROM json_each(?))
+    OR t.lane = 2 AND t.id + 0 > 11) AND (t.topic NOT IN (SELECT value FROM json_each(?)) OR t.sinks <> '')
 ORDER BY t.id LIMIT ?;
 --   1: 10
 --   2: 21
@@ -176,7 +176,7 @@ ORDER BY t.id LIMIT ?;
 --   4: 100
 
 -- pick
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
@@ -184,7 +184,7 @@ FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = json_e
 --   1: [[1,15],[2,16]]
 
 -- pick held
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') + 16 * t.holds
@@ -192,7 +192,7 @@ FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j
 --   1: [[1,15],[2,16]]
 
 -- due
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') + 16 * t.holds FROM app."Events_held" AS t
@@ -205,17 +205,17 @@ ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
 --   4: 100
 
 -- held keys
-SELECT lane, message_key, topic, id FROM app."Events_held"
+SELECT lane, message_key, topic, sinks, id FROM app."Events_held"
 WHERE (state = 'retry' OR holds > 0) AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
 LIMIT ?;
 --   1: [1,2]
 --   2: 100
 
 -- held among keys
-SELECT t.lane, t.message_key, t.topic, min(t.id)
+SELECT t.lane, t.message_key, t.topic, t.sinks, min(t.id)
 FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t INDEXED BY "Events_held_retry"
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
-GROUP BY t.lane, t.message_key, t.topic;
+GROUP BY t.lane, t.message_key, t.topic, t.sinks;
 --   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
 -- settle: done
@@ -223,8 +223,8 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
 --   1: 1
 --   2: 0
@@ -240,11 +240,11 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5","0197a3b4-0000-7abc-8def-000000000005",0],[6,1,"done",1,0
+--   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5","0197a3b4-0000-7abc-8def-000000000005",0,""],[6,1,"done",
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
 --   1: {"5":"0197a3b4-0000-7abc-8def-000000000005","6":"0197a3b4-0000-7abc-8def-000000000006"}
 
@@ -261,8 +261,8 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7],[2,8]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
 --   1: 1
 --   2: 0
@@ -272,47 +272,47 @@ FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key 
 --   6: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
 --   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.state <> 'error';
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id || ',' || t.sinks = j.value AND t.lane IN (2) AND t.state <> 'error';
 --   1: 0
 --   2: 0
 --   3: 
 --   4: 
 --   5: r
---   6: {"8":"0197a3b4-0000-7abc-8def-000000000008"}
-DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.state <> 'error');
---   1: {"8":"0197a3b4-0000-7abc-8def-000000000008"}
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
---   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+--   6: {"8":"0197a3b4-0000-7abc-8def-000000000008,"}
+DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id || ',' || t.sinks = j.value AND t.lane IN (2) AND t.state <> 'error');
+--   1: {"8":"0197a3b4-0000-7abc-8def-000000000008,"}
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,""]
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
 --   1: {"6":"0197a3b4-0000-7abc-8def-000000000006"}
 UPDATE app."Events_held" AS t NOT INDEXED
 SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",0]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",0,""]]
 
 -- settle: dead letters
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7],[2,8]]
 --   2: r
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
-    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 ORDER BY t.id;
---   1: [[6,1,"0197a3b4-0000-7abc-8def-000000000006",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"row
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
-    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
+--   1: [[6,1,"0197a3b4-0000-7abc-8def-000000000006","",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
 ORDER BY t.id;
---   1: [[7,2,"0197a3b4-0000-7abc-8def-000000000007",1,"0197a3b4-0000-7abc-8def-000000000021","dead.other",n
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+--   1: [[7,2,"0197a3b4-0000-7abc-8def-000000000007","",1,"0197a3b4-0000-7abc-8def-000000000021","dead.other
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
 --   1: 1
 --   2: 0
@@ -322,24 +322,98 @@ FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key 
 --   6: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
 --   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
---   1: [[6,1,"error",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,"error",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,""]
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
 --   1: {"6":"0197a3b4-0000-7abc-8def-000000000006"}
 UPDATE app."Events_held" AS t NOT INDEXED
 SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",1]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",1,""]]
+
+-- settle for some sinks
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7],[2,8]]
+--   2: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks;
+--   1: r
+--   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks;
+--   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"",
+UPDATE app."Events" AS t NOT INDEXED SET sinks = g.rest
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks;
+--   1: [[5,1,"done",1,0,"+0.000 seconds","","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"],[6
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a"]]
+UPDATE app."Events_held" AS t NOT INDEXED SET sinks = g.rest
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a"]]
+
+-- settle for some sinks: dead letters
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7],[2,8]]
+--   2: r
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks
+ORDER BY t.id;
+--   1: [[6,1,"0197a3b4-0000-7abc-8def-000000000006","",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
+ORDER BY t.id;
+--   1: [[7,2,"0197a3b4-0000-7abc-8def-000000000007","a,b",1,"0197a3b4-0000-7abc-8def-000000000021","dead.ot
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks;
+--   1: [[6,1,"error",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"",
+UPDATE app."Events" AS t NOT INDEXED SET sinks = g.rest
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks;
+--   1: [[6,1,"error",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"",
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b"]]
+UPDATE app."Events_held" AS t NOT INDEXED SET sinks = g.rest
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b"]]
+
+-- settle: deferred rows of two sinks
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[2,8]]
+--   2: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id || ',' || t.sinks = j.value AND t.lane IN (2) AND t.state <> 'error';
+--   1: 0
+--   2: 0
+--   3: 
+--   4: 
+--   5: r
+--   6: {"8":"0197a3b4-0000-7abc-8def-000000000008,a","8":"0197a3b4-0000-7abc-8def-000000000008,b"}
+DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id || ',' || t.sinks = j.value AND t.lane IN (2) AND t.state <> 'error');
+--   1: {"8":"0197a3b4-0000-7abc-8def-000000000008,a","8":"0197a3b4-0000-7abc-8def-000000000008,b"}
 
 -- settle by rows: done
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
 --   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   2: t
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?;
 --   1: 0
 --   2: 0
@@ -357,8 +431,8 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
 --   1: {"9":"0197a3b4-0000-7abc-8def-000000000009","10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   2: t
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?;
 --   1: 0
 --   2: 0
@@ -372,8 +446,8 @@ DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS J
 --   2: t
 UPDATE app."Events" AS t NOT INDEXED
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = coalesce(nullif(g.error, ''), t.last_error)
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
---   1: [[9,2,"pending",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000009",0]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[9,2,"pending",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000009",0,""]]
 --   2: t
 
 -- settle by rows, not kept
@@ -384,10 +458,10 @@ SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
 --   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   2: t
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
---   1: [[11,2,"retry",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[11,2,"retry",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011",0,""]]
 --   2: t
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
 --   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}
@@ -398,20 +472,20 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
 --   1: {"10":"0197a3b4-0000-7abc-8def-000000000010","11":"0197a3b4-0000-7abc-8def-000000000011"}
 --   2: t
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
-    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?
 ORDER BY t.id;
---   1: [[11,2,"0197a3b4-0000-7abc-8def-000000000011",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"ro
+--   1: [[11,2,"0197a3b4-0000-7abc-8def-000000000011","",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\
 --   2: t
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
 --   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   2: t
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
---   1: [[11,2,"error",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[11,2,"error",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011",0,""]]
 --   2: t
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
 --   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}
@@ -437,7 +511,7 @@ WHERE id IN (
     WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL ORDER BY id LIMIT ?),
     fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
     SELECT id FROM fitting WHERE bytes_before < ?)
-RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
+RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
     CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
     available_at, expires_at, priority, attempts, crashes, created_at,
     (payload IS NOT NULL OR payload_text IS NOT NULL) + CASE WHEN available_at IS NULL THEN 0 ELSE 2 * (available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END;
@@ -453,7 +527,7 @@ WHERE id IN (
     WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?),
     fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
     SELECT id FROM fitting WHERE bytes_before < ?)
-RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
+RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
     CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
     available_at, expires_at, priority, attempts, crashes, created_at,
     (payload IS NOT NULL OR payload_text IS NOT NULL) + CASE WHEN available_at IS NULL THEN 0 ELSE 2 * (available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END;
@@ -484,16 +558,16 @@ UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = N
 WHERE id IN (SELECT id FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT ?);
 --   1: 10
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')
-    AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')) = 0 ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')
+    AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')) = 0 ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
 --   1: 10
-DELETE FROM app."Events_held" WHERE (id, message_id) IN (
-    SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND EXISTS (SELECT 1 FROM app."Events" AS h WHERE h.id = t.id AND h.message_id = t.message_id) ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?);
+DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (
+    SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND EXISTS (SELECT 1 FROM app."Events" AS h WHERE h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks) ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?);
 --   1: 10
 
 -- list
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
@@ -502,68 +576,73 @@ FROM app."Events_messages" AS t WHERE t.id > ? ORDER BY t.id LIMIT ?;
 --   2: 10
 
 -- list by filter
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.state = ? ORDER BY t.id LIMIT ?;
+FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.state = ? ORDER BY t.id LIMIT ?;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000
---   7: refused
---   8: error
---   9: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: error
+--   10: 10
 
 -- requeue
 UPDATE app."Events_held" SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00.000' ELSE expires_at END
-WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: 10
 
 -- ask for a skip
 UPDATE app."Events_held" SET state = 'retry', holds = 2, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
-WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: 10
 
 -- ask for a discard
 UPDATE app."Events_held" SET state = 'retry', holds = 3, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
-WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: 10
 
 -- discard
-DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000
---   7: refused
---   8: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: 10
 
 -- parked
 SELECT t.id, t.lane, t.topic, t.message_key, t.holds

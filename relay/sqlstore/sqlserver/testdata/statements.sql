@@ -94,10 +94,10 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -189,10 +189,10 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -219,10 +219,10 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -246,10 +246,10 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -273,10 +273,10 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -300,10 +300,10 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -329,10 +329,10 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -352,9 +352,9 @@ INSERT INTO @positions (n, lane, after, until, message_key)
 SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.bytes
+SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.sinks, t.bytes
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
-CROSS APPLY (SELECT TOP (@p3) h.id, h.lane, h.topic, h.message_key, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes FROM app."Events" AS h WITH (FORCESEEK)
+CROSS APPLY (SELECT TOP (@p3) h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes FROM app."Events" AS h WITH (FORCESEEK)
     WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t ORDER BY t.n, t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[0,1,10,20,null],[1,2,11,21,null]]
@@ -363,7 +363,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- pick
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -375,7 +375,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- pick held
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
@@ -387,7 +387,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- due
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
@@ -405,8 +405,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- held keys
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT TOP (@p1) lane, message_key, topic, id FROM (SELECT lane, message_key, topic, id FROM app."Events_held" WITH (INDEX ("Events_held_retry")) WHERE state = N'retry'
-    UNION ALL SELECT lane, message_key, topic, id FROM app."Events_held" WITH (INDEX ("Events_held_holds")) WHERE holds > 0 AND state = N'error') AS t
+SELECT TOP (@p1) lane, message_key, topic, sinks, id FROM (SELECT lane, message_key, topic, sinks, id FROM app."Events_held" WITH (INDEX ("Events_held_retry")) WHERE state = N'retry'
+    UNION ALL SELECT lane, message_key, topic, sinks, id FROM app."Events_held" WITH (INDEX ("Events_held_holds")) WHERE holds > 0 AND state = N'error') AS t
 WHERE DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 100
@@ -414,11 +414,11 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- held among keys
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)
+SELECT MIN(t.lane), MIN(t.message_key), t.topic, t.sinks, MIN(t.id)
 FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
 CROSS APPLY (SELECT * FROM app."Events_held" AS h WITH (INDEX ("Events_held_retry"), FORCESEEK) WHERE h.state = N'retry' AND h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(h.message_key) = DATALENGTH(g.message_key)
     UNION ALL SELECT * FROM app."Events_held" AS h WITH (INDEX ("Events_held_holds"), FORCESEEK) WHERE h.holds > 0 AND h.state = N'error' AND h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(h.message_key) = DATALENGTH(g.message_key)) AS t
-GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN);
+GROUP BY g.n, t.topic, t.sinks OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[0,1,"a\"\\k"],[1,2,"b"],[2,1,"c"]]
 
@@ -439,10 +439,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -452,8 +454,8 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -461,7 +463,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   2: r
 --   3: r
 
@@ -472,10 +474,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -485,8 +489,8 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -494,7 +498,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0],[1,6,7,"done",false,
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[1,6,7,"don
 --   2: r
 --   3: r
 
@@ -505,10 +509,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -525,7 +531,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
 --   2: r
 
 -- settle: everything
@@ -535,10 +541,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -548,35 +556,35 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p4
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p4
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.state = N'done' AND g.held = 1 AND t.state <> N'error'
+WHERE g.state = N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error'
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.state <> N'done' AND g.held = 1 AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0],[1,6,7,"retry",false
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[1,6,7,"ret
 --   2: r
 --   3: r
 --   4: r
@@ -588,10 +596,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -600,51 +610,206 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
     ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority
-FROM OPENJSON(@p3) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',
-    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c
-INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+FROM OPENJSON(@p3) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
+    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.held = 0
 ORDER BY t.id
 OPTION (FORCE ORDER, LOOP JOIN);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority
-FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',
-    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c
-INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
+    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
 INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.held = 1 AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
 ORDER BY t.id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p5
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p5
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.state <> N'done' AND g.held = 1 AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0],[1,6,7,"error",false
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[1,6,7,"err
 --   2: r
---   3: [[1,6,"0197a3b4-0000-7abc-8def-000000000006","0197a3b4-0000-7abc-8def-000000000020","dead","{\"rowre
---   4: [[2,7,"0197a3b4-0000-7abc-8def-000000000007","0197a3b4-0000-7abc-8def-000000000021","dead.other",nul
+--   3: [[1,6,"0197a3b4-0000-7abc-8def-000000000006","","0197a3b4-0000-7abc-8def-000000000020","dead","{\"ro
+--   4: [[2,7,"0197a3b4-0000-7abc-8def-000000000007","","0197a3b4-0000-7abc-8def-000000000021","dead.other",
 --   5: r
+
+-- settle for some sinks
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
+IF @own = 1 BEGIN TRANSACTION;
+INSERT INTO @held (lane, fence)
+SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
+INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
+    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, t.available_at, COALESCE(g.error, t.last_error), SYSUTCDATETIME(), g.receipt, @p3
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state = N'done' AND g.held = 0 AND t.sinks = g.sinks
+OPTION (FORCE ORDER, LOOP JOIN);
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 0 AND t.sinks = g.sinks
+OPTION (FORCE ORDER, LOOP JOIN);
+UPDATE t SET sinks = g.rest
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 0 AND t.sinks = g.sinks
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+OPTION (FORCE ORDER, LOOP JOIN);
+UPDATE t SET sinks = g.rest
+FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"],[1,6,7,
+--   2: r
+--   3: r
+
+-- settle for some sinks: dead letters
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
+IF @own = 1 BEGIN TRANSACTION;
+INSERT INTO @held (lane, fence)
+SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
+INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
+    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+FROM OPENJSON(@p3) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
+    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 0 AND t.sinks = g.sinks
+ORDER BY t.id
+OPTION (FORCE ORDER, LOOP JOIN);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
+    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
+INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+ORDER BY t.id
+OPTION (FORCE ORDER, LOOP JOIN);
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 0 AND t.sinks = g.sinks
+OPTION (FORCE ORDER, LOOP JOIN);
+UPDATE t SET sinks = g.rest
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 0 AND t.sinks = g.sinks
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+OPTION (FORCE ORDER, LOOP JOIN);
+UPDATE t SET sinks = g.rest
+FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
+--   1: [[1,6,7,"error",false,2,0,1000,"it's \"broken\"",null,"0197a3b4-0000-7abc-8def-000000000006",0,"","a
+--   2: r
+--   3: [[1,6,"0197a3b4-0000-7abc-8def-000000000006","","0197a3b4-0000-7abc-8def-000000000020","dead","{\"ro
+--   4: [[2,7,"0197a3b4-0000-7abc-8def-000000000007","a,b","0197a3b4-0000-7abc-8def-000000000021","dead.othe
+
+-- settle: deferred rows of two sinks
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
+IF @own = 1 BEGIN TRANSACTION;
+INSERT INTO @held (lane, fence)
+SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
+INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
+    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state = N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error'
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
+--   1: [[2,8,8,"done",true,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000008",0,"a","",""],[2,8,8,"done
+--   2: r
+--   3: r
 
 -- settle by rows: done
 SET NOCOUNT ON;
@@ -653,10 +818,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -665,8 +832,8 @@ SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -674,7 +841,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0]]
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
 --   2: r
 
 -- settle by rows
@@ -684,10 +851,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -696,8 +865,8 @@ SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -710,7 +879,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,9,"t","pending",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000009",0],[2,10,"t","done"
+--   1: [[2,9,"t","pending",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000009",0,"","",""],[2,10,"
 --   2: r
 
 -- settle by rows, not kept
@@ -720,10 +889,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -737,8 +908,8 @@ WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -746,7 +917,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0],[2,11,"t","retry",
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[2,11,"t"
 
 -- settle by rows: a dead letter
 SET NOCOUNT ON;
@@ -755,10 +926,12 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -766,11 +939,11 @@ SET @fenced = @@ROWCOUNT;
 SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 OPTION (FORCE ORDER, LOOP JOIN);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority
-FROM OPENJSON(@p2) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',
-    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c
-INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+FROM OPENJSON(@p2) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
+    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.held = 0 AND t.claim_token = g.claim
 ORDER BY t.id
@@ -781,8 +954,8 @@ WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -790,8 +963,8 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0],[2,11,"t","error",
---   2: [[2,11,"0197a3b4-0000-7abc-8def-000000000011","0197a3b4-0000-7abc-8def-000000000020","dead","{\"rowr
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[2,11,"t"
+--   2: [[2,11,"0197a3b4-0000-7abc-8def-000000000011","","0197a3b4-0000-7abc-8def-000000000020","dead","{\"r
 
 -- purge
 SET LOCK_TIMEOUT 3000;
@@ -823,7 +996,7 @@ WITH picked AS (
     WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND claimed_until IS NULL ORDER BY id),
 fitting AS (SELECT *, sum(size) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE fitting SET claimed_by = @p2, claim_token = @p3, claimed_until = DATEADD(MILLISECOND, @p4 % 1000, DATEADD(SECOND, @p4 / 1000, SYSUTCDATETIME()))
-OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
+OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''), inserted.sinks,
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
     TODATETIMEOFFSET(inserted.available_at, '+00:00'), TODATETIMEOFFSET(inserted.expires_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
     CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -841,7 +1014,7 @@ WITH picked AS (
     WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND claimed_until IS NULL AND (topic = @p2 AND DATALENGTH(topic) = DATALENGTH(@p2) OR topic = @p3 AND DATALENGTH(topic) = DATALENGTH(@p3)) AND NOT ((topic = @p4 AND DATALENGTH(topic) = DATALENGTH(@p4))) ORDER BY priority DESC, id),
 fitting AS (SELECT *, sum(size) OVER (ORDER BY priority DESC, id ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE fitting SET claimed_by = @p5, claim_token = @p6, claimed_until = DATEADD(MILLISECOND, @p7 % 1000, DATEADD(SECOND, @p7 / 1000, SYSUTCDATETIME()))
-OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
+OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''), inserted.sinks,
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
     TODATETIMEOFFSET(inserted.available_at, '+00:00'), TODATETIMEOFFSET(inserted.expires_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
     CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
@@ -883,20 +1056,20 @@ UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cr
 --   1: 10
 SET LOCK_TIMEOUT 3000;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM (
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM (
     DELETE due
-    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at
+    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at, deleted.sinks
     FROM (SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_due"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
         WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND state <> N'error' AND due_at <= SYSUTCDATETIME()
-            AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
+            AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND o.sinks < t.sinks) AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
         ORDER BY due_at, id) AS due
 ) AS back;
 --   1: 10
 
 -- list
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
@@ -907,11 +1080,11 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- list by filter
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
-FROM app."Events_messages" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.state = @p7 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 ORDER BY t.id;
+FROM app."Events_messages" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.state = @p8 AND t.created_at >= CONVERT(datetime2(7), @p9, 126) AND CHARINDEX(@p10, t.last_error) > 0 ORDER BY t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 10
 --   2: 3
@@ -919,15 +1092,16 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   5: t
 --   6: k
---   7: error
---   8: 2026-01-31T00:00:00.0000000
---   9: refused
+--   7: ,s,
+--   8: error
+--   9: 2026-01-31T00:00:00.0000000
+--   10: refused
 
 -- requeue
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
-    WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
+    WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 ORDER BY t.id)
 UPDATE parked SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYSUTCDATETIME(),
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN CONVERT(datetime2(7), '9999-01-01T00:00:00', 126) ELSE expires_at END
 OUTPUT inserted.id;
@@ -937,14 +1111,15 @@ OUTPUT inserted.id;
 --   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   5: t
 --   6: k
---   7: 2026-01-31T00:00:00.0000000
---   8: refused
+--   7: ,s,
+--   8: 2026-01-31T00:00:00.0000000
+--   9: refused
 
 -- ask for a skip
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
-    WHERE t.state = N'error' AND t.holds = 1 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
+    WHERE t.state = N'error' AND t.holds = 1 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 ORDER BY t.id)
 UPDATE parked SET state = 'retry', holds = 2, available_at = SYSUTCDATETIME()
 OUTPUT inserted.id;
 --   1: 10
@@ -953,14 +1128,15 @@ OUTPUT inserted.id;
 --   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   5: t
 --   6: k
---   7: 2026-01-31T00:00:00.0000000
---   8: refused
+--   7: ,s,
+--   8: 2026-01-31T00:00:00.0000000
+--   9: refused
 
 -- ask for a discard
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
-    WHERE t.state = N'error' AND t.holds = 1 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
+    WHERE t.state = N'error' AND t.holds = 1 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 ORDER BY t.id)
 UPDATE parked SET state = 'retry', holds = 3, available_at = SYSUTCDATETIME()
 OUTPUT inserted.id;
 --   1: 10
@@ -969,14 +1145,15 @@ OUTPUT inserted.id;
 --   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   5: t
 --   6: k
---   7: 2026-01-31T00:00:00.0000000
---   8: refused
+--   7: ,s,
+--   8: 2026-01-31T00:00:00.0000000
+--   9: refused
 
 -- discard
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
-    WHERE t.state = N'error' AND t.holds = 0 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
+    WHERE t.state = N'error' AND t.holds = 0 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 ORDER BY t.id)
 DELETE FROM parked
 OUTPUT deleted.id;
 --   1: 10
@@ -985,8 +1162,9 @@ OUTPUT deleted.id;
 --   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   5: t
 --   6: k
---   7: 2026-01-31T00:00:00.0000000
---   8: refused
+--   7: ,s,
+--   8: 2026-01-31T00:00:00.0000000
+--   9: refused
 
 -- parked
 SELECT t.id, t.lane, t.topic, t.message_key, t.holds
