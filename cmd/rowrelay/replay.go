@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,8 @@ import (
 const replayHelp = `Send delivered messages again, as far as the retention has them still: those that
 all of the given filters select, or with --all every one that was delivered before
 now. --since and --until are about the time of delivery. They go where their topics
-are routed now.
+are routed now, or to the sink that --to names, of which the relay's configuration
+must know.
 
 They are written as new messages in the order of the old ones, and so each key's in
 their order, with their message ids and with a header rowrelay-replayed that has the
@@ -88,6 +90,8 @@ func (p program) replayCommand() *cobra.Command {
 	flags.StringArrayVar(&r.replay.IDs, "id", nil, "only the message with this `id`, the table's or the message's; may be repeated")
 	flags.StringVar(&r.replay.Topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&r.replay.Key, "key", "", "only messages of exactly this `key`")
+	flags.StringVar(&r.replay.Sink, "sink", "", "only messages that name this `sink`, as those do that had several to go to")
+	flags.StringVar(&r.replay.To, "to", "", "send them to this `sink`, and not where they went")
 	flags.StringVar(&r.since, "since", "", "only messages delivered at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
 	flags.StringVar(&r.until, "until", "", "only messages delivered before this `time`, or so long ago")
 	flags.BoolVar(&r.all, "all", false, "every delivered message")
@@ -115,7 +119,7 @@ func (p program) replaysCommand() *cobra.Command {
 
 // selects says that there are filters.
 func (r *replaying) selects() bool {
-	return r.replay.Topic+r.replay.Key+r.since+r.until != "" || len(r.replay.IDs) > 0
+	return r.replay.Topic+r.replay.Key+r.replay.Sink+r.since+r.until != "" || len(r.replay.IDs) > 0
 }
 
 // mostReplayIDs fit into the line that a replay is stored as, on every database.
@@ -137,6 +141,10 @@ func (r *replaying) read(args []string) (err error) {
 		return errors.New("say which messages: by filters, or --all for every delivered one; or the name of a replay that is to go on")
 	case named && !replayName.MatchString(r.replay.Name):
 		return fmt.Errorf("%.40q is no name of a replay: at most 23 small letters, digits, dots and hyphens", r.replay.Name)
+	case strings.Contains(r.replay.To, ",") || len(r.replay.To) > storage.MostSinks:
+		return fmt.Errorf("--to is one sink, not %.40q", r.replay.To)
+	case r.replay.To != "" && !r.all && !r.selects():
+		return errors.New("--to is for a new replay: one that goes on keeps to what it was")
 	case r.replay.Rate < 1:
 		return fmt.Errorf("--rate must be at least 1, not %d", r.replay.Rate)
 	case len(r.replay.IDs) > mostReplayIDs:
@@ -358,10 +366,10 @@ func (r *replaying) list(ctx context.Context, operator storage.Operator) error {
 		}
 		return r.printJSON(shown)
 	}
-	rows := [][]string{{"NAME", "STATE", "WRITTEN", "UP TO ID", "OF", "RATE", "TOPIC", "KEY", "DELIVERED SINCE", "UNTIL"}}
+	rows := [][]string{{"NAME", "STATE", "WRITTEN", "UP TO ID", "OF", "RATE", "TOPIC", "KEY", "SINK", "TO", "DELIVERED SINCE", "UNTIL"}}
 	for _, replay := range known {
 		rows = append(rows, []string{replay.Name, replayState(replay), fmt.Sprint(replay.Written), fmt.Sprint(replay.AfterID), fmt.Sprint(replay.UntilID),
-			fmt.Sprint(replay.Rate), cell(replay.Topic, 40), cell(replay.Key, 40), shownTime(replay.Since), shownTime(replay.Until)})
+			fmt.Sprint(replay.Rate), cell(replay.Topic, 40), cell(replay.Key, 40), cell(replay.Sink, 40), cell(replay.To, 40), shownTime(replay.Since), shownTime(replay.Until)})
 	}
 	return r.printTable(rows)
 }

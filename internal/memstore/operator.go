@@ -72,7 +72,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64)
 				continue
 			}
 			m := r.row.Message
-			found = append(found, storage.Parked{ID: r.row.ID, Lane: r.row.Lane, Topic: m.Topic, Key: m.Key, HoldsKey: r.holds()})
+			found = append(found, storage.Parked{ID: r.row.ID, Lane: r.row.Lane, Topic: m.Topic, Key: m.Key, Sinks: r.row.Sinks, HoldsKey: r.holds()})
 		}
 		for _, r := range s.db.done {
 			if len(found) > 0 && r.row.ID-found[0].ID <= within {

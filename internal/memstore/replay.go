@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -56,7 +57,7 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 				break
 			}
 			is.AfterID = r.row.ID
-			c := r.copied(&storage.Copy{MessageID: r.row.Message.ID, Topic: r.row.Message.Topic})
+			c := r.copied(&storage.Copy{MessageID: r.row.Message.ID, Topic: r.row.Message.Topic, Sinks: cmp.Or(was.To, r.row.Sinks)})
 			c.row.BadHeaders = r.row.BadHeaders
 			c.row.Message.Headers = maps.Clone(r.row.Message.Headers)
 			if c.row.Message.Headers == nil {
@@ -86,6 +87,7 @@ func (db *DB) deliveredFor(replay storage.Replay) (rows []*record) {
 		if r.row.ID > replay.AfterID && r.row.ID <= replay.UntilID &&
 			(len(replay.IDs) == 0 || slices.Contains(replay.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(replay.IDs, m.ID)) &&
 			(replay.Topic == "" || replay.Topic == m.Topic) && (replay.Key == "" || replay.Key == m.Key) &&
+			(replay.Sink == "" || slices.Contains(storage.SplitSinks(r.row.Sinks), replay.Sink)) &&
 			!r.finishedAt.Before(replay.Since) && (replay.Until.IsZero() || r.finishedAt.Before(replay.Until)) {
 			rows = append(rows, r)
 		}

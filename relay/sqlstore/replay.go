@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -37,7 +38,7 @@ func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage
 // then copies in a short transaction those that are there still.
 func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is storage.Replay, copies []storage.RowID, err error) {
 	is = was
-	filter, err := selection(storage.Filter{IDs: was.IDs, Topic: was.Topic, Key: was.Key, AfterID: was.AfterID})
+	filter, err := selection(storage.Filter{IDs: was.IDs, Topic: was.Topic, Key: was.Key, Sink: was.Sink, AfterID: was.AfterID})
 	if err != nil {
 		return was, nil, err
 	}
@@ -48,8 +49,9 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	settlements := make([]storage.Settlement, len(rows))
 	for i, row := range rows {
 		settlements[i] = storage.Settlement{
-			ID: row.ID, Lane: row.Lane, MessageID: row.MessageID,
-			DeadLetter: &storage.Copy{MessageID: row.MessageID, Topic: row.Topic, Headers: withHeader(row.Headers, storage.ReplayedHeader, was.Name)},
+			ID: row.ID, Lane: row.Lane, MessageID: row.MessageID, Sinks: row.Sinks,
+			Deferred:   true, // its sinks tell it from others, as those of a held row do
+			DeadLetter: &storage.Copy{MessageID: row.MessageID, Topic: row.Topic, Sinks: cmp.Or(was.To, row.Sinks), Headers: withHeader(row.Headers, storage.ReplayedHeader, was.Name)},
 		}
 		is.AfterID = row.ID
 	}

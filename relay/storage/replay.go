@@ -25,8 +25,13 @@ type Replay struct {
 	IDs   []string  `json:"ids,omitempty"` // as in a Filter
 	Topic string    `json:"topic,omitempty"`
 	Key   string    `json:"key,omitempty"`
+	Sink  string    `json:"sink,omitempty"` // as in a Filter
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
+
+	// To is the sink that gets the copies; empty: those that their messages name, or else all of
+	// the topic.
+	To string `json:"to,omitempty"`
 
 	// Rate is how many a second are wanted. A store only keeps it.
 	Rate int `json:"rate,omitempty"`

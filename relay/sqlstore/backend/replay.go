@@ -20,9 +20,9 @@ type Delivered struct {
 
 // DeliveredRow is one of them.
 type DeliveredRow struct {
-	ID                        int64
-	Lane                      int
-	MessageID, Topic, Headers string
+	ID                               int64
+	Lane                             int
+	MessageID, Topic, Headers, Sinks string
 }
 
 // ReplayChange is a change of a stored replay from what it was to what it is then.
@@ -33,14 +33,14 @@ type ReplayChange struct {
 	Is     func(written int) string
 }
 
-// ReadDelivered reads id, lane, message_id, topic and headers of each row.
+// ReadDelivered reads id, lane, message_id, topic, headers and sinks of each row.
 func ReadDelivered(ctx context.Context, q Querier, query Query) (rows []DeliveredRow, err error) {
 	var row DeliveredRow
 	var id, lane number
 	err = All(ctx, q, query, func() {
 		row.ID, row.Lane = int64(id), int(lane)
 		rows = append(rows, row)
-	}, &id, &lane, (*text)(&row.MessageID), (*text)(&row.Topic), (*text)(&row.Headers))
+	}, &id, &lane, (*text)(&row.MessageID), (*text)(&row.Topic), (*text)(&row.Headers), (*text)(&row.Sinks))
 	return rows, err
 }
 

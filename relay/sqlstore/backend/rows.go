@@ -345,7 +345,7 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 
 // ParkedRows is the statement of parked rows t that the filter selects.
 func ParkedRows(table dialect.Table, filter string) string {
-	return "SELECT t.id, t.lane, t.topic, t.message_key, t.holds\nFROM " + table.Held + " t\nWHERE t.state = 'error' AND " + filter + "\nORDER BY t.id"
+	return "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds\nFROM " + table.Held + " t\nWHERE t.state = 'error' AND " + filter + "\nORDER BY t.id"
 }
 
 // LastDelivered is the statement of the highest id that was delivered of each key that such
@@ -371,7 +371,7 @@ func ReadParked(ctx context.Context, q Querier, parked, last Query) (found []sto
 	err = All(ctx, q, parked, func() {
 		row.ID, row.Lane, row.HoldsKey = int64(id), int(lane), holds != 0
 		found = append(found, row)
-	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), &holds)
+	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds)
 	if err != nil || last.SQL == "" {
 		return found, err
 	}

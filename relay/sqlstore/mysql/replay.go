@@ -10,7 +10,7 @@ import (
 
 // Delivered implements [backend.Backend]. It walks along the key.
 func (m *MySQL) Delivered(ctx context.Context, filter backend.Delivered) ([]backend.DeliveredRow, error) {
-	parts := []any{"SELECT t.id, t.lane, t.message_id, t.topic, t.headers\nFROM " + m.table.Done + " AS t FORCE INDEX (PRIMARY)\nWHERE TRUE",
+	parts := []any{"SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks\nFROM " + m.table.Done + " AS t FORCE INDEX (PRIMARY)\nWHERE TRUE",
 		conditions(filter.Filter), " AND t.id <= " + number(filter.UntilID)}
 	if !filter.Since.IsZero() {
 		parts = append(parts, " AND t.finished_at >= ", arg(timestamp(filter.Since)))

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 
@@ -20,7 +21,7 @@ func (d *Oracle) Delivered(ctx context.Context, filter backend.Delivered) ([]bac
 	}
 	return backend.ReadDelivered(ctx, d.db, a.query(
 		"SELECT * FROM (",
-		"    SELECT t.id, t.lane, t.message_id, t.topic, t.headers FROM "+d.table.Done+" t",
+		"    SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks FROM "+d.table.Done+" t",
 		"    WHERE "+where,
 		"    ORDER BY t.id) WHERE ROWNUM <= "+a.Add(int64(filter.Limit))))
 }
@@ -38,11 +39,11 @@ func (d *Oracle) ChangeReplay(ctx context.Context, change backend.ReplayChange) 
 			for i := range change.Copies {
 				s := &change.Copies[i]
 				var a args
-				values := a.Add(s.DeadLetter.MessageID) + ", " + a.Add(s.DeadLetter.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(backend.Nullable(s.DeadLetter.Headers)) + ", t.priority"
+				values := a.Add(s.DeadLetter.MessageID) + ", " + a.Add(s.DeadLetter.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(backend.Nullable(s.DeadLetter.Headers)) + ", t.priority, " + a.Add(backend.Nullable(s.DeadLetter.Sinks))
 				if _, err := backend.Exec(ctx, tx, a.query(
 					"INSERT INTO "+d.table.Hot+" ("+backend.CopyInto+")",
 					"SELECT "+values+" FROM "+d.table.Done+" t",
-					"WHERE t.id = "+a.Add(s.ID)+" AND t.message_id = "+a.Add(s.MessageID))); err != nil {
+					"WHERE t.id = "+a.Add(s.ID)+" AND t.message_id = "+a.Add(s.MessageID)+" AND "+same("NVL(t.sinks, ',')", a.Add(cmp.Or(s.Sinks, ","))))); err != nil {
 					return err
 				}
 			}

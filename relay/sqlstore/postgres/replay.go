@@ -18,7 +18,7 @@ func (p *Postgres) Delivered(ctx context.Context, filter backend.Delivered) ([]b
 	if !filter.Until.IsZero() {
 		where += " AND t.finished_at < " + a.add(filter.Until.UTC().Format(timestamp), "timestamptz")
 	}
-	query := "SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text\nFROM " + p.table.Done + " AS t\nWHERE " + where +
+	query := "SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text, t.sinks\nFROM " + p.table.Done + " AS t\nWHERE " + where +
 		"\nORDER BY t.id LIMIT " + a.add(int64(filter.Limit), "bigint")
 	return backend.ReadDelivered(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
@@ -27,7 +27,7 @@ func (p *Postgres) Delivered(ctx context.Context, filter backend.Delivered) ([]b
 func (p *Postgres) ChangeReplay(ctx context.Context, change backend.ReplayChange) (copies []storage.RowID, err error) {
 	err = backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error {
 		if len(change.Copies) > 0 {
-			insert := p.copies(&statement{}, p.table.Done, "", "", change.Copies)
+			insert := p.copies(&statement{}, p.table.Done, "", " AND t.sinks = g.sinks", change.Copies)
 			insert.SQL += "\nRETURNING lane, id"
 			if copies, err = backend.ReadPlaces(ctx, tx, insert); err != nil {
 				return err

@@ -21,7 +21,7 @@ func (s *SQLite) Delivered(ctx context.Context, filter backend.Delivered) ([]bac
 	if !filter.Until.IsZero() {
 		where, args = where+" AND t.finished_at < ?", append(args, filter.Until.UTC().Format(timeFormat))
 	}
-	return backend.ReadDelivered(ctx, s.db, query("SELECT t.id, t.lane, t.message_id, t.topic, t.headers\nFROM "+s.table.Done+s.byDoneID()+
+	return backend.ReadDelivered(ctx, s.db, query("SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks\nFROM "+s.table.Done+s.byDoneID()+
 		"\nWHERE "+where+"\nORDER BY t.id LIMIT ?", append(args, int64(filter.Limit))...))
 }
 

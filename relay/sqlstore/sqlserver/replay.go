@@ -21,7 +21,7 @@ func (d *SQLServer) Delivered(ctx context.Context, filter backend.Delivered) ([]
 		where += " AND t.finished_at < CONVERT(datetime2(7), " + a.add(timestamp(filter.Until)) + ", 126)"
 	}
 	return backend.ReadDelivered(ctx, d.db, a.query(
-		"SELECT TOP ("+top+") t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.headers",
+		"SELECT TOP ("+top+") t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.headers, t.sinks",
 		"FROM "+d.table.Done+" AS t WHERE "+where+" ORDER BY t.id"))
 }
 
@@ -29,7 +29,7 @@ func (d *SQLServer) Delivered(ctx context.Context, filter backend.Delivered) ([]
 // order. The copies are found by the highest id that was given out before.
 func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChange) (copies []storage.RowID, err error) {
 	items := backend.Column(change.Copies, func(s *storage.Settlement) []any {
-		return []any{s.ID, s.MessageID, s.DeadLetter.MessageID, s.DeadLetter.Topic, backend.Nullable(s.DeadLetter.Headers)}
+		return []any{s.ID, s.MessageID, s.Sinks, s.DeadLetter.MessageID, s.DeadLetter.Topic, backend.Nullable(s.DeadLetter.Headers), s.DeadLetter.Sinks}
 	})
 	err = backend.InTx(ctx, d.db, d.Traits().Tx, nil, func(tx *sql.Tx) error {
 		if len(items) > 0 {
@@ -39,14 +39,14 @@ func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChang
 			}
 			var insert, find args
 			given := func(a *args) string {
-				return "OPENJSON(" + a.add(bind.SQLServerList(items)) + ") WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]'," +
-					" copy_id uniqueidentifier '$[2]', copy_topic nvarchar(255) '$[3]', copy_headers nvarchar(max) '$[4]') AS g"
+				return "OPENJSON(" + a.add(bind.SQLServerList(items)) + ") WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', sinks nvarchar(400) '$[2]'," +
+					" copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]', copy_sinks nvarchar(400) '$[6]') AS g"
 			}
 			if _, err := backend.Exec(ctx, tx, insert.query(
 				"INSERT INTO "+d.table.Hot+" ("+backend.CopyInto+")",
 				"SELECT "+backend.CopyFrom,
 				"FROM "+given(&insert),
-				"INNER JOIN "+d.table.Done+" AS t WITH (FORCESEEK, ROWLOCK) ON t.id = g.id AND t.message_id = g.message_id",
+				"INNER JOIN "+d.table.Done+" AS t WITH (FORCESEEK, ROWLOCK) ON t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks "+binary,
 				"ORDER BY t.id",
 				"OPTION (FORCE ORDER, LOOP JOIN)")); err != nil {
 				return err

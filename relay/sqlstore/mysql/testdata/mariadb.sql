@@ -487,16 +487,17 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 -- begin a replay: as in mysql.sql
 
 -- replay
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT g.copy_id, ?, t.message_key, t.payload, t.payload_text, coalesce(nullif(g.copy_headers, ''), NULL), t.priority
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, ?, t.message_key, t.payload, t.payload_text, coalesce(nullif(g.copy_headers, ''), NULL), t.priority, ?
 FROM (SELECT 1 AS lane,5 AS id,1 AS n,CAST(? AS CHAR(36) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS copy_id,CAST(? AS CHAR(9) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS copy_headers UNION ALL VALUES (2,6,2,?,?)) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
 WHERE TRUE
 ORDER BY t.id FOR UPDATE;
 --   1: t
---   2: 0197a3b4-0000-7abc-8def-000000000005
---   3: {"n":"5"}
---   4: 0197a3b4-0000-7abc-8def-000000000006
---   5: {"n":"6"}
+--   2: 
+--   3: 0197a3b4-0000-7abc-8def-000000000005
+--   4: {"n":"5"}
+--   5: 0197a3b4-0000-7abc-8def-000000000006
+--   6: {"n":"6"}
 SELECT t.lane, t.id FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id >= 1 AND t.message_id IN (?,?);
 --   1: 0197a3b4-0000-7abc-8def-000000000005
 --   2: 0197a3b4-0000-7abc-8def-000000000006

@@ -1479,20 +1479,21 @@ DELETE FROM app."Events_held" t WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FR
 --   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
 FROM app."Events_held" t
-WHERE t.state = 'error' AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
+WHERE t.state = 'error' AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
 ORDER BY t.id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000000
---   7: refused
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000000
+--   8: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')
 ORDER BY t.id;
@@ -1520,20 +1521,21 @@ SELECT NVL(MAX(id), 0) FROM app."Events_done";
 
 -- delivered
 SELECT * FROM (
-    SELECT t.id, t.lane, t.message_id, t.topic, t.headers FROM app."Events_done" t
-    WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0 AND t.id <= :8 AND t.finished_at >= TO_TIMESTAMP(:9, 'YYYY-MM-DD HH24:MI:SS.FF6') AND t.finished_at < TO_TIMESTAMP(:10, 'YYYY-MM-DD HH24:MI:SS.FF6')
-    ORDER BY t.id) WHERE ROWNUM <= :11;
+    SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks FROM app."Events_done" t
+    WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0 AND t.id <= :9 AND t.finished_at >= TO_TIMESTAMP(:10, 'YYYY-MM-DD HH24:MI:SS.FF6') AND t.finished_at < TO_TIMESTAMP(:11, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    ORDER BY t.id) WHERE ROWNUM <= :12;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000000
---   7: refused
---   8: 9
---   9: 2026-01-31 00:00:00.000000
---   10: 2026-02-01 00:00:00.000000
---   11: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000000
+--   8: refused
+--   9: 9
+--   10: 2026-01-31 00:00:00.000000
+--   11: 2026-02-01 00:00:00.000000
+--   12: 10
 
 -- begin a replay
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
@@ -1545,22 +1547,26 @@ WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value);
 -- replay
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
 SELECT GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) FROM dual;
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events_done" t
-WHERE t.id = :4 AND t.message_id = :5;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_done" t
+WHERE t.id = :5 AND t.message_id = :6 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY');
 --   1: 0197a3b4-0000-7abc-8def-000000000005
 --   2: t
 --   3: {"n":"5"}
---   4: 5
---   5: 0197a3b4-0000-7abc-8def-000000000005
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events_done" t
-WHERE t.id = :4 AND t.message_id = :5;
+--   4: <nil>
+--   5: 5
+--   6: 0197a3b4-0000-7abc-8def-000000000005
+--   7: ,
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_done" t
+WHERE t.id = :5 AND t.message_id = :6 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY');
 --   1: 0197a3b4-0000-7abc-8def-000000000006
 --   2: t
 --   3: {"n":"6"}
---   4: 6
---   5: 0197a3b4-0000-7abc-8def-000000000006
+--   4: <nil>
+--   5: 6
+--   6: 0197a3b4-0000-7abc-8def-000000000006
+--   7: ,
 SELECT t.lane, t.id FROM app."Events" t WHERE t.id > :1 AND t.message_id IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:2, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j);
 --   1: 0
 --   2: ["0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"]

@@ -1020,21 +1020,22 @@ RETURNING t.id;
 
 -- parked
 SET LOCAL enable_nestloop = off;
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
 FROM app."Events_held" t
-WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
 ORDER BY t.id;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00+00
---   7: refused
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
 
 -- parked, and which were overtaken
 SET LOCAL enable_nestloop = off;
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text
 ORDER BY t.id;
@@ -1061,21 +1062,22 @@ SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay
 SELECT COALESCE(max(id), 0) FROM app."Events_done";
 
 -- delivered
-SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text, t.sinks
 FROM app."Events_done" AS t
-WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0 AND t.id <= $8::bigint AND t.finished_at >= $9::timestamptz AND t.finished_at < $10::timestamptz
-ORDER BY t.id LIMIT $11::bigint;
+WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0 AND t.id <= $9::bigint AND t.finished_at >= $10::timestamptz AND t.finished_at < $11::timestamptz
+ORDER BY t.id LIMIT $12::bigint;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00+00
---   7: refused
---   8: 9
---   9: 2026-01-31 00:00:00+00
---   10: 2026-02-01 00:00:00+00
---   11: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: 9
+--   10: 2026-01-31 00:00:00+00
+--   11: 2026-02-01 00:00:00+00
+--   12: 10
 
 -- begin a replay
 SELECT set_config('lock_timeout', '3s', true);
@@ -1085,20 +1087,22 @@ INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || $1::text, $
 
 -- replay
 SELECT set_config('lock_timeout', '3s', true);
-WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $5::smallint AS holds, copy_id, $7::text AS copy_topic, copy_headers FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $4::bigint[], $6::uuid[], $8::text[]) AS u (id, lane, message_id, fence, copy_id, copy_headers)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_done" AS t
-    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $5::text AS sinks, $6::smallint AS holds, copy_id, $8::text AS copy_topic, copy_headers, $10::text AS copy_sinks FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $4::bigint[], $7::uuid[], $9::text[]) AS u (id, lane, message_id, fence, copy_id, copy_headers)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_done" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id
 RETURNING lane, id;
 --   1: {5,6}
 --   2: {1,2}
 --   3: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006}
 --   4: {0,0}
---   5: 0
---   6: {"0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"}
---   7: t
---   8: {"{\"n\":\"5\"}","{\"n\":\"6\"}"}
+--   5: 
+--   6: 0
+--   7: {"0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"}
+--   8: t
+--   9: {"{\"n\":\"5\"}","{\"n\":\"6\"}"}
+--   10: 
 UPDATE app."Events_settings" SET value = $1::text WHERE name = 'replay.' || $2::text AND value = $3::text;
 --   1: {"n":1}
 --   2: r

@@ -645,20 +645,21 @@ DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (SELECT t.id, t.m
 --   9: 10
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
 FROM app."Events_held" t
-WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0
+WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0
 ORDER BY t.id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000
---   7: refused
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > ? AND t.topic = ?
 ORDER BY t.id;
@@ -685,21 +686,22 @@ SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay
 SELECT coalesce(max(id), 0) FROM app."Events_done";
 
 -- delivered
-SELECT t.id, t.lane, t.message_id, t.topic, t.headers
+SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks
 FROM app."Events_done" AS t INDEXED BY "Events_done_id"
-WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.id <= ? AND t.finished_at >= ? AND t.finished_at < ?
+WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.id <= ? AND t.finished_at >= ? AND t.finished_at < ?
 ORDER BY t.id LIMIT ?;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   4: t
 --   5: k
---   6: 2026-01-31 00:00:00.000
---   7: refused
---   8: 9
---   9: 2026-01-31 00:00:00.000
---   10: 2026-02-01 00:00:00.000
---   11: 10
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: 9
+--   10: 2026-01-31 00:00:00.000
+--   11: 2026-02-01 00:00:00.000
+--   12: 10
 
 -- begin a replay
 DELETE FROM app."Events_lanes" WHERE lane < 0;
@@ -709,13 +711,13 @@ INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || ?, ?) ON CO
 
 -- replay
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
-    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events_done" AS t INDEXED BY "Events_done_id" ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events_done" AS t INDEXED BY "Events_done_id" ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 ORDER BY t.id
 RETURNING lane, id;
---   1: [[5,1,"0197a3b4-0000-7abc-8def-000000000005",0,"0197a3b4-0000-7abc-8def-000000000005","t","{\"n\":\"
+--   1: [[5,1,"0197a3b4-0000-7abc-8def-000000000005","",0,"0197a3b4-0000-7abc-8def-000000000005","t","{\"n\"
 UPDATE app."Events_settings" SET value = ? WHERE name = 'replay.' || ? AND value = ?;
 --   1: {"n":1}
 --   2: r
