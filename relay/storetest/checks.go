@@ -125,6 +125,7 @@ func checks() []check {
 		{name: "replay copies in order", run: replayCopiesInOrder},
 		{name: "replay selects", run: replaySelects},
 		{name: "replay goes on", run: replayGoesOn},
+		{name: "replay keeps to sinks", run: replayKeepsToSinks},
 		{name: "replay counts what is pending", run: replayCountsPending},
 		{name: "filters select", run: filtersSelect},
 		{name: "list pages", run: listPages},

@@ -62,6 +62,8 @@ func replayMutants() []mutant {
 		begins("replays ignore the key", "replay selects", func(r *storage.Replay) { r.Key = "" }),
 		begins("replays ignore since", "replay selects", func(r *storage.Replay) { r.Since = time.Time{} }),
 		begins("replays ignore until", "replay selects", func(r *storage.Replay) { r.Until = time.Time{} }),
+		begins("replays ignore the sink", "replay keeps to sinks", func(r *storage.Replay) { r.Sink = "" }),
+		begins("replays go where their messages went", "replay keeps to sinks", func(r *storage.Replay) { r.To = "" }),
 		copied("a copy has no header of its own", func(row *storage.Row) { delete(row.Message.Headers, storage.ReplayedHeader) }),
 		copied("a copy has no other headers", func(row *storage.Row) {
 			row.Message.Headers = map[string]string{storage.ReplayedHeader: row.Message.Headers[storage.ReplayedHeader]}

@@ -233,3 +233,42 @@ func replayCountsPending(t testing.TB, table Table) {
 		t.Errorf("%d are pending, want the 2 that nothing was done with", n)
 	}
 }
+
+// Where the sinks of a message came apart, each has a delivered row: a copy of one is for its
+// sinks, or for another that the replay names.
+func replayKeepsToSinks(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])
+	first := a.as(storage.StateDone, row)
+	first.For, first.Left = "one,two", "three"
+	a.mustSettle(first)
+	a.mustSettle(a.as(storage.StateDone, a.row(row.ID)))
+	a.deliver(table, outbox.Message{Topic: "other"})
+	for i, test := range []struct {
+		replay storage.Replay
+		want   []string
+	}{
+		{storage.Replay{Topic: "t"}, []string{"one,two", "three"}},
+		{storage.Replay{Sink: "two"}, []string{"one,two"}},
+		{storage.Replay{Sink: "thre"}, nil},
+		{storage.Replay{Topic: "other"}, []string{""}},
+		{storage.Replay{Topic: "t", To: "four"}, []string{"four", "four"}},
+		{storage.Replay{Topic: "other", To: "four"}, []string{"four"}},
+	} {
+		test.replay.Name = "r-" + strconv.Itoa(i)
+		a.replayed(test.replay)
+		rows := a.pending()
+		var got []string
+		for _, row := range rows {
+			got = append(got, row.Sinks)
+		}
+		slices.Sort(got)
+		slices.Sort(test.want)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%+v has copies for %q, want %q", test.replay, got, test.want)
+		}
+		if len(rows) > 0 {
+			a.mustSettle(a.allAs(storage.StateDiscarded, rows)...)
+		}
+	}
+}
