@@ -97,12 +97,17 @@ func (p program) listCommand() *cobra.Command {
 			}
 			return m.printJSON(shown)
 		}
-		rows := [][]string{{"ID", "STATE", "TOPIC", "KEY", "ATTEMPTS", "CREATED", "MESSAGE ID", "ERROR"}}
+		rows := [][]string{{"ID", "STATE", "TOPIC", "KEY", "SINKS", "ATTEMPTS", "CREATED", "MESSAGE ID", "ERROR"}}
 		for _, info := range found {
 			rows = append(rows, []string{
-				fmt.Sprint(info.ID), string(info.State), cell(info.Message.Topic, 40), cell(info.Message.Key, 40),
+				fmt.Sprint(info.ID), string(info.State), cell(info.Message.Topic, 40), cell(info.Message.Key, 40), cell(info.Sinks, 60),
 				fmt.Sprint(info.Attempts), shownTime(info.CreatedAt), info.Message.ID, cell(info.LastError, 60),
 			})
+		}
+		if !slices.ContainsFunc(found, func(info storage.Info) bool { return info.Sinks != "" }) {
+			for i := range rows {
+				rows[i] = slices.Delete(rows[i], 4, 5)
+			}
 		}
 		return m.printTable(rows)
 	})
@@ -154,10 +159,16 @@ func (p program) showCommand() *cobra.Command {
 		if len(found) == 0 {
 			return fmt.Errorf("there is no message %s: rowrelay messages list shows which there are", filter.IDs[0])
 		}
+		show := m.printMessage
 		if m.json {
-			return m.printJSON(newFullMessageJSON(found[0]))
+			show = func(info storage.Info) error { return m.printJSON(newFullMessageJSON(info)) }
 		}
-		return m.printMessage(found[0])
+		for _, info := range found { // several where its sinks differ, or its id was given out again
+			if err := show(info); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	command.Args = func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -198,7 +209,7 @@ func (m *messages) mustSelect(command *cobra.Command, done string) {
 	command.Flags().BoolVar(&all, "all", false, "every parked message")
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		f := m.filter
-		selects := f.topic+f.key+f.state+f.since+f.errorText != "" || len(args) > 0
+		selects := f.topic+f.key+f.sink+f.state+f.since+f.errorText != "" || len(args) > 0
 		switch {
 		case all && selects:
 			return usagef("--all is every parked message: it can't be given with ids or filters")
@@ -213,15 +224,16 @@ func (m *messages) mustSelect(command *cobra.Command, done string) {
 
 // filterFlags select messages.
 type filterFlags struct {
-	topic, key, state, since, errorText string
-	after                               int64
-	limit                               int
+	topic, key, sink, state, since, errorText string
+	after                                     int64
+	limit                                     int
 }
 
 func (f *filterFlags) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&f.topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&f.key, "key", "", "only messages of exactly this `key`")
+	flags.StringVar(&f.sink, "sink", "", "only messages that wait for this `sink`, or came to it, apart from the other sinks of their topic")
 	flags.StringVar(&f.state, "state", "", "only messages in this `state`: pending, claimed, scheduled, retry, error or done")
 	flags.StringVar(&f.since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
 	flags.StringVar(&f.errorText, "error", "", "only messages whose last error contains this `text`")
@@ -233,7 +245,7 @@ var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{1
 
 // read checks the flags and the ids.
 func (f *filterFlags) read(ids []string) (storage.Filter, error) {
-	filter := storage.Filter{Topic: f.topic, Key: f.key, State: storage.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
+	filter := storage.Filter{Topic: f.topic, Key: f.key, Sink: f.sink, State: storage.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
 	if f.state != "" && !slices.Contains(states, filter.State) {
 		return filter, fmt.Errorf("--state: %q isn't one of pending, claimed, scheduled, retry, error, done", f.state)
 	}
@@ -285,6 +297,7 @@ type messageJSON struct {
 	State       storage.State `json:"state"`
 	Topic       string        `json:"topic"`
 	Key         string        `json:"key,omitempty"`
+	Sinks       []string      `json:"sinks,omitempty"` // some of its topic's, where these differ
 	Lane        int           `json:"lane"`
 	Priority    int16         `json:"priority"`
 	Attempts    int           `json:"attempts"`
@@ -302,7 +315,7 @@ type messageJSON struct {
 func newMessageJSON(info storage.Info) messageJSON {
 	return messageJSON{
 		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
-		Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
+		Sinks: storage.SplitSinks(info.Sinks), Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
 		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), ExpiresAt: orNil(info.Message.ExpiresAt), FinishedAt: orNil(info.FinishedAt),
 		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError, HoldsKey: info.Holds == storage.HoldsKey,
 	}
@@ -338,7 +351,7 @@ func newFullMessageJSON(info storage.Info) fullMessageJSON {
 func (m *messages) printMessage(info storage.Info) error {
 	rows := [][]string{
 		{"id", fmt.Sprint(info.ID)}, {"message id", info.Message.ID}, {"state", string(info.State)},
-		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"lane", fmt.Sprint(info.Lane)},
+		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"sinks", info.Sinks}, {"lane", fmt.Sprint(info.Lane)},
 		{"priority", fmt.Sprint(info.Message.Priority)}, {"attempts", fmt.Sprint(info.Attempts)}, {"crashes", fmt.Sprint(info.Crashes)},
 		{"created", shownTime(info.CreatedAt)}, {"available", shownTime(info.Message.AvailableAt)}, {"expires", shownTime(info.Message.ExpiresAt)}, {"finished", shownTime(info.FinishedAt)},
 		{"claimed by", info.ClaimedBy}, {"receipt", info.Receipt}, {"last error", cell(info.LastError, 1000)}, {"bad headers", info.BadHeaders},

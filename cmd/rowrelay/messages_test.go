@@ -108,6 +108,38 @@ func TestShowing(t *testing.T) {
 	})
 }
 
+// Messages of several sinks are shown and changed by their sinks, once these differ.
+func TestMessagesOfSeveralSinks(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		if got := mustRun(t, "messages", "list", "--database", db.URL); strings.Contains(got.stdout, "SINKS") {
+			t.Errorf("sinks are shown where no message has any: %s", got.stdout)
+		}
+		all := list(t, db, "--state", "error")
+		execute(t, db.DB, "UPDATE outbox_held SET sinks = 'web,queue' WHERE topic = 'mails'")
+		execute(t, db.DB, "UPDATE outbox_held SET sinks = 'queue2' WHERE topic = 'orders' AND message_key = 'a'")
+		if got := mustRun(t, "messages", "list", "--database", db.URL); !strings.Contains(got.stdout, "SINKS") || !strings.Contains(got.stdout, "web,queue") {
+			t.Errorf("sinks aren't shown: %s", got.stdout)
+		}
+		if got := list(t, db, "--sink", "queue"); len(got) != 1 || got[0].MessageID != all[2].MessageID || strings.Join(got[0].Sinks, " ") != "web queue" {
+			t.Errorf("messages of sink queue: %+v, want one of web and queue", got)
+		}
+		if got := mustRun(t, "messages", "show", all[2].MessageID, "--database", db.URL); !strings.Contains(got.stdout, "web,queue") {
+			t.Errorf("a message is shown without its sinks: %s", got.stdout)
+		}
+		if got := mustRun(t, "messages", "requeue", "--sink", "queue", "--database", db.URL); got.stdout != "requeued 1\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+		if got := mustRun(t, "messages", "discard", "--sink", "queue2", "--database", db.URL); got.stdout != "discarded 1\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+		if got := list(t, db, "--state", "error"); len(got) != 1 || got[0].MessageID != all[1].MessageID {
+			t.Errorf("left parked: %+v, want the one without sinks", got)
+		}
+	})
+}
+
 func TestRequeueAndDiscard(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {

@@ -26,11 +26,12 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storag
 			limit = listed
 		}
 		left := cmp.Or(filter.MaxBytes, storage.ListBytes)
-		for _, r := range rows[:min(len(rows), limit)] {
-			infos = append(infos, r.info(s.db.now()))
-			if left -= len(r.row.Message.Payload); left <= 0 {
+		for i, r := range rows[:min(len(rows), limit)] {
+			if left <= 0 && r.row.ID != rows[i-1].row.ID {
 				break
 			}
+			infos = append(infos, r.info(s.db.now()))
+			left -= len(r.row.Message.Payload)
 		}
 		return nil
 	})

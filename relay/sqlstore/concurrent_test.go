@@ -225,7 +225,27 @@ func TestHandleTx(t *testing.T) {
 			t.Errorf("with an old fence: %v", err)
 		}
 		want("with an old fence", 0, 1)
-		other := done(rows[0], fences)
+		part := done(rows[0], fences)
+		part.For, part.Left = "a", "b"
+		other := part
+		other.Sinks = "c"
+		if err := handle(other, nil); !errors.Is(err, storage.ErrFenced) {
+			t.Errorf("for a sink of others: %v", err)
+		}
+		if err := handle(part, failure); !errors.Is(err, failure) {
+			t.Errorf("a handler of one sink that fails: %v", err)
+		}
+		want("for a sink of others, or after its failure", 0, 1)
+		if err := handle(part, nil); err != nil {
+			t.Error(err)
+		}
+		want("handled for a sink", 1, 1)
+		if err := handle(part, nil); !errors.Is(err, storage.ErrFenced) {
+			t.Errorf("handled for a sink again: %v", err)
+		}
+		want("handled for a sink again", 1, 1)
+		exec(t, table.DB, "DELETE FROM effects")
+		other = done(rows[0], fences)
 		other.MessageID = aMessage
 		if err := handle(other, nil); !errors.Is(err, storage.ErrFenced) {
 			t.Errorf("for another message: %v", err)

@@ -126,8 +126,8 @@ func (s *Store) changeParked(ctx context.Context, what string, filter storage.Fi
 		if err != nil || len(ids) < selected.Limit {
 			return changed, err
 		}
-		for _, id := range ids {
-			selected.AfterID = max(selected.AfterID, id)
+		for _, id := range ids { // the last one may have more rows, for other sinks
+			selected.AfterID = max(selected.AfterID, id-1)
 		}
 	}
 	return changed, nil

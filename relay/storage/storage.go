@@ -115,8 +115,9 @@ type Row struct {
 	Lane    int   // 0 to Lanes-1
 	Message outbox.Message
 
-	// Sinks names the sinks that still need the message, in the form of [JoinSinks]. Empty:
-	// all those of its topic.
+	// Sinks names the sinks that still need the message, or had it where it is done, in the
+	// form of [JoinSinks]. Empty: all those of its topic. Of one message there may be a pending row
+	// and held or done ones, no two of which name the same sink.
 	Sinks string
 
 	// BadHeaders says why the stored headers couldn't be read; such a message
@@ -188,13 +189,22 @@ type Settlement struct {
 	Fence     int64  // by lanes: the fence of the lease that it was read under
 	Token     string // by rows: the token that it was claimed with
 	Deferred  bool   // where the row was read from, as in Row
-	Sinks     string // as it was read: rows of one message differ by it, and one with others isn't this settlement's to change
+
+	// Sinks are those of the row as it was read. Held rows of one message differ by them, and one
+	// with others isn't this settlement's to change. Of a pending row, of which a message has
+	// one, they count only with Left.
+	Sinks string
 
 	// For and Left, by lanes: what became of the message for some of its sinks, while others
-	// need it. The row stays where it is, with Left as its Sinks; and what State makes of it is
-	// written beside it, as a row with For as its Sinks: one that is done, if these are kept,
-	// a retry or a parked one. With StateDiscarded nothing is. Empty: the settlement is of the
-	// whole row.
+	// need it. The row stays where and as it is, but with Left as its Sinks; and what State makes
+	// of it is written beside it, as a row with For as its Sinks: one that is done, if these are
+	// kept, a retry or a parked one. With StateDiscarded nothing is. A row whose sinks are
+	// not Sinks isn't changed, and nothing is written: so a repetition is missing. Both empty: the
+	// settlement is of the whole row, which takes its sinks along. One without the other, or with
+	// Left as it was, or with a Token, is an error: by rows, a message has one sink.
+	//
+	// A batch may have several of one row: they are made in the order in which they were
+	// given, that of the whole row last, each with the Sinks that the one before has left.
 	For, Left string
 
 	// State is the new one: StateDone, StateRetry, StateError, StateDiscarded,
@@ -366,7 +376,8 @@ func SplitSinks(sinks string) []string {
 	return strings.Split(sinks, ",")
 }
 
-// MostSinks is how many bytes the names of a row's sinks have at most, joined.
+// MostSinks is how many bytes the names of a row's sinks have at most, joined: they are part of
+// a key, which on SQL Server has 900 bytes at most, and two a character.
 const MostSinks = 400
 
 // LaneKey names a key.
@@ -494,7 +505,8 @@ type LaneStore interface {
 	FoundLate()
 
 	// Due returns up to limit held rows of the lanes that are due now
-	// (scheduled or retry), by their time, after the cursor.
+	// (scheduled or retry), by their time, after the cursor. Of rows with one time and id, as
+	// those of one message may be, some may be left out behind a limit, until Due begins anew.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
 
@@ -558,11 +570,11 @@ type Filter struct {
 	State   State     // only this state
 	Since   time.Time // written at or after
 	Error   string    // last_error contains this text
-	AfterID int64     // only higher ids: the next page of a listing
+	AfterID int64     // only higher ids: the next page of a listing; what Limit cuts off of rows with one id isn't there
 	Limit   int       // at most so many; 0 means 100 for a listing, all for a change
 
-	// MaxBytes ends a listing with the row by which its payloads have so many bytes;
-	// 0 means [ListBytes]. AfterID goes on from there.
+	// MaxBytes ends a listing with the row by which its payloads have so many bytes, and
+	// those that have its id; 0 means [ListBytes]. AfterID goes on from there.
 	MaxBytes int
 }
 
@@ -600,7 +612,7 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty before the first relay
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 without one
-	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one a key, but after a failover
+	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one a key and sink, but after a failover
 	OldestHeld    time.Duration    `json:"-"`     // for how long the first of them has; 0 without one
 	Relays        []RelayInfo      `json:"relays"`
 	LanesLeased   int              `json:"lanes_leased"`
@@ -663,8 +675,8 @@ type Parked struct {
 // whose writes commit together with the mark, so that their effect happens
 // exactly once.
 type TxStore interface {
-	// HandleTx locks the fence, marks the row done and requires that this
-	// changed it, runs the handler, and commits. An error of the handler rolls
+	// HandleTx locks the fence, marks the row done, for all of its sinks or for some, and
+	// requires that this changed it, runs the handler, and commits. An error of the handler rolls
 	// everything back and is returned as it is; ErrFenced means that the row is
 	// no longer this relay's.
 	HandleTx(ctx context.Context, relay string, keep bool, done Settlement, handler func(context.Context, *sql.Tx) error) error

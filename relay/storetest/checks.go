@@ -102,6 +102,17 @@ func checks() []check {
 		{name: "discard of a held key", run: discardOfAHeldKey},
 		{name: "a decision outlives a repeated park", run: decisionOutlivesARepeatedPark},
 
+		{name: "settle for some sinks", run: settleForSome},
+		{name: "settle for some sinks, not kept", run: settleForSomeUnkept},
+		{name: "settle for some sinks by lease, message and sinks", run: settleForSomeKeeps},
+		{name: "parts are settled apart", run: partsAreSettledApart},
+		{name: "settle all parts at once", run: settleAllPartsAtOnce},
+		{name: "readers tell the sinks", run: readersTellSinks},
+		{name: "filter by sink", run: filterBySink},
+		{name: "pages keep parts together", run: pagesKeepParts},
+		{name: "operate on parts", run: operateOnParts},
+		{name: "reclaim brings one part", run: returnsOnePart, byRows: true},
+
 		{name: "claims are distinct", run: claimsAreDistinct, byRows: true},
 		{name: "claim passes over locked rows", run: claimPassesOverLockedRows, manyWriters: true, byRows: true, passesOver: true},
 		{name: "claim picks", run: claimPicks, byRows: true},

@@ -317,17 +317,21 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 }
 
 // ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and
-// finished_at.
+// finished_at, up to maxBytes of payload: then those that have the last one's id, as a message
+// may that is of several sinks.
 func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos []storage.Info, err error) {
 	var info storage.Info
 	var finished moment
 	after := []any{&info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished}
 	err = ScanRows(ctx, q, query, nil, after, func(c *Columns) (bool, error) {
 		row, err := c.Row()
+		if maxBytes <= 0 && row.ID != infos[len(infos)-1].ID {
+			return false, err
+		}
 		info.Row, info.FinishedAt = row, time.Time(finished)
 		infos = append(infos, info)
 		maxBytes -= len(row.Message.Payload)
-		return maxBytes > 0, err
+		return true, err
 	})
 	return infos, err
 }

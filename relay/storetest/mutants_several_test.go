@@ -1,0 +1,161 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// eachPart changes settlements for some sinks.
+func eachPart(mistake string, found []string, change func(*storage.Settlement, *facts)) mutant {
+	return mutant{mistake, found, func(s Store, f *facts) Store {
+		return eachSettlement(s, func(settlement *storage.Settlement) {
+			if settlement.Left != "" {
+				change(settlement, f)
+			}
+		})
+	}}
+}
+
+// sinksNow are those of the row that a settlement is about, whatever it shows.
+func (f *facts) sinksNow(s *storage.Settlement) string {
+	rows, _ := f.table.DB.Store().Pick(context.Background(), []storage.RowID{{Lane: s.Lane, ID: s.ID}})
+	for _, row := range rows {
+		if row.Deferred == s.Deferred && row.Message.ID == s.MessageID {
+			return row.Sinks
+		}
+	}
+	return s.Sinks
+}
+
+func severalMutants() []mutant {
+	const (
+		forSome = "settle for some sinks"
+		unkept  = "settle for some sinks, not kept"
+		keeps   = "settle for some sinks by lease, message and sinks"
+		apart   = "parts are settled apart"
+		atOnce  = "settle all parts at once"
+	)
+	return []mutant{
+		eachPart("a settlement for some sinks moves the row", []string{forSome, unkept, keeps, apart, atOnce, "readers tell the sinks"}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = "", "" }),
+		eachPart("nothing is written beside the row", []string{forSome, unkept, apart, atOnce}, func(s *storage.Settlement, _ *facts) { s.State = storage.StateDiscarded }),
+		eachPart("what is left is written beside the row", []string{forSome, unkept, atOnce}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = s.Left, s.For }),
+		eachPart("of what is left the first sink stays alone", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Left, _, _ = strings.Cut(s.Left, ",") }),
+		eachPart("what is beside the row has no attempts", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Attempts = 0 }),
+		eachPart("what is beside the row has no error", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Error = "" }),
+		eachPart("settlements for some sinks don't heed the sinks", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Sinks = f.sinksNow(s) }),
+		eachPart("settlements for some sinks don't heed the fence", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Fence = f.fence(s.Lane) }),
+		{"a settlement for some sinks is kept in any case", []string{unkept}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
+				return s.Settle(ctx, name, true, settlements)
+			}}
+		}},
+		{"a repeated settlement for some sinks changes something", []string{forSome}, func(s Store, _ *facts) Store {
+			return counted(s, func(count int, _ storage.Settled) storage.Settled { return storage.Settled{Changed: count} })
+		}},
+		{"a batch settles a row once", []string{atOnce, apart}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+				seen := map[string]bool{}
+				once := slices.DeleteFunc(slices.Clone(settlements), func(s storage.Settlement) bool {
+					defer func() { seen[s.MessageID] = true }()
+					return seen[s.MessageID]
+				})
+				counts, err := s.Settle(ctx, name, keep, once)
+				counts.Missing += len(settlements) - len(once)
+				return counts, err
+			}}
+		}},
+		{"held rows aren't known by their sinks", []string{apart}, func(s Store, f *facts) Store {
+			return eachSettlement(s, func(settlement *storage.Settlement) {
+				if settlement.Deferred {
+					settlement.Sinks = f.sinksNow(settlement)
+				}
+			})
+		}},
+
+		tellsNoSinks("a page", func(s Store, forget func(*storage.Row)) Store { return eachRead(s, forget) }),
+		tellsNoSinks("a claim", func(s Store, forget func(*storage.Row)) Store { return eachClaimed(s, forget) }, "reclaim brings one part"),
+		tellsNoSinks("what is due", func(s Store, forget func(*storage.Row)) Store { return eachDue(s, forget) }),
+		tellsNoSinks("what is picked", func(s Store, forget func(*storage.Row)) Store {
+			return onPick{s, func(rows []storage.Row) []storage.Row { return changed(rows, forget) }}
+		}),
+		tellsNoSinks("a scan", func(s Store, forget func(*storage.Row)) Store {
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+				rows, left, err := s.Scan(ctx, positions, except, keep)
+				return changed(rows, forget), left, err
+			}}
+		}),
+		tellsNoSinks("a candidate", func(s Store, _ func(*storage.Row)) Store {
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool {
+					c.Sinks = ""
+					return keep(c)
+				})
+			}}
+		}),
+		tellsNoSinks("a held key", func(s Store, _ func(*storage.Row)) Store {
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+				keys, err := s.BlockedKeys(ctx, lanes, limit)
+				for i := range keys {
+					keys[i].Sinks = ""
+				}
+				return keys, err
+			}}
+		}),
+		{"a held key is told once for each topic", []string{"readers tell the sinks"}, func(s Store, _ *facts) Store {
+			return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+				held, err := s.BlockedAmong(ctx, keys)
+				return slices.CompactFunc(held, func(a, b storage.BlockedKey) bool { return a.Topic == b.Topic }), err
+			}}
+		}},
+
+		{"filters ignore the sink", []string{"filter by sink", "operate on parts"}, func(s Store, _ *facts) Store {
+			return filtered(s, func(f *storage.Filter) { f.Sink = "" })
+		}},
+		{"a filter finds sinks whose names have the sink's in them", []string{"filter by sink"}, func(s Store, _ *facts) Store {
+			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
+				sink := filter.Sink
+				filter.Sink = ""
+				infos, err := s.List(ctx, filter)
+				return slices.DeleteFunc(infos, func(info storage.Info) bool { return !strings.Contains(info.Sinks, sink) }), err
+			}}
+		}},
+		{"a listing ends with the row that has enough bytes", []string{"pages keep parts together"}, func(s Store, _ *facts) Store {
+			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
+				infos, err := s.List(ctx, filter)
+				if filter.MaxBytes == 1 {
+					infos = infos[:1]
+				}
+				return infos, err
+			}}
+		}},
+		{"a requeue changes all rows of a message", []string{"operate on parts"}, func(s Store, _ *facts) Store {
+			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
+				n, err := s.Requeue(ctx, filter)
+				if err == nil && filter.Limit == 1 {
+					filter.Limit = 0
+					_, err = s.Requeue(ctx, filter)
+				}
+				return n, err
+			}}
+		}},
+		{"what comes back takes the other rows of its message along", []string{"reclaim brings one part"}, func(s Store, f *facts) Store {
+			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
+				n, err := s.Reclaim(ctx, limit)
+				f.table.DB.Delete(func(row storage.Row) bool { return n > 0 && row.Sinks == "b" })
+				return n, err
+			}}
+		}},
+	}
+}
+
+func tellsNoSinks(who string, bend func(Store, func(*storage.Row)) Store, found ...string) mutant {
+	if len(found) == 0 {
+		found = []string{"readers tell the sinks"}
+	}
+	return mutant{who + " tells no sinks", found, func(s Store, _ *facts) Store {
+		return bend(s, func(row *storage.Row) { row.Sinks = "" })
+	}}
+}

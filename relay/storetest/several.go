@@ -1,0 +1,350 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// Messages of several sinks: one row says which sinks still need it, and what became of it for
+// some of them is written beside it.
+
+// part is a settlement of the row for some of its sinks.
+func (w *worker) part(state storage.State, row storage.Row, part, left string) storage.Settlement {
+	s := w.as(state, row)
+	s.For, s.Left = part, left
+	return s
+}
+
+// parts are the rows of a message, each with its sinks and state, sorted.
+func (w *worker) parts(id int64) (infos []storage.Info) {
+	w.Helper()
+	infos = w.list(storage.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
+	if len(infos) == 0 {
+		w.Fatalf("row %d is gone", id)
+	}
+	slices.SortFunc(infos, func(a, b storage.Info) int { return strings.Compare(a.Sinks, b.Sinks) })
+	return infos
+}
+
+// wantParts requires that a message has these rows: "a done" is one of sink a.
+func (w *worker) wantParts(what string, id int64, want ...string) {
+	w.Helper()
+	var got []string
+	for _, info := range w.list(storage.Filter{IDs: []string{strconv.FormatInt(id, 10)}}) {
+		got = append(got, strings.TrimSpace(info.Sinks+" "+string(info.State)))
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		w.Errorf("%s: the message has the rows %q, want %q", what, got, want)
+	}
+}
+
+// waiting returns the row with these sinks, pending or due.
+func (w *worker) waiting(id int64, sinks string) storage.Row {
+	w.Helper()
+	rows := append(w.pending(), w.due()...)
+	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.ID == id && row.Sinks == sinks })
+	if at < 0 {
+		w.Fatalf("no row %d waits for the sinks %q", id, sinks)
+	}
+	return rows[at]
+}
+
+// waitingAt writes a message and returns its row, pending or held.
+func (w *worker) waitingAt(table Table, held bool, message outbox.Message) storage.Row {
+	w.Helper()
+	id := write(w, table, message)[0]
+	if held {
+		w.mustSettle(w.as(storage.StateRetry, w.row(id)))
+	}
+	return w.waiting(id, "")
+}
+
+// What became of a message for some of its sinks is written beside its row, and the row stays
+// where it is, as it was, for the others; wherever it was. Written once more it changes nothing.
+// The settlement for the last sink moves the row, which takes its sinks along.
+func settleForSome(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for _, held := range []bool{false, true} {
+		stays := storage.StatePending
+		if held {
+			stays = storage.StateRetry
+		}
+		for _, state := range []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded} {
+			what := fmt.Sprintf("%s beside a %s row", state, stays)
+			row := a.waitingAt(table, held, outbox.Message{Topic: "several", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}})
+			part := a.part(state, row, "a", "b,c")
+			part.Attempts, part.Crashes, part.Error = 3, 1, "why"
+			if state == storage.StateDone {
+				part.Receipt = "r"
+			}
+			want := []string{"a " + string(state), "b,c " + string(stays)}
+			if state == storage.StateDiscarded {
+				want = want[1:]
+			}
+			a.mustSettle(part)
+			a.wantParts(what, row.ID, want...)
+			rows := a.parts(row.ID)
+			for _, got := range rows[:len(rows)-1] {
+				same := got.Lane == row.Lane && got.Message.ID == row.Message.ID && got.Message.Key == "k" && string(got.Message.Payload) == "p" && got.Message.Headers["h"] == "v"
+				if !same || got.Attempts != 3 || got.Crashes != 1 || got.LastError != "why" || got.Receipt != part.Receipt {
+					t.Errorf("%s: what is written is %+v of the row %+v", what, got, row)
+				}
+			}
+			if left := rows[len(rows)-1]; left.Attempts != row.Attempts || left.Crashes != row.Crashes || left.LastError != "" || !left.Message.AvailableAt.Equal(row.Message.AvailableAt) {
+				t.Errorf("%s: left of the row %+v is %+v", what, row, left)
+			}
+			if got, again := a.settle(part), (storage.Settled{Missing: 1}); got != again {
+				t.Errorf("%s, settled once more: %+v, want %+v", what, got, again)
+			}
+			a.wantParts(what+", settled once more", row.ID, want...)
+			a.mustSettle(a.as(storage.StateDone, a.waiting(row.ID, "b,c")))
+			want[len(want)-1] = "b,c done"
+			a.wantParts(what+", and then by the others", row.ID, want...)
+		}
+	}
+}
+
+// Where done rows aren't kept, none is written beside the row, and others are.
+func settleForSomeUnkept(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	row := a.waitingAt(table, false, outbox.Message{Topic: "several"})
+	for _, part := range []storage.Settlement{a.part(storage.StateDone, row, "a", "b,c"), a.part(storage.StateError, row, "b", "c")} {
+		part.Sinks = a.row(row.ID).Sinks
+		a.do("settle", func(ctx context.Context) error {
+			counts, err := a.store.Settle(ctx, a.name, false, []storage.Settlement{part})
+			if want := (storage.Settled{Changed: 1}); err == nil && counts != want {
+				t.Errorf("settled for %s: %+v, want %+v", part.For, counts, want)
+			}
+			return err
+		})
+	}
+	a.wantParts("without done rows", row.ID, "b error", "c pending")
+}
+
+// A settlement for some sinks is the leaseholder's, too, of the message and the sinks that it
+// shows; and by rows there is none. Beside others it changes what it may.
+func settleForSomeKeeps(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for _, held := range []bool{false, true} {
+		row, other := a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, held, outbox.Message{Topic: "several"})
+		fenced := a.part(storage.StateDone, row, "a", "b")
+		fenced.Fence++
+		sinks := a.part(storage.StateError, row, "a", "b")
+		sinks.Sinks = "a,b"
+		message := a.part(storage.StateDone, row, "a", "b")
+		message.MessageID = other.Message.ID
+		want := storage.Settled{Changed: 1, Fenced: 1, Missing: 2}
+		if got := a.settle(fenced, sinks, a.part(storage.StateRetry, other, "a", "b"), message); got != want {
+			t.Errorf("another fence, other sinks, another message and one that holds: %+v, want %+v", got, want)
+		}
+		state := map[bool]string{false: "pending", true: "retry"}[held]
+		a.wantParts("with another fence, other sinks, another message", row.ID, state)
+		a.wantParts("beside those", other.ID, "a retry", "b "+state)
+	}
+	id := a.waitingAt(table, false, outbox.Message{Topic: "several"}).Message.ID
+	for name, wrong := range map[string]storage.Settlement{
+		"nobody": {Left: "b"}, "nothing left": {For: "a"}, "all left": {For: "a", Left: "b", Sinks: "b"}, "by rows": {For: "a", Left: "b", Token: "t"},
+	} {
+		wrong.MessageID, wrong.State = id, storage.StateDone
+		if _, err := a.store.Settle(t.Context(), a.name, true, []storage.Settlement{wrong}); err == nil {
+			t.Errorf("a settlement for %s is no error", name)
+		}
+	}
+}
+
+// A message may wait once for each of its sinks: each row is settled by its sinks, and no other.
+func partsAreSettledApart(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	states := []storage.State{storage.StateDone, storage.StateError, storage.StateRetry, storage.StateDiscarded}
+	var settlements []storage.Settlement
+	ids := map[int64]int{}
+	for i, state := range states {
+		for j, other := range states {
+			row := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: fmt.Sprint("key", i)})
+			a.mustSettle(a.part(storage.StateRetry, row, "it's a", "b"))
+			a.mustSettle(a.as(storage.StateRetry, a.waiting(row.ID, "b")))
+			settlements = append(settlements, a.as(state, a.waiting(row.ID, "it's a")), a.as(other, a.waiting(row.ID, "b")))
+			settlements[len(settlements)-1].Attempts = 5
+			ids[row.ID] = len(states)*i + j
+		}
+	}
+	a.mustSettle(settlements[2:]...)
+	a.mustSettle(settlements[1]) // and alone
+	for id, n := range ids {
+		want := []string{"b " + string(states[n%len(states)]), "it's a " + string(states[n/len(states)])}
+		if n == 0 {
+			want[1] = "it's a retry"
+		}
+		a.wantParts("two rows of a message", id, slices.DeleteFunc(want, func(part string) bool { return strings.HasSuffix(part, string(storage.StateDiscarded)) })...)
+	}
+	for _, s := range settlements[1:] {
+		if got, want := a.settle(s), (storage.Settled{Missing: 1}); s.State != storage.StateRetry && got != want {
+			t.Errorf("settled %q as %s once more: %+v, want %+v", s.Sinks, s.State, got, want)
+		}
+	}
+}
+
+// A batch may settle one row for some sinks, for others, and at last as a whole, each with what
+// the one before has left; beside other rows.
+func settleAllPartsAtOnce(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for _, held := range []bool{false, true} {
+		row, other, third := a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, false, outbox.Message{Topic: "several"})
+		first, second, last := a.part(storage.StateDone, row, "a", "b,c"), a.part(storage.StateError, row, "c", "b"), a.as(storage.StateRetry, row)
+		second.Sinks, last.Sinks = "b,c", "b"
+		a.mustSettle(first, a.part(storage.StateDone, other, "a", "b"), second, a.as(storage.StateDone, third), last)
+		a.wantParts("of all sinks at once", row.ID, "a done", "b retry", "c error")
+		a.wantParts("beside it", other.ID, "a done", "b "+map[bool]string{false: "pending", true: "retry"}[held])
+		a.wantParts("as a whole", third.ID, "done")
+	}
+}
+
+// Whoever reads rows, by whatever way, learns of their sinks; keys that are held are told once
+// for each topic and sinks.
+func readersTellSinks(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	first, second := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"}), a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})
+	a.mustSettle(a.part(storage.StateRetry, first, "b", "a"), a.part(storage.StateRetry, second, "b", "a"))
+	third := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})
+	a.mustSettle(a.part(storage.StateRetry, third, "c,d", "e"))
+	want := func(what string, rows []storage.Row, want ...string) {
+		t.Helper()
+		var got []string
+		for _, row := range rows {
+			got = append(got, fmt.Sprint(slices.Index([]int64{first.ID, second.ID, third.ID}, row.ID), row.Sinks))
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s are %q, want %q", what, got, want)
+		}
+	}
+	want("pending", a.pending(), "0a", "1a", "2e")
+	want("due", a.due(), "0b", "1b", "2c,d")
+	var rows []storage.Row
+	var candidates []storage.Row
+	a.do("scan", func(ctx context.Context) (err error) {
+		candidates = nil
+		rows, _, err = a.store.Scan(ctx, everything(), nil, func(c storage.Candidate) bool {
+			candidates = append(candidates, storage.Row{ID: c.ID, Sinks: c.Sinks})
+			return true
+		})
+		return err
+	})
+	want("scanned", rows, "0a", "1a", "2e")
+	want("candidates", candidates, "0a", "1a", "2e")
+	a.do("pick", func(ctx context.Context) (err error) {
+		rows, err = a.journaler().Pick(ctx, []storage.RowID{{Lane: first.Lane, ID: first.ID}, {Lane: third.Lane, ID: third.ID}})
+		return err
+	})
+	want("picked", rows, "0a", "0b", "2c,d", "2e")
+	held := func(row storage.Row, sinks string) storage.BlockedKey {
+		return storage.BlockedKey{Lane: row.Lane, Key: "k", Topic: "several", Sinks: sinks, ID: row.ID}
+	}
+	got := a.heldKeys()
+	slices.SortFunc(got, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
+	if all := []storage.BlockedKey{held(first, "b"), held(second, "b"), held(third, "c,d")}; !slices.Equal(got, all) {
+		t.Errorf("held keys are %+v, want %+v", got, all)
+	}
+	a.wantHeldAmong([]storage.LaneKey{{Lane: first.Lane, Key: "k"}}, []storage.BlockedKey{held(first, "b"), held(third, "c,d")})
+}
+
+// A filter selects rows that name a sink, and none that name others that are like it.
+func filterBySink(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := map[string]int64{}
+	for _, sinks := range []string{"a", "ab,b", "b,a", "b,ba", "A", "a%", "%,x_y", "x.y", "ä"} {
+		row := a.waitingAt(table, false, outbox.Message{Topic: "several"})
+		a.mustSettle(a.part(storage.StateDiscarded, row, "other", sinks))
+		written[sinks] = row.ID
+	}
+	a.waitingAt(table, false, outbox.Message{Topic: "several"})
+	for sink, sinks := range map[string][]string{
+		"a": {"a", "b,a"}, "b": {"ab,b", "b,a", "b,ba"}, "ab": {"ab,b"}, "%": {"%,x_y"}, "x_y": {"%,x_y"}, "ä": {"ä"}, "c": nil,
+	} {
+		want := []int64{}
+		for _, sinks := range sinks {
+			want = append(want, written[sinks])
+		}
+		slices.Sort(want)
+		var got []storage.Row
+		for _, info := range a.list(storage.Filter{Sink: sink}) {
+			got = append(got, info.Row)
+		}
+		wantIDs(t, "of sink "+sink, ids(got), want)
+	}
+}
+
+// What an operator does to a message that is parked for one of its sinks leaves the others alone.
+func operateOnParts(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for what, change := range map[string]func(storage.Filter) int{"retry": a.requeue, "retry (skip)": a.skip, "retry (discard)": a.discard, "": a.discard} {
+		row := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k" + what})
+		for _, part := range []storage.Settlement{a.part(storage.StateError, row, "a", "b,c"), a.part(storage.StateError, row, "b", "c"), a.as(storage.StateError, row)} {
+			part.Sinks, part.Holds = a.row(row.ID).Sinks, what != ""
+			a.mustSettle(part)
+		}
+		filter := storage.Filter{Sink: "b", IDs: []string{row.Message.ID}}
+		state, _, _ := strings.Cut(what, " ")
+		want := []string{"a error", "b " + state, "c error"}
+		if n := change(filter); n != 1 {
+			t.Errorf("%q changed %d rows of one sink, want 1", what, n)
+		}
+		if what == "" {
+			want = []string{"a error", "c error"}
+		}
+		a.wantParts("changed for b to "+what, row.ID, want...)
+		filter.Sink, filter.Limit = "", 1
+		if n := change(filter); n != 1 {
+			t.Errorf("%q changed %d rows of one message up to one, want 1", what, n)
+		}
+		errors := len(a.list(storage.Filter{IDs: filter.IDs, State: storage.StateError}))
+		if errors != 1 {
+			t.Errorf("%q has left %d of the others parked, want 1", what, errors)
+		}
+	}
+}
+
+// A listing whose payloads have enough bytes ends with all rows of a message, as its next page
+// goes on after it.
+func pagesKeepParts(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Payload: []byte("some bytes")})
+	a.waitingAt(table, false, outbox.Message{Topic: "several"})
+	a.mustSettle(a.part(storage.StateDone, row, "a", "b,c"))
+	a.mustSettle(a.part(storage.StateError, a.waiting(row.ID, "b,c"), "b", "c"))
+	var got []storage.Row
+	for _, info := range a.list(storage.Filter{MaxBytes: 1}) {
+		got = append(got, info.Row)
+	}
+	wantIDs(t, "a page of one byte", ids(got), []int64{row.ID, row.ID, row.ID})
+}
+
+// By rows, of the rows of one message one comes back at a time.
+func returnsOnePart(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})
+	a.mustSettle(a.part(storage.StateRetry, row, "a", "b"))
+	a.mustSettle(a.as(storage.StateRetry, a.waiting(row.ID, "b")))
+	b := byRows(t, table, "b")
+	sinks := map[string]bool{}
+	for _, token := range []string{"one", "two"} {
+		b.freed(1)
+		rows := b.claim(storage.ClaimRequest{Token: token, Limit: 2, TTL: time.Hour})
+		if len(rows) != 1 {
+			t.Fatalf("claimed %d rows of one message, want 1", len(rows))
+		}
+		sinks[rows[0].Sinks] = true
+		b.mustSettle(claimed(token, storage.StateDone, rows[0]))
+	}
+	if !sinks["a"] || !sinks["b"] {
+		t.Errorf("of the sinks a and b were claimed %v", sinks)
+	}
+	b.wantParts("claimed one after the other", row.ID, "a done", "b done")
+}
