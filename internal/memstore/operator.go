@@ -45,6 +45,24 @@ func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error)
 	})
 }
 
+// Redirect implements [storage.Operator].
+func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string) (int, error) {
+	alone := func(r *record) bool {
+		for _, other := range s.db.held.rows {
+			if other != r && other.row.ID == r.row.ID && other.row.Message.ID == r.row.Message.ID {
+				return false
+			}
+		}
+		return r.row.Holds == storage.NoHold
+	}
+	return s.changeParked(ctx, OpRequeue, filter, alone, func(r *record) {
+		s.db.held.take(r.identity())
+		changed := r.requeued(s.db.now())
+		changed.row.Sinks = sink
+		s.db.held.put(changed)
+	})
+}
+
 // Skip implements [storage.Operator].
 func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, OpSkip, filter, (*record).holds, func(r *record) {

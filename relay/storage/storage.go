@@ -635,6 +635,10 @@ type Operator interface {
 	// again. Other states are not touched.
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
+	// Redirect is Requeue to one sink, whichever they were for. Messages that hold their keys are not
+	// touched, nor those of which other parts are held, for other sinks.
+	Redirect(ctx context.Context, filter Filter, sink string) (int, error)
+
 	// Skip has the keys go on that parked messages hold, and says how many messages
 	// that were. These stay parked. Others are not touched.
 	//

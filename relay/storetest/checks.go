@@ -133,6 +133,7 @@ func checks() []check {
 		{name: "discard parked", run: discardParked},
 		{name: "parked are listed", run: parkedAreListed},
 		{name: "overtaken are told", run: overtakenAreTold},
+		{name: "redirect requeues to a sink", run: redirectRequeues},
 		{name: "replay copies in order", run: replayCopiesInOrder},
 		{name: "replay selects", run: replaySelects},
 		{name: "replay goes on", run: replayGoesOn},

@@ -47,6 +47,10 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, storage.Filter{}); return err },
 		"Parked":  func(ctx context.Context) error { _, err := s.Parked(ctx, storage.Filter{}, 1); return err },
+		"Redirect": func(ctx context.Context) error {
+			_, err := s.Redirect(ctx, storage.Filter{}, "other")
+			return err
+		},
 		"Replays": func(ctx context.Context) error { _, err := s.Replays(ctx); return err },
 		"StoreReplay": func(ctx context.Context) error {
 			_, err := s.StoreReplay(ctx, nil, storage.Replay{Name: "ended"})

@@ -16,6 +16,15 @@ func (s onParked) Parked(ctx context.Context, filter storage.Filter, within int6
 	return s.parked(ctx, filter, within)
 }
 
+type onRedirect struct {
+	Store
+	redirect func(ctx context.Context, filter storage.Filter, sink string) (int, error)
+}
+
+func (s onRedirect) Redirect(ctx context.Context, filter storage.Filter, sink string) (int, error) {
+	return s.redirect(ctx, filter, sink)
+}
+
 // redriveMutants each break a rule of the list of parked messages.
 func redriveMutants() []mutant {
 	listing := func(mistake string, found string, ask func(*storage.Filter, *int64), change func(*storage.Parked)) mutant {
@@ -37,6 +46,9 @@ func redriveMutants() []mutant {
 		listing("nothing was overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = false }),
 		listing("all with keys were overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = p.Key != "" }),
 		listing("what overtook is looked for everywhere", "overtaken are told", func(_ *storage.Filter, within *int64) { *within = math.MaxInt32 }, told),
+		{"redirect only requeues", []string{"redirect requeues to a sink"}, func(s Store, _ *facts) Store {
+			return onRedirect{s, func(ctx context.Context, filter storage.Filter, _ string) (int, error) { return s.Requeue(ctx, filter) }}
+		}},
 		{"parked rows are listed a few at a time", []string{"parked are listed"}, func(s Store, _ *facts) Store {
 			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
 				parked, err := s.Parked(ctx, filter, within)

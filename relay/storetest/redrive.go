@@ -86,3 +86,42 @@ func overtakenAreTold(t testing.TB, table Table) {
 	a.mustSettle(a.as(storage.StateDone, rows[6]))
 	want("overtaken by then", storage.Filter{}, plenty, rows[1].ID, rows[2].ID)
 }
+
+// What is redirected is requeued to the one sink; and neither is what holds its key, nor that of
+// which another part is held.
+func redirectRequeues(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	var rows []storage.Row
+	for _, key := range []string{"all", "part", "holds", "parts", "other"} {
+		rows = append(rows, a.row(write(t, table, outbox.Message{Topic: "t", Key: key})[0]))
+	}
+	for _, i := range []int{1, 3} {
+		first := a.as(map[int]storage.State{1: storage.StateDone, 3: storage.StateError}[i], rows[i])
+		first.For, first.Left = "one", "two"
+		a.mustSettle(first)
+		rows[i] = a.row(rows[i].ID)
+	}
+	for _, i := range []int{0, 1, 3, 4} {
+		park := a.as(storage.StateError, rows[i])
+		park.Sinks, park.Attempts = rows[i].Sinks, 20
+		a.mustSettle(park)
+	}
+	a.parkHolding(rows[2])
+	for i, filter := range []storage.Filter{{Key: "all"}, {Key: "part"}, {Key: "holds"}, {Key: "parts"}} {
+		n := 0
+		a.do("redirect", func(ctx context.Context) (err error) {
+			n, err = a.store.Redirect(ctx, filter, "three")
+			return err
+		})
+		if want := []int{1, 1, 0, 0}[i]; n != want {
+			t.Errorf("redirected %d rows by %+v, want %d", n, filter, want)
+		}
+	}
+	due := a.due()
+	wantIDs(t, "due after a redirect", ids(due), []int64{rows[0].ID, rows[1].ID})
+	for _, row := range due {
+		if row.Sinks != "three" || row.Attempts != 0 || row.Retrying {
+			t.Errorf("redirected is %+v", row)
+		}
+	}
+}

@@ -151,11 +151,14 @@ const (
 	AskSkip                           // asks a relay for it, of those that hold their keys; see [storage.Hold]
 	AskDiscard                        // the same
 	DiscardAtOnce                     // deletes those that don't hold their keys
+	Redirect                          // is Requeue to the sink that the filter names as To, of those that don't hold their keys and have no other part there
 )
 
-// Condition is what else parked rows t have that a change is about.
-func (c ParkedChange) Condition() string {
+// Condition is what else parked rows t of the held ones have that a change is about.
+func (c ParkedChange) Condition(held string) string {
 	switch c {
+	case Redirect:
+		return " AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM " + held + " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks)"
 	case AskSkip, AskDiscard:
 		return " AND t.holds = 1"
 	case DiscardAtOnce:
@@ -269,4 +272,6 @@ type Filter struct {
 	ByID       bool // the two below select, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case
+
+	To string // the sink of a Redirect
 }

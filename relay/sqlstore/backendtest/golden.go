@@ -284,6 +284,9 @@ func (g *golden) operating() {
 	g.add("list by filter", err)
 	_, err = g.ChangeParked(ctx, filter, backend.Requeue)
 	g.add("requeue", err)
+	redirect := backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10}, To: "other"}
+	_, err = g.ChangeParked(ctx, redirect, backend.Redirect)
+	g.add("redirect", err)
 	_, err = g.ChangeParked(ctx, filter, backend.AskSkip)
 	g.add("ask for a skip", err)
 	_, err = g.ChangeParked(ctx, filter, backend.AskDiscard)

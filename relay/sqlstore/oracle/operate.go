@@ -58,7 +58,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	var a args
 	parked := a.query(
 		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = 'error' AND ROWID IN (SELECT place FROM (",
-		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+what.Condition()+" AND "+a.filter(filter, false),
+		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+strings.ReplaceAll(what.Condition(d.table.Held), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")+" AND "+a.filter(filter, false),
 		"    ORDER BY "+parkedID+") WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -70,6 +70,9 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 			return err
 		}
 		var a args
+		if what == backend.Redirect {
+			change += ", t.sinks = " + a.Add(filter.To)
+		}
 		_, err = backend.Exec(ctx, tx, a.query(change+" WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM "+given(&a, places, "place VARCHAR2(18) PATH '$'")+")"))
 		return err
 	})

@@ -606,6 +606,15 @@ WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."E
 --   8: refused
 --   9: 10
 
+-- redirect
+UPDATE app."Events_held" SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00.000' ELSE expires_at END, sinks = ?
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > ? AND t.topic = ? ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: other
+--   2: 0
+--   3: t
+--   4: 10
+
 -- ask for a skip
 UPDATE app."Events_held" SET state = 'retry', holds = 2, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;

@@ -1115,6 +1115,19 @@ OUTPUT inserted.id;
 --   8: 2026-01-31T00:00:00.0000000
 --   9: refused
 
+-- redirect
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH parked AS (
+    SELECT TOP (@p2) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
+    WHERE t.state = N'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) ORDER BY t.id)
+UPDATE parked SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYSUTCDATETIME(),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN CONVERT(datetime2(7), '9999-01-01T00:00:00', 126) ELSE expires_at END, sinks = @p1
+OUTPUT inserted.id;
+--   1: other
+--   2: 10
+--   3: 0
+--   4: t
+
 -- ask for a skip
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
