@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +34,10 @@ that are parked when it begins, those first that hold their keys, and then the
 others, each by id; what is parked once more in the meantime stays so. It may be
 interrupted, and is asked again for the rest.
 
+With --to they go to that sink, of which the relay's configuration must know, but for
+those that hold their keys (skip these first), and those of which another part is
+parked or waits, for other sinks.
+
 It reads all parked messages once (without what they carry), about 100 MB of memory
 for a million; and to tell which were overtaken by later messages of their keys,
 each delivered message once that was written after the first of them. See requeue
@@ -42,8 +46,9 @@ about that.`
 // redrive requeues parked messages in steps.
 type redrive struct {
 	*messages
-	rate    int  // messages a second; 0 is no bound
-	inOrder bool // those that were overtaken stay parked
+	rate    int    // messages a second; 0 is no bound
+	to      string // this sink instead of their own
+	inOrder bool   // those that were overtaken stay parked
 	dryRun  bool
 	within  int64 // how far those that overtook are looked for
 	quiet   bool  // no progress
@@ -63,11 +68,15 @@ func (p program) redriveCommand() *cobra.Command {
 	r.mustSelect(command, "requeued")
 	r.addFlags(command)
 	command.Flags().IntVar(&r.rate, "rate", 1000, "requeue so many messages a second; 0 is no bound")
+	command.Flags().StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
 	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "change nothing: say how many messages it would be, of which topics")
 	selects := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		if r.rate < 0 {
 			return usagef("--rate must not be negative, not %d", r.rate)
+		}
+		if strings.Contains(r.to, ",") || len(r.to) > storage.MostSinks {
+			return usagef("--to is one sink, not %.40q", r.to)
 		}
 		return selects(command, args)
 	}
@@ -93,14 +102,15 @@ func (r *redrive) addFlags(command *cobra.Command) {
 
 // plan is what a redrive is to do.
 type plan struct {
-	ids       []int64 // those that hold their keys first
-	topics    map[string]int
+	ids       []int64           // those that hold their keys first
+	topics    map[[2]string]int // by topic and sinks
 	overtaken int
+	holding   int              // they hold their keys, and can't be redirected
 	left      []storage.Parked // they were overtaken, and stay
 }
 
 func (r *redrive) plan(parked []storage.Parked) plan {
-	p := plan{topics: map[string]int{}}
+	p := plan{topics: map[[2]string]int{}}
 	var others []int64
 	for _, row := range parked {
 		if row.Overtaken {
@@ -110,7 +120,11 @@ func (r *redrive) plan(parked []storage.Parked) plan {
 				continue
 			}
 		}
-		p.topics[row.Topic]++
+		if row.HoldsKey && r.to != "" {
+			p.holding++
+			continue
+		}
+		p.topics[[2]string{row.Topic, row.Sinks}]++
 		if row.HoldsKey {
 			p.ids = append(p.ids, row.ID)
 		} else {
@@ -162,7 +176,12 @@ func (r *redrive) requeue(ctx context.Context, operator storage.Operator, filter
 		for _, id := range batch {
 			filter.IDs = append(filter.IDs, strconv.FormatInt(id, 10))
 		}
-		n, err := operator.Requeue(ctx, filter)
+		var n int
+		if r.to == "" {
+			n, err = operator.Requeue(ctx, filter)
+		} else {
+			n, err = operator.Redirect(ctx, filter, r.to)
+		}
 		done += n
 		if err != nil {
 			return done, err
@@ -221,21 +240,38 @@ func (r *redrive) report(p plan, done int) error {
 	} else if p.overtaken > 0 {
 		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later ones of their keys were delivered (--in-order leaves such messages parked)\n", p.overtaken)
 	}
+	if stay := p.holding + len(p.ids) - done; r.to != "" && stay > 0 {
+		_, _ = fmt.Fprintf(r.stderr, "%d stay parked: they hold their keys, or other parts of them are parked or wait\n", stay)
+	}
 	return r.print(fmt.Sprintf("requeued %d\n", done))
+}
+
+// plannedJSON counts what would be requeued.
+type plannedJSON struct {
+	Topic  string `json:"topic"`
+	Sinks  string `json:"sinks,omitempty"`
+	Parked int    `json:"parked"`
 }
 
 // printPlan says what would be done.
 func (r *redrive) printPlan(p plan) error {
+	planned := []plannedJSON{}
+	for at, count := range p.topics {
+		planned = append(planned, plannedJSON{at[0], at[1], count})
+	}
+	slices.SortFunc(planned, func(a, b plannedJSON) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
+	})
 	if r.json {
-		return r.printJSON(map[string]any{"parked": len(p.ids), "overtaken": p.overtaken, "left": len(p.left), "topics": p.topics})
+		return r.printJSON(map[string]any{"parked": len(p.ids), "overtaken": p.overtaken, "left": len(p.left) + p.holding, "topics": planned})
 	}
-	rows := [][]string{{"TOPIC", "PARKED"}}
-	for _, topic := range slices.Sorted(maps.Keys(p.topics)) {
-		rows = append(rows, []string{cell(topic, 60), strconv.Itoa(p.topics[topic])})
+	rows := [][]string{{"TOPIC", "SINKS", "PARKED"}}
+	for _, each := range planned {
+		rows = append(rows, []string{cell(each.Topic, 60), cell(each.Sinks, 60), strconv.Itoa(each.Parked)})
 	}
-	rows = append(rows, []string{"(all)", strconv.Itoa(len(p.ids))})
+	rows = append(rows, []string{"(all)", "", strconv.Itoa(len(p.ids))})
 	if err := r.printTable(rows); err != nil {
 		return err
 	}
-	return r.print(fmt.Sprintf("\n%d were overtaken by later messages of their keys, %d of these would stay parked\n", p.overtaken, len(p.left)))
+	return r.print(fmt.Sprintf("\n%d were overtaken by later messages of their keys; %d would stay parked\n", p.overtaken, len(p.left)+p.holding))
 }

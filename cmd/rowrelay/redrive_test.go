@@ -168,7 +168,7 @@ func TestRequeueInOrder(t *testing.T) {
 		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
 		a := list(t, db, "--topic", "bad", "--key", "a")[0]
 		dry := mustRun(t, "messages", "redrive", "--all", "--dry-run", "--database", db.URL).stdout
-		for _, want := range []string{`bad +2\n`, `worse +1\n`, `\(all\) +3\n`, `\n1 were overtaken by later messages of their keys, 0 of`} {
+		for _, want := range []string{`bad +2\n`, `worse +1\n`, `\(all\) +3\n`, `\n1 were overtaken by later messages of their keys; 0 would stay`} {
 			if !regexp.MustCompile(want).MatchString(dry) {
 				t.Errorf("%s isn't in\n%s", want, dry)
 			}
@@ -186,4 +186,33 @@ func TestRequeueInOrder(t *testing.T) {
 			t.Errorf("got %q and %q", got.stdout, got.stderr)
 		}
 	})
+}
+
+// What is redirected goes to that sink alone, but for those that hold their keys.
+func TestRedriveToAnotherSink(t *testing.T) {
+	t.Parallel()
+	db := memstore.New()
+	for i := range 5 {
+		db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint(i)})
+	}
+	settleAll(t, db, func(row storage.Row) storage.Settlement {
+		return storage.Settlement{State: storage.StateError, Holds: row.ID == 2}
+	})
+	r, stdout, stderr := aRedrive(0)
+	r.to = "other"
+	if err := r.run(t.Context(), db.Store(), storage.Filter{}); err != nil {
+		t.Fatal(err)
+	}
+	if stdout.String() != "requeued 4\n" || stderr.String() != "1 stay parked: they hold their keys, or other parts of them are parked or wait\n" {
+		t.Errorf("got %q and %q", stdout, stderr)
+	}
+	all, err := db.Store().List(t.Context(), storage.Filter{})
+	for _, info := range all {
+		if want := map[bool]string{true: "", false: "other"}[info.ID == 2]; info.Sinks != want {
+			t.Errorf("message %d is for %q, want %q", info.ID, info.Sinks, want)
+		}
+	}
+	if err != nil || len(all) != 5 {
+		t.Errorf("%d messages, %v", len(all), err)
+	}
 }
