@@ -28,15 +28,7 @@ func TestReplayBesideTheTraffic(t *testing.T) {
 		count = *replayed
 	}
 	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
-	for _, statement := range []string{
-		`INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload, priority, attempts, crashes, created_at, finished_at)
-SELECT i, 0, gen_random_uuid(), 'old', 'customer-' || (1000 + i % 100), convert_to('{"customer":' || (1000 + i % 100) || ',"number":' || i || '}', 'UTF8'), 0, 1, 0, now(), now()
-FROM generate_series(1, $1::bigint) AS i`,
-		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), $1::bigint)",
-	} {
-		_, err := s.DB.ExecContext(t.Context(), statement, count)
-		check(t, err)
-	}
+	s.deliveredBefore(count)
 	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Notify: true}) // or a poll's pause is most of the latency
 	check(t, err)
 	s.writer = writer
@@ -110,5 +102,42 @@ FROM generate_series(1, $1::bigint) AS i`,
 	}
 	if v := judge(t, endpoint.received()); copies != count || len(v.duplicates) != 0 {
 		t.Errorf("%d copies of %d messages, %d of all came twice", copies, count, len(v.duplicates))
+	}
+}
+
+// deliveredBefore has messages that were delivered before the scene, with the topic old.
+func (s *scene) deliveredBefore(count int) {
+	s.t.Helper()
+	for _, statement := range []string{
+		`INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload, priority, attempts, crashes, created_at, finished_at)
+SELECT i, 0, gen_random_uuid(), 'old', 'customer-' || (1000 + i % 100), convert_to('{"customer":' || (1000 + i % 100) || ',"number":' || i || '}', 'UTF8'), 0, 1, 0, now(), now()
+FROM generate_series(1, $1::bigint) AS i`,
+		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), $1::bigint)",
+	} {
+		_, err := s.DB.ExecContext(s.t.Context(), statement, count)
+		check(s.t, err)
+	}
+}
+
+// A replay that is killed goes on where it was: each copy comes once.
+func TestReplaySurvivesKills(t *testing.T) {
+	const count, kills = 600, 3
+	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
+	s.deliveredBefore(count)
+	s.relay("relay", endpoint.URL)
+	arguments := []string{"messages", "replay", "old", "--database", s.URL}
+	replay := s.start("replay", append(arguments, "--topic", "old", "--rate", "300")...)
+	for kill := range kills {
+		eventually(t, time.Minute, "some copies have arrived", func() bool { return len(endpoint.received()) > kill*count/(kills+1) })
+		replay.kill()
+		replay = s.start("replay", arguments...)
+	}
+	<-replay.exited
+	if replay.err != nil {
+		t.Fatalf("the replay failed: %v\n%s", replay.err, replay.log)
+	}
+	s.settled(time.Minute)
+	if v := judge(t, endpoint.received()); v.distinct != count || len(v.duplicates) != 0 {
+		t.Errorf("%d of %d messages have come, %d twice", v.distinct, count, len(v.duplicates))
 	}
 }
