@@ -165,7 +165,7 @@ func terminate(t *testing.T, db testdb.Database, name string) {
 
 // What the caller says ends the reading, and the connection is good for more.
 func TestReadEnds(t *testing.T) {
-	const query = "SELECT NULL::text, n, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, NULL::smallint, 0, 0, %, 0 FROM generate_series(1::bigint, 100000) AS n"
+	const query = "SELECT NULL::text, n, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, NULL::smallint, 0, 0, %, 0 FROM generate_series(1::bigint, 100000) AS n"
 	wanted := errors.New("enough")
 	cases := []struct {
 		name, created string

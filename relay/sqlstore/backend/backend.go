@@ -91,7 +91,7 @@ type Backend interface {
 	// SettleParts changes rows of leased lanes for some of their sinks, as [storage.Settlement]
 	// says of its For: it writes what became of these beside each row, and leaves the row with
 	// the others. It locks the lanes and finds the rows as Settle does, but only those that have
-	// the sinks that are shown. No row is there twice.
+	// the sinks that are shown. No row is there twice, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than retention,
