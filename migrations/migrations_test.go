@@ -296,7 +296,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
 		"oracle/00001_outbox.sql":         "3c1352d941ff91ea",
-		"oracle/00002_outbox.sql":         "c5383371eac5ecfb",
+		"oracle/00002_outbox.sql":         "1baa194960f9f9b1",
 		"postgres/00001_outbox.sql":       "8c0f051405387d2d",
 		"postgres/00002_outbox.sql":       "f5b828697fd9d8d6",
 		"mysql/00001_outbox.sql":          "d8622de5117fdb7c",
@@ -306,7 +306,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"sqlite/00001_outbox.sql":         "329d3e2210c4e951",
 		"sqlite/00002_outbox.sql":         "720840906312c665",
 		"sqlserver/00001_outbox.sql":      "213b9c94fd912c4b",
-		"sqlserver/00002_outbox.sql":      "9e174657617d6af0",
+		"sqlserver/00002_outbox.sql":      "9925366827206614",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

@@ -22,12 +22,6 @@ const listHelp = `List messages by id, lowest first: those with the given ids (t
 messages'), or those that all of the given filters select. Payloads are not
 shown; rowrelay messages show does.`
 
-const requeueHelp = `Make parked messages (state error) due at once, with no attempts charged: those
-with the given ids, or those that all of the given filters select, or with --all
-every parked message of the table. They keep their ids, and so their place in
-the order of their keys: one that holds its key (on_park: hold) goes first, and
-the key goes on behind it. Other states are not touched.`
-
 const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
 given ids, or those that all of the given filters select, or with --all of every
 parked message of the table. The messages stay parked; requeue and discard take
@@ -44,13 +38,13 @@ as retry. Other states are not touched.`
 func (p program) messagesCommand() *cobra.Command {
 	group := &cobra.Command{
 		Use:   "messages",
-		Short: "List, show, requeue, skip or discard messages",
+		Short: "List, show, requeue, redrive, replay, skip or discard messages",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  onlyCommands,
 	}
 	group.AddCommand(
 		p.listCommand(), p.showCommand(),
-		p.changeCommand("requeue [ID…]", "Deliver parked messages again", requeueHelp, "requeued", storage.Operator.Requeue),
+		p.requeueCommand(), p.redriveCommand(), p.replayCommand(), p.replaysCommand(),
 		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp, "skipped", storage.Operator.Skip),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard),
 	)
@@ -185,10 +179,9 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes requeue, skip or discard; done is what the messages are then.
+// changeCommand makes skip or discard; done is what the messages are then.
 func (p program) changeCommand(use, short, long, done string, change func(storage.Operator, context.Context, storage.Filter) (int, error)) *cobra.Command {
 	m := &messages{program: p}
-	var all bool
 	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		count, err := change(operator, ctx, filter)
 		if err != nil {
@@ -204,6 +197,14 @@ func (p program) changeCommand(use, short, long, done string, change func(storag
 		}
 		return err
 	})
+	m.mustSelect(command, done)
+	return command
+}
+
+// mustSelect adds the flags by which parked messages are selected, and refuses a command
+// without any; done is what the messages are then.
+func (m *messages) mustSelect(command *cobra.Command, done string) {
+	var all bool
 	m.filter.addFlags(command)
 	command.Flags().BoolVar(&all, "all", false, "every parked message")
 	command.PreRunE = func(command *cobra.Command, args []string) error {
@@ -219,7 +220,6 @@ func (p program) changeCommand(use, short, long, done string, change func(storag
 		}
 		return nil
 	}
-	return command
 }
 
 // filterFlags select messages.
@@ -243,8 +243,7 @@ var states = []storage.State{storage.StatePending, storage.StateClaimed, storage
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// read checks the flags and the ids, which are the table's or the messages',
-// and are taken once each.
+// read checks the flags and the ids.
 func (f *filterFlags) read(ids []string) (storage.Filter, error) {
 	filter := storage.Filter{Topic: f.topic, Key: f.key, Sink: f.sink, State: storage.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
 	if f.state != "" && !slices.Contains(states, filter.State) {
@@ -253,28 +252,42 @@ func (f *filterFlags) read(ids []string) (storage.Filter, error) {
 	if f.limit < 0 || f.after < 0 {
 		return filter, fmt.Errorf("--limit and --after must not be negative")
 	}
-	if f.since != "" {
-		at, notTime := time.Parse(time.RFC3339Nano, f.since)
-		ago, notDuration := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(f.since)
-		switch {
-		case notTime == nil:
-			filter.Since = at
-		case notDuration == nil:
-			filter.Since = time.Now().Add(-ago.(time.Duration))
-		default:
-			return filter, fmt.Errorf("--since: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", f.since)
-		}
+	since, err := moment("--since", f.since)
+	if err != nil {
+		return filter, err
 	}
-	for _, text := range ids {
+	filter.Since = since
+	filter.IDs, err = messageIDs(ids)
+	return filter, err
+}
+
+// moment reads a time, or how long ago it is; empty is none.
+func moment(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	ago, err := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", flag, text)
+	}
+	return time.Now().Add(-ago.(time.Duration)), nil
+}
+
+// messageIDs are the table's ids or the messages', once each.
+func messageIDs(texts []string) (ids []string, err error) {
+	for _, text := range texts {
 		number, notNumber := strconv.ParseInt(text, 10, 64)
 		if (notNumber != nil || number < 1) && !uuid.MatchString(text) {
-			return filter, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
+			return nil, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
 		}
-		if id := strings.ToLower(text); !slices.Contains(filter.IDs, id) {
-			filter.IDs = append(filter.IDs, id)
+		if id := strings.ToLower(text); !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
-	return filter, nil
+	return ids, nil
 }
 
 // messageJSON is a message as JSON, without what it carries.

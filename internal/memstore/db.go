@@ -38,6 +38,7 @@ type DB struct {
 	lanes    [storage.Lanes]lane
 	relays   map[string]*relayRow
 	claim    storage.Claim
+	replays  map[string]storage.Replay
 	locked   map[int64]chan struct{} // rows that LockRow has locked
 	waiting  int                     // settles that wait for them
 	history  []Change
@@ -88,11 +89,12 @@ type relayRow struct {
 // New makes an empty table.
 func New() *DB {
 	return &DB{
-		Now:    time.Now,
-		open:   map[*Tx]bool{},
-		held:   newHeldTable(),
-		relays: map[string]*relayRow{},
-		locked: map[int64]chan struct{}{},
+		Now:     time.Now,
+		open:    map[*Tx]bool{},
+		held:    newHeldTable(),
+		relays:  map[string]*relayRow{},
+		locked:  map[int64]chan struct{}{},
+		replays: map[string]storage.Replay{},
 	}
 }
 

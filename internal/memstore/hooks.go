@@ -27,6 +27,8 @@ const (
 	OpReclaim      Op = "reclaim"
 	OpStatus       Op = "status"
 	OpList         Op = "list"
+	OpParked       Op = "parked"
+	OpReplay       Op = "replay"
 	OpRequeue      Op = "requeue"
 	OpSkip         Op = "skip"
 	OpDiscard      Op = "discard"

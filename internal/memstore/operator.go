@@ -45,6 +45,24 @@ func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error)
 	})
 }
 
+// Redirect implements [storage.Operator].
+func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string) (int, error) {
+	alone := func(r *record) bool {
+		for _, other := range s.db.held.rows {
+			if other != r && other.row.ID == r.row.ID && other.row.Message.ID == r.row.Message.ID {
+				return false
+			}
+		}
+		return r.row.Holds == storage.NoHold
+	}
+	return s.changeParked(ctx, OpRequeue, filter, alone, func(r *record) {
+		s.db.held.take(r.identity())
+		changed := r.requeued(s.db.now())
+		changed.row.Sinks = sink
+		s.db.held.put(changed)
+	})
+}
+
 // Skip implements [storage.Operator].
 func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, OpSkip, filter, (*record).holds, func(r *record) {
@@ -61,6 +79,31 @@ func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error)
 			s.db.held.take(r.identity())
 		}
 	})
+}
+
+// Parked implements [storage.Operator].
+func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64) (found []storage.Parked, err error) {
+	filter.AfterID = 0
+	err = s.do(ctx, OpParked, func() error {
+		last := map[string]int64{} // delivered id of each key
+		for _, r := range s.db.selected(filter) {
+			if r.state != storage.StateError {
+				continue
+			}
+			m := r.row.Message
+			found = append(found, storage.Parked{ID: r.row.ID, Lane: r.row.Lane, Topic: m.Topic, Key: m.Key, Sinks: r.row.Sinks, HoldsKey: r.holds()})
+		}
+		for _, r := range s.db.done {
+			if len(found) > 0 && r.row.ID-found[0].ID <= within {
+				last[r.row.Message.Key] = max(last[r.row.Message.Key], r.row.ID)
+			}
+		}
+		for i := range found {
+			found[i].Overtaken = found[i].Key != "" && last[found[i].Key] > found[i].ID
+		}
+		return nil
+	})
+	return found, err
 }
 
 func parked(*record) bool { return true }

@@ -80,12 +80,20 @@ SELECT id, lane, 'done',
        NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}};
 
+-- A replay of messages is a line of JSON.
+ALTER TABLE {{.Settings}} MODIFY (value VARCHAR2(4000 BYTE));
+
 -- What a relay looks at first, and so what is changed last.
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+-- No replay goes on.
+DELETE FROM {{.Settings}} WHERE name LIKE 'replay.%';
+
+ALTER TABLE {{.Settings}} MODIFY (value VARCHAR2(255 BYTE));
 
 -- What was to be skipped or deleted is parked as before.
 UPDATE {{.Held}} SET state = 'error' WHERE holds > 0;

@@ -75,11 +75,19 @@ SELECT id, lane, N''done'',
        NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}}');
 
+-- A replay of messages is a line of JSON.
+ALTER TABLE {{.Settings}} ALTER COLUMN value nvarchar(4000) COLLATE Latin1_General_100_BIN2 NOT NULL;
+
 UPDATE {{.Settings}} SET value = N'2' WHERE name = N'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = N'1' WHERE name = N'schema';
+
+-- No replay goes on.
+DELETE FROM {{.Settings}} WHERE name LIKE N'replay.%';
+
+ALTER TABLE {{.Settings}} ALTER COLUMN value nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL;
 
 -- What was to be skipped or deleted is parked as before.
 UPDATE {{.Held}} SET state = N'error' WHERE holds > 0;

@@ -70,6 +70,14 @@ func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error)
 	return s.changeParked(ctx, "requeue messages of table", filter, backend.Requeue)
 }
 
+// Redirect implements [storage.Operator].
+func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string) (int, error) {
+	if sink == "" || len(sink) > storage.MostSinks || strings.Contains(sink, ",") {
+		return 0, fmt.Errorf("%.100q is no sink's name", sink)
+	}
+	return s.changeParkedTo(ctx, "redirect messages of table", filter, sink, backend.Redirect)
+}
+
 // Skip implements [storage.Operator].
 func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, "skip messages of table", filter, backend.AskSkip)
@@ -89,9 +97,27 @@ func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error)
 	return asked + discarded, err
 }
 
+// Parked implements [storage.Operator].
+func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
+	if filter.State != "" && filter.State != storage.StateError {
+		return nil, nil
+	}
+	filter.AfterID = 0
+	selected, err := selection(filter)
+	if err != nil {
+		return nil, err
+	}
+	return try(ctx, s, "list parked messages of table", func() ([]storage.Parked, error) { return s.backend.Parked(ctx, selected, within) })
+}
+
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
 func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange) (changed int, err error) {
+	return s.changeParkedTo(ctx, what, filter, "", change)
+}
+
+// changeParkedTo is changeParked where a sink belongs to the change.
+func (s *Store) changeParkedTo(ctx context.Context, what string, filter storage.Filter, sink string, change backend.ParkedChange) (changed int, err error) {
 	if filter.State != "" && filter.State != storage.StateError {
 		return 0, nil
 	}
@@ -99,6 +125,7 @@ func (s *Store) changeParked(ctx context.Context, what string, filter storage.Fi
 	if err != nil {
 		return 0, err
 	}
+	selected.To = sink
 	limit := filter.Limit
 	if limit <= 0 {
 		limit = math.MaxInt

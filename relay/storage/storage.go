@@ -635,6 +635,10 @@ type Operator interface {
 	// again. Other states are not touched.
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
+	// Redirect is Requeue to one sink, whichever they were for. Messages that hold their keys are not
+	// touched, nor those of which other parts are held, for other sinks.
+	Redirect(ctx context.Context, filter Filter, sink string) (int, error)
+
 	// Skip has the keys go on that parked messages hold, and says how many messages
 	// that were. These stay parked. Others are not touched.
 	//
@@ -646,6 +650,29 @@ type Operator interface {
 	// hold their keys a relay does so, as with Skip, and the keys go on. Other
 	// states are not touched.
 	Discard(ctx context.Context, filter Filter) (int, error)
+
+	// Parked returns the parked messages that the filter selects, by id, lowest first; its limits
+	// don't count.
+	//
+	// It looks which of them were overtaken, among the delivered messages that have ids above
+	// the lowest of theirs by at most within; 0 looks at none. It reads each of these once, so
+	// that tells the work.
+	Parked(ctx context.Context, filter Filter, within int64) ([]Parked, error)
+
+	Replayer
+}
+
+// Parked is a parked message without what it carries.
+type Parked struct {
+	ID         int64
+	Lane       int
+	Topic, Key string
+	Sinks      string // as in Row
+	HoldsKey   bool   // as HoldsKey does
+
+	// Overtaken: a message with the same key and a higher id was delivered, of whatever topic,
+	// and is there still. What the retention has deleted isn't known, nor what is being sent.
+	Overtaken bool
 }
 
 // TxStore is implemented by a Store over a SQL database: its way for handlers

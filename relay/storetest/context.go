@@ -46,6 +46,21 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, storage.Filter{}); return err },
+		"Parked":  func(ctx context.Context) error { _, err := s.Parked(ctx, storage.Filter{}, 1); return err },
+		"Redirect": func(ctx context.Context) error {
+			_, err := s.Redirect(ctx, storage.Filter{}, "other")
+			return err
+		},
+		"Replays": func(ctx context.Context) error { _, err := s.Replays(ctx); return err },
+		"StoreReplay": func(ctx context.Context) error {
+			_, err := s.StoreReplay(ctx, nil, storage.Replay{Name: "ended"})
+			return err
+		},
+		"Replay": func(ctx context.Context) error { _, _, err := s.Replay(ctx, storage.Replay{Name: "r"}, 1); return err },
+		"CountPending": func(ctx context.Context) error {
+			_, err := s.CountPending(ctx, []storage.RowID{{Lane: row.Lane, ID: row.ID}})
+			return err
+		},
 		"Requeue": func(ctx context.Context) error { _, err := s.Requeue(ctx, storage.Filter{}); return err },
 		"Skip":    func(ctx context.Context) error { _, err := s.Skip(ctx, storage.Filter{}); return err },
 		"Discard": func(ctx context.Context) error { _, err := s.Discard(ctx, storage.Filter{}); return err },

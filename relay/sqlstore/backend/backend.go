@@ -125,6 +125,22 @@ type Backend interface {
 	// ChangeParked changes parked rows, up to the filter's limit, and returns the id of
 	// each.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
+
+	// Parked returns the parked rows that the filter selects, without its limits, in the order
+	// of ids; see [ParkedRows].
+	Parked(ctx context.Context, filter Filter, within int64) ([]storage.Parked, error)
+
+	// Delivered returns done rows by id, up to the filter's limit.
+	Delivered(ctx context.Context, filter Delivered) ([]DeliveredRow, error)
+
+	// ChangeReplay copies done rows, of which it says where the copies are, and stores what the
+	// replay is then, in one transaction; see [SetReplay]. A settlement names a row, and has the
+	// copy as its DeadLetter.
+	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
+
+	// CountPending counts those of the rows, at least one, that are to be delivered; see
+	// [PendingAmong].
+	CountPending(ctx context.Context, rows []storage.RowID) (int, error)
 }
 
 // ParkedChange is what an operator does with parked rows.
@@ -135,11 +151,14 @@ const (
 	AskSkip                           // asks a relay for it, of those that hold their keys; see [storage.Hold]
 	AskDiscard                        // the same
 	DiscardAtOnce                     // deletes those that don't hold their keys
+	Redirect                          // is Requeue to the sink that the filter names as To, of those that don't hold their keys and have no other part there
 )
 
-// Condition is what else parked rows t have that a change is about.
-func (c ParkedChange) Condition() string {
+// Condition is what else parked rows t of the held ones have that a change is about.
+func (c ParkedChange) Condition(held string) string {
 	switch c {
+	case Redirect:
+		return " AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM " + held + " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks)"
 	case AskSkip, AskDiscard:
 		return " AND t.holds = 1"
 	case DiscardAtOnce:
@@ -180,6 +199,9 @@ type Queries struct {
 	Marks       Query         // lane and marks of all lanes that have some
 	LastID      Query         // the highest id that was given out, 0 if none was
 	Status      StatusQueries // what a status asks
+
+	Replays       Query // the name of each replay, and its text
+	LastDelivered Query // the highest id of the done rows, 0 without any
 
 	// FreeRow has a row if there may be a free one, and ExpiredRow if there may be a claim
 	// that has ended or a held row that is due: for much less than it takes to claim, without
@@ -250,4 +272,6 @@ type Filter struct {
 	ByID       bool // the two below select, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case
+
+	To string // the sink of a Redirect
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -344,6 +345,46 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 		}
 		return take(c)
 	})
+}
+
+// ParkedRows is the statement of parked rows t that the filter selects.
+func ParkedRows(table dialect.Table, filter string) string {
+	return "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds\nFROM " + table.Held + " t\nWHERE t.state = 'error' AND " + filter + "\nORDER BY t.id"
+}
+
+// LastDelivered is the statement of the highest id that was delivered of each key that such
+// rows have, above the lowest of theirs by at most within. Each done row is read once. The
+// filter and within have arguments of their own each time. (Joined with the parked rows,
+// MariaDB would do it anew for each of these.)
+func LastDelivered(table dialect.Table, filter, within func() string) string {
+	parked := func(columns string) string {
+		return "(SELECT " + columns + " FROM " + table.Held + " t WHERE t.state = 'error' AND " + filter() + ")"
+	}
+	return `SELECT d.message_key, max(d.id)
+FROM ` + table.Done + ` d
+WHERE d.message_key IN ` + parked("t.message_key") + `
+    AND d.id > ` + parked("min(t.id)") + `
+    AND d.id <= ` + within() + ` + ` + parked("min(t.id)") + `
+GROUP BY d.message_key`
+}
+
+// ReadParked reads both; last is asked if it isn't empty.
+func ReadParked(ctx context.Context, q Querier, parked, last Query) (found []storage.Parked, err error) {
+	var row storage.Parked
+	var id, lane, holds number
+	err = All(ctx, q, parked, func() {
+		row.ID, row.Lane, row.HoldsKey = int64(id), int(lane), holds != 0
+		found = append(found, row)
+	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds)
+	if err != nil || last.SQL == "" {
+		return found, err
+	}
+	delivered := map[string]int64{}
+	err = All(ctx, q, last, func() { delivered[row.Key] = int64(id) }, (*text)(&row.Key), &id)
+	for i := range found {
+		found[i].Overtaken = found[i].Key != "" && delivered[found[i].Key] > found[i].ID
+	}
+	return found, err
 }
 
 // Members reads the names of the living relays, each with the database's time.

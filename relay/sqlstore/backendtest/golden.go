@@ -284,12 +284,39 @@ func (g *golden) operating() {
 	g.add("list by filter", err)
 	_, err = g.ChangeParked(ctx, filter, backend.Requeue)
 	g.add("requeue", err)
+	redirect := backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10}, To: "other"}
+	_, err = g.ChangeParked(ctx, redirect, backend.Redirect)
+	g.add("redirect", err)
 	_, err = g.ChangeParked(ctx, filter, backend.AskSkip)
 	g.add("ask for a skip", err)
 	_, err = g.ChangeParked(ctx, filter, backend.AskDiscard)
 	g.add("ask for a discard", err)
 	_, err = g.ChangeParked(ctx, filter, backend.DiscardAtOnce)
 	g.add("discard", err)
+	_, err = g.Parked(ctx, filter, 0)
+	g.add("parked", err)
+	_, err = g.Parked(ctx, backend.Filter{Filter: storage.Filter{Topic: "t"}}, 1000)
+	g.add("parked, and which were overtaken", err)
+	g.add("replays", g.ask(g.Traits().Queries.Replays))
+	g.add("last delivered", g.ask(g.Traits().Queries.LastDelivered))
+	_, err = g.Delivered(ctx, backend.Delivered{Filter: filter, UntilID: 9, Since: filter.Filter.Since, Until: filter.Filter.Since.AddDate(0, 0, 1)})
+	g.add("delivered", err)
+	// What a recorder answers changes no row, and so the transaction is rolled back.
+	if _, err := g.ChangeReplay(ctx, backend.ReplayChange{Name: "r", Is: func(int) string { return "{}" }}); !errors.Is(err, storage.ErrReplayChanged) {
+		g.Errorf("begin a replay: %v", err)
+	}
+	g.add("begin a replay", nil)
+	var copies []storage.Settlement
+	for i, id := range []int64{5, 6} {
+		copies = append(copies, storage.Settlement{ID: id, MessageID: message(id), Lane: i + 1, DeadLetter: &storage.Copy{MessageID: message(id), Topic: "t", Headers: fmt.Sprintf(`{"n":"%d"}`, id)}})
+	}
+	_, err = g.ChangeReplay(ctx, backend.ReplayChange{Name: "r", Was: "{}", Copies: copies, Is: func(int) string { return `{"n":1}` }})
+	if !errors.Is(err, storage.ErrReplayChanged) {
+		g.Errorf("replay: %v", err)
+	}
+	g.add("replay", nil)
+	_, err = g.CountPending(ctx, []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}, {Lane: 1, ID: 17}})
+	g.add("count pending", err)
 	_, err = backend.ReadStatus(ctx, g.db, g.Traits().Queries.Status)
 	g.add("status", err)
 }

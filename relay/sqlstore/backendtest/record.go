@@ -17,6 +17,9 @@ type Recorder struct {
 	// Answer is what a statement selects: rows of values; none if it is nil.
 	Answer func(query string) [][]driver.Value
 
+	// Affected is how many rows it changes; none if it is nil.
+	Affected func(query string) int64
+
 	mu      sync.Mutex
 	queries []backend.Query
 }
@@ -61,7 +64,10 @@ func (conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 
 func (c conn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.note(query, args)
-	return driver.RowsAffected(0), nil
+	if c.Affected == nil {
+		return result(0), nil
+	}
+	return result(c.Affected(query)), nil
 }
 
 func (c conn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
@@ -71,6 +77,12 @@ func (c conn) QueryContext(_ context.Context, query string, args []driver.NamedV
 	}
 	return &answer{c.Answer(query)}, nil
 }
+
+// result says how many rows a statement affected. The first id that it gave is 1.
+type result int64
+
+func (result) LastInsertId() (int64, error)   { return 1, nil }
+func (r result) RowsAffected() (int64, error) { return int64(r), nil }
 
 type tx struct{}
 

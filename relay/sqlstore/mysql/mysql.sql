@@ -335,3 +335,20 @@ SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.
 -- What no relay looks for.
 -- name: lanes with rows below their marks
 SELECT l.lane FROM {lanes} AS l WHERE EXISTS (SELECT 1 FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane
+
+-- ---------------------------------------------------------------------------------
+-- Replays: what is known of each is a line of JSON among the settings.
+
+-- name: replays
+SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
+
+-- name: last delivered
+SELECT COALESCE(MAX(id), 0) FROM {done}
+
+-- Name, text.
+-- name: begin replay
+INSERT IGNORE INTO {settings} (name, value) VALUES (CONCAT('replay.', ?), ?)
+
+-- New text, name, the text that it had.
+-- name: change replay
+UPDATE {settings} SET value = ? WHERE name = CONCAT('replay.', ?) AND value = ?

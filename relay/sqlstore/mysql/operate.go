@@ -61,7 +61,7 @@ func conditions(filter backend.Filter) text {
 // ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
 // means, and changes them.
 func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
-	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'"+what.Condition(), conditions(filter),
+	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'"+what.Condition(m.table.Held), conditions(filter),
 		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		var rows []storage.Settlement
@@ -73,6 +73,9 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 		for part := range slices.Chunk(rows, mostGiven) {
 			g := givens(m.server, part, "sinks")
 			change := join("UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on(), " SET "+what.Set("utc_timestamp(6)", "TIMESTAMP'9999-01-01 00:00:00'"))
+			if what == backend.Redirect {
+				change = join(change, ", t.sinks = ", arg(filter.To))
+			}
 			if what == backend.DiscardAtOnce {
 				change = join("DELETE t FROM ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on())
 			}
@@ -83,6 +86,19 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 		return nil
 	})
 	return ids, err
+}
+
+// Parked implements [backend.Backend].
+func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	where := conditions(filter)
+	parked, last := query(backend.ParkedRows(m.table, "TRUE"+where.sql), where.args...), backend.Query{}
+	if within > 0 {
+		last.SQL = backend.LastDelivered(m.table, func() string {
+			last.Args = append(last.Args, where.args...)
+			return "TRUE" + where.sql
+		}, func() string { return number(within) })
+	}
+	return backend.ReadParked(ctx, m.db, parked, last)
 }
 
 // Check implements [backend.Backend]. What the server's version says isn't repeated. On

@@ -58,7 +58,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	var a args
 	parked := a.query(
 		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = 'error' AND ROWID IN (SELECT place FROM (",
-		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+what.Condition()+" AND "+a.filter(filter, false),
+		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+strings.ReplaceAll(what.Condition(d.table.Held), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")+" AND "+a.filter(filter, false),
 		"    ORDER BY "+parkedID+") WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -70,10 +70,23 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 			return err
 		}
 		var a args
+		if what == backend.Redirect {
+			change += ", t.sinks = " + a.Add(filter.To)
+		}
 		_, err = backend.Exec(ctx, tx, a.query(change+" WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM "+given(&a, places, "place VARCHAR2(18) PATH '$'")+")"))
 		return err
 	})
 	return ids, err
+}
+
+// Parked implements [backend.Backend].
+func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	var a, b args
+	rows, last := backend.ParkedRows(d.table, a.filter(filter, false)), ""
+	if within > 0 {
+		last = backend.LastDelivered(d.table, func() string { return b.filter(filter, false) }, func() string { return b.Add(within) })
+	}
+	return backend.ReadParked(ctx, d.db, a.query(rows), b.query(last))
 }
 
 // Check implements [backend.Backend]. The version is looked at when the table is opened.

@@ -342,3 +342,21 @@ WHERE NOT EXISTS (SELECT 1 FROM all_objects o WHERE o.owner = 'SYS' AND o.object
 
 -- name: disabled trigger
 SELECT trigger_name, status FROM all_triggers WHERE owner = {owner} AND trigger_name = '{trigger}' AND status <> 'ENABLED'
+
+-- ---------------------------------------------------------------------------------
+-- Replays: what is known of each is a line of JSON among the settings.
+
+-- name: replays
+SELECT SUBSTR(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
+
+-- name: last delivered
+SELECT NVL(MAX(id), 0) FROM {done}
+
+-- Name, text.
+-- name: begin replay
+MERGE INTO {settings} s USING (SELECT 'replay.' || :1 AS name, :2 AS value FROM dual) g ON (s.name = g.name)
+WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
+
+-- New text, name, the text that it had.
+-- name: change replay
+UPDATE {settings} SET value = :1 WHERE name = 'replay.' || :2 AND value = :3

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"regexp"
 	"strconv"
 	"strings"
@@ -52,16 +53,35 @@ func (a *args) filter(filter backend.Filter) string {
 // means.
 func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	var a args
-	change := "UPDATE " + p.table.Held + " AS t SET " + what.Set("now()", "'9999-01-01 00:00:00+00'") + "\nFROM parked AS p"
+	sets := what.Set("now()", "'9999-01-01 00:00:00+00'")
+	if what == backend.Redirect {
+		sets += ", sinks = " + a.add(filter.To, "text")
+	}
+	change := "UPDATE " + p.table.Held + " AS t SET " + sets + "\nFROM parked AS p"
 	if what == backend.DiscardAtOnce {
 		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
 	}
 	query := "WITH parked AS MATERIALIZED (" +
-		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = 'error'" + what.Condition() + " AND " + a.filter(filter) +
+		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = 'error'" + what.Condition(p.table.Held) + " AND " + a.filter(filter) +
 		"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)" +
 		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks" +
 		"\nRETURNING t.id"
 	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
+}
+
+// Parked implements [backend.Backend]. Where statistics are old, as after very many were parked
+// at once, the planner takes nested loops for cheap that last minutes: it is kept from these.
+func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64) (parked []storage.Parked, err error) {
+	var a, b args
+	rows, last := backend.ParkedRows(p.table, a.filter(filter)), ""
+	if within > 0 {
+		last = backend.LastDelivered(p.table, func() string { return b.filter(filter) }, func() string { return b.add(within, "bigint") })
+	}
+	err = backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
+		parked, err = backend.ReadParked(ctx, tx, backend.Query{SQL: rows, Args: a}, backend.Query{SQL: last, Args: b})
+		return err
+	})
+	return parked, err
 }
 
 // Check implements [backend.Backend].

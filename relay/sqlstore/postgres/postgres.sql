@@ -446,3 +446,20 @@ WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT'
 
 -- name: oldest transaction
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes'
+
+-- ---------------------------------------------------------------------------------
+-- Replays: what is known of each is a line of JSON among the settings.
+
+-- name: replays
+SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
+
+-- name: last delivered
+SELECT COALESCE(max(id), 0) FROM {done}
+
+-- Name, text.
+-- name: begin replay
+INSERT INTO {settings} (name, value) VALUES ('replay.' || $1::text, $2::text) ON CONFLICT (name) DO NOTHING
+
+-- New text, name, the text that it had.
+-- name: change replay
+UPDATE {settings} SET value = $1::text WHERE name = 'replay.' || $2::text AND value = $3::text

@@ -40,13 +40,35 @@ func conditions(filter backend.Filter) (string, []any) {
 
 // ChangeParked implements [backend.Backend].
 func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
-	change := "UPDATE " + s.table.Held + " SET " + what.Set(s.sql.Text("now"), "'9999-01-01 00:00:00.000'") + "\nWHERE"
+	var args []any
+	sets := what.Set(s.sql.Text("now"), "'9999-01-01 00:00:00.000'")
+	if what == backend.Redirect {
+		sets, args = sets+", sinks = ?", append(args, filter.To)
+	}
+	change := "UPDATE " + s.table.Held + " SET " + sets + "\nWHERE"
 	if what == backend.DiscardAtOnce {
 		change = "DELETE FROM " + s.table.Held + " WHERE"
 	}
+	where, values := conditions(filter)
+	args = append(append(args, values...), int64(filter.Limit))
+	return backend.IDs(ctx, s.db, query(change+" (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM "+s.table.Held+" AS t WHERE t.state = 'error'"+what.Condition(s.table.Held)+" AND "+where+
+		" ORDER BY t.id LIMIT ?) RETURNING id", args...))
+}
+
+// Parked implements [backend.Backend].
+func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
 	where, args := conditions(filter)
-	return backend.IDs(ctx, s.db, query(change+" (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM "+s.table.Held+" AS t WHERE t.state = 'error'"+what.Condition()+" AND "+where+
-		" ORDER BY t.id LIMIT ?) RETURNING id", append(args, int64(filter.Limit))...))
+	parked, last := query(backend.ParkedRows(s.table, where), args...), backend.Query{}
+	if within > 0 {
+		last.SQL = backend.LastDelivered(s.table, func() string {
+			last.Args = append(last.Args, args...)
+			return where
+		}, func() string {
+			last.Args = append(last.Args, within)
+			return "?"
+		})
+	}
+	return backend.ReadParked(ctx, s.db, parked, last)
 }
 
 // Check implements [backend.Backend].

@@ -102,18 +102,18 @@ type moving struct {
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 && m.token != "" {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot, hot, " AND t.claim_token = ?", m.token)})
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, " AND t.claim_token = ?", m.token)})
 	} else if len(hot) > 0 {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot, hot, "")})
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, "")})
 	}
 	if len(held) > 0 {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Held, held, " AND t.state <> 'error' AND "+backend.Undecided)})
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Held+byID, held, " AND t.state <> 'error' AND "+backend.Undecided)})
 	}
 	return writes
 }
 
-// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
-// that meet a condition.
+// copies writes the messages that settlements have as their DeadLetter: of those rows of a table,
+// by one of its indexes, that meet a condition.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		c := s.DeadLetter
@@ -125,7 +125,7 @@ func (s *SQLite) copies(from string, settlements []storage.Settlement, where str
 	return query("INSERT INTO "+s.table.Hot+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom+`
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN `+
-		from+byID+" ON "+theRow+where+"\nORDER BY t.id", append([]any{items}, args...)...)
+		from+" ON "+theRow+where+"\nORDER BY t.id", append([]any{items}, args...)...)
 }
 
 func (m moving) writes(groups backend.Groups) (writes []backend.Write) {

@@ -284,3 +284,20 @@ FROM {relays} AS r ORDER BY r.name
 
 -- name: lanes leased
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
+
+-- ---------------------------------------------------------------------------------
+-- Replays: what is known of each is a line of JSON among the settings.
+
+-- name: replays
+SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
+
+-- name: last delivered
+SELECT coalesce(max(id), 0) FROM {done}
+
+-- Name, text.
+-- name: begin replay
+INSERT INTO {settings} (name, value) VALUES ('replay.' || ?, ?) ON CONFLICT (name) DO NOTHING
+
+-- New text, name, the text that it had.
+-- name: change replay
+UPDATE {settings} SET value = ? WHERE name = 'replay.' || ? AND value = ?

@@ -66,15 +66,29 @@ func among(a *args, column string, texts []string) string {
 // ChangeParked implements [backend.Backend].
 func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	var a args
-	change := "UPDATE parked SET " + what.Set("SYSUTCDATETIME()", "CONVERT(datetime2(7), '9999-01-01T00:00:00', 126)") + "\nOUTPUT inserted.id"
+	sets := what.Set("SYSUTCDATETIME()", "CONVERT(datetime2(7), '9999-01-01T00:00:00', 126)")
+	if what == backend.Redirect {
+		sets += ", sinks = " + a.add(filter.To)
+	}
+	change := "UPDATE parked SET " + sets + "\nOUTPUT inserted.id"
 	if what == backend.DiscardAtOnce {
 		change = "DELETE FROM parked\nOUTPUT deleted.id"
 	}
 	return backend.IDs(ctx, d.db, a.query(
 		d.sql.Text("read committed"),
 		"WITH parked AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Held+" AS t WITH (INDEX("+d.table.IndexName("held_error")+"), UPDLOCK, ROWLOCK)"+
-			"\n    WHERE t.state = N'error'"+what.Condition()+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
+			"\n    WHERE t.state = N'error'"+what.Condition(d.table.Held)+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
 		change))
+}
+
+// Parked implements [backend.Backend].
+func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	var a, b args
+	rows, last := backend.ParkedRows(d.table, conditions(&a, filter, false)), ""
+	if within > 0 {
+		last = backend.LastDelivered(d.table, func() string { return conditions(&b, filter, false) }, func() string { return b.add(within) })
+	}
+	return backend.ReadParked(ctx, d.db, a.query(rows), backend.Query{SQL: last, Args: b})
 }
 
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right

@@ -440,3 +440,22 @@ UNION ALL SELECT N'ANSI_WARNINGS is', N'off' WHERE SESSIONPROPERTY(N'ANSI_WARNIN
 -- name: large locks
 SELECT N'pages of', name FROM sys.indexes WHERE object_id IN (OBJECT_ID({object}), OBJECT_ID({object held}), OBJECT_ID({object lanes})) AND allow_page_locks = 1
 UNION ALL SELECT N'all of', name FROM sys.tables WHERE object_id IN (OBJECT_ID({object}), OBJECT_ID({object held}), OBJECT_ID({object lanes})) AND lock_escalation_desc <> N'DISABLE'
+
+-- ---------------------------------------------------------------------------------
+-- Replays: what is known of each is a line of JSON among the settings.
+
+-- name: replays
+SELECT SUBSTRING(name, 8, 64), value FROM {settings} WHERE name LIKE N'replay.%' ORDER BY name
+
+-- name: last delivered
+SELECT COALESCE(MAX(id), 0) FROM {done}
+
+-- Name, text.
+-- name: begin replay
+INSERT INTO {settings} (name, value)
+SELECT N'replay.' + @p1, @p2
+WHERE NOT EXISTS (SELECT 1 FROM {settings} WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'replay.' + @p1)
+
+-- New text, name, the text that it had.
+-- name: change replay
+UPDATE {settings} SET value = @p1 WHERE name = N'replay.' + @p2 AND value = @p3

@@ -592,6 +592,14 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP'9999-01-01 00:00:00' ELSE expires_at END;
 --   1: [[1,1,"a"],[2,2,""]]
 
+-- redirect
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? ORDER BY t.id LIMIT 10 FOR UPDATE;
+--   1: t
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = utc_timestamp(6),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP'9999-01-01 00:00:00' ELSE expires_at END, t.sinks = ?;
+--   1: [[1,1,"a"],[2,2,""]]
+--   2: other
+
 -- ask for a skip
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
@@ -624,6 +632,80 @@ SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE I
 --   6: refused
 DELETE t FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, sinks varchar(400) PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin;
 --   1: [[1,1,"a"],[2,2,""]]
+
+-- parked
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM `app`.`Events_held` t
+WHERE t.state = 'error' AND TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
+ORDER BY t.id;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+
+-- parked, and which were overtaken
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM `app`.`Events_held` t
+WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?
+ORDER BY t.id;
+--   1: t
+SELECT d.message_key, max(d.id)
+FROM `app`.`Events_done` d
+WHERE d.message_key IN (SELECT t.message_key FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
+    AND d.id > (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
+    AND d.id <= 1000 + (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
+GROUP BY d.message_key;
+--   1: t
+--   2: t
+--   3: t
+
+-- replays
+SELECT substr(name, 8), value FROM `app`.`Events_settings` WHERE name LIKE 'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT COALESCE(MAX(id), 0) FROM `app`.`Events_done`;
+
+-- delivered
+SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks
+FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY)
+WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND t.id <= 9 AND t.finished_at >= ? AND t.finished_at < ?
+ORDER BY t.id LIMIT 10;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: ,s,
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+--   7: 2026-01-31 00:00:00.000000
+--   8: 2026-02-01 00:00:00.000000
+
+-- begin a replay
+INSERT IGNORE INTO `app`.`Events_settings` (name, value) VALUES (CONCAT('replay.', ?), ?);
+--   1: r
+--   2: {}
+
+-- replay
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, ?, t.message_key, t.payload, t.payload_text, coalesce(nullif(g.copy_headers, ''), NULL), t.priority, ?
+FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, copy_id char(36) PATH '$[2]', copy_headers longtext PATH '$[3]')) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
+WHERE TRUE
+ORDER BY t.id FOR UPDATE OF t;
+--   1: t
+--   2: 
+--   3: [[1,5,"0197a3b4-0000-7abc-8def-000000000005","{\"n\":\"5\"}"],[2,6,"0197a3b4-0000-7abc-8def-00000000
+SELECT t.lane, t.id FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id >= 1 AND t.message_id IN (?,?);
+--   1: 0197a3b4-0000-7abc-8def-000000000005
+--   2: 0197a3b4-0000-7abc-8def-000000000006
+UPDATE `app`.`Events_settings` SET value = ? WHERE name = CONCAT('replay.', ?) AND value = ?;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM `app`.`Events` t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
 
 -- status
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';

@@ -207,6 +207,15 @@ UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4)
 --   1: a
 --   2: 
 
+-- redirect
+SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? ORDER BY t.id LIMIT 10 FOR UPDATE;
+--   1: t
+UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL SELECT 2,2,2,?) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = utc_timestamp(6),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP'9999-01-01 00:00:00' ELSE expires_at END, t.sinks = ?;
+--   1: a
+--   2: 
+--   3: other
+
 -- ask for a skip
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 1 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
@@ -242,6 +251,40 @@ SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE I
 DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS sinks UNION ALL SELECT 2,2,2,?) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000010197a3b4-0000-7abc-8def-000000000002', 36 * g.n - 35, 36) AND t.sinks = CONVERT(g.sinks USING utf8mb4) COLLATE utf8mb4_bin;
 --   1: a
 --   2: 
+
+-- parked: as in mysql.sql
+
+-- parked, and which were overtaken: as in mysql.sql
+
+-- replays: as in mysql.sql
+
+-- last delivered: as in mysql.sql
+
+-- delivered: as in mysql.sql
+
+-- begin a replay: as in mysql.sql
+
+-- replay
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, ?, t.message_key, t.payload, t.payload_text, coalesce(nullif(g.copy_headers, ''), NULL), t.priority, ?
+FROM (SELECT 1 AS lane,5 AS id,1 AS n,CAST(? AS CHAR(36) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS copy_id,CAST(? AS CHAR(9) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS copy_headers UNION ALL SELECT 2,6,2,?,?) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
+WHERE TRUE
+ORDER BY t.id FOR UPDATE;
+--   1: t
+--   2: 
+--   3: 0197a3b4-0000-7abc-8def-000000000005
+--   4: {"n":"5"}
+--   5: 0197a3b4-0000-7abc-8def-000000000006
+--   6: {"n":"6"}
+SELECT t.lane, t.id FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id >= 1 AND t.message_id IN (?,?);
+--   1: 0197a3b4-0000-7abc-8def-000000000005
+--   2: 0197a3b4-0000-7abc-8def-000000000006
+UPDATE `app`.`Events_settings` SET value = ? WHERE name = CONCAT('replay.', ?) AND value = ?;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending: as in mysql.sql
 
 -- status: as in mysql.sql
 

@@ -1427,6 +1427,19 @@ UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'sc
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP '9999-01-01 00:00:00' ELSE expires_at END WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
 --   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
+-- redirect
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND NVL(o.sinks, ',') <> NVL(t.sinks, ',')) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')
+    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :3)
+ORDER BY id FOR UPDATE;
+--   1: 0
+--   2: t
+--   3: 10
+UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP '9999-01-01 00:00:00' ELSE expires_at END, t.sinks = :1 WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:2, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: other
+--   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
+
 -- ask for a skip
 SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (
     SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 1 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
@@ -1477,6 +1490,107 @@ ORDER BY id FOR UPDATE;
 --   9: 10
 DELETE FROM app."Events_held" t WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
 --   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
+
+-- parked
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
+ORDER BY t.id;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000000
+--   8: refused
+
+-- parked, and which were overtaken
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')
+ORDER BY t.id;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY'))
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :3 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY'))
+    AND d.id <= :5 + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :6 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY'))
+GROUP BY d.message_key;
+--   1: 0
+--   2: t
+--   3: 0
+--   4: t
+--   5: 1000
+--   6: 0
+--   7: t
+
+-- replays
+SELECT SUBSTR(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT NVL(MAX(id), 0) FROM app."Events_done";
+
+-- delivered
+SELECT * FROM (
+    SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks FROM app."Events_done" t
+    WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0 AND t.id <= :9 AND t.finished_at >= TO_TIMESTAMP(:10, 'YYYY-MM-DD HH24:MI:SS.FF6') AND t.finished_at < TO_TIMESTAMP(:11, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    ORDER BY t.id) WHERE ROWNUM <= :12;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000000
+--   8: refused
+--   9: 9
+--   10: 2026-01-31 00:00:00.000000
+--   11: 2026-02-01 00:00:00.000000
+--   12: 10
+
+-- begin a replay
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
+MERGE INTO app."Events_settings" s USING (SELECT 'replay.' || :1 AS name, :2 AS value FROM dual) g ON (s.name = g.name)
+WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value);
+--   1: r
+--   2: {}
+
+-- replay
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
+SELECT GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) FROM dual;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_done" t
+WHERE t.id = :5 AND t.message_id = :6 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY');
+--   1: 0197a3b4-0000-7abc-8def-000000000005
+--   2: t
+--   3: {"n":"5"}
+--   4: <nil>
+--   5: 5
+--   6: 0197a3b4-0000-7abc-8def-000000000005
+--   7: ,
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_done" t
+WHERE t.id = :5 AND t.message_id = :6 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY');
+--   1: 0197a3b4-0000-7abc-8def-000000000006
+--   2: t
+--   3: {"n":"6"}
+--   4: <nil>
+--   5: 6
+--   6: 0197a3b4-0000-7abc-8def-000000000006
+--   7: ,
+SELECT t.lane, t.id FROM app."Events" t WHERE t.id > :1 AND t.message_id IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:2, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j);
+--   1: 0
+--   2: ["0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"]
+UPDATE app."Events_settings" SET value = :1 WHERE name = 'replay.' || :2 AND value = :3;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';

@@ -968,6 +968,19 @@ RETURNING t.id;
 --   8: refused
 --   9: 10
 
+-- redirect
+WITH parked AS MATERIALIZED (
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > $2::bigint AND t.topic = $3::text
+    ORDER BY id LIMIT $4::bigint FOR UPDATE)
+UPDATE app."Events_held" AS t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = now(),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00+00' ELSE expires_at END, sinks = $1::text
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks
+RETURNING t.id;
+--   1: other
+--   2: 0
+--   3: t
+--   4: 10
+
 -- ask for a skip
 WITH parked AS MATERIALIZED (
     SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
@@ -1017,6 +1030,100 @@ RETURNING t.id;
 --   7: 2026-01-31 00:00:00+00
 --   8: refused
 --   9: 10
+
+-- parked
+SET LOCAL enable_nestloop = off;
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
+ORDER BY t.id;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+
+-- parked, and which were overtaken
+SET LOCAL enable_nestloop = off;
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text
+ORDER BY t.id;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text)
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $3::bigint AND t.topic = $4::text)
+    AND d.id <= $5::bigint + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $6::bigint AND t.topic = $7::text)
+GROUP BY d.message_key;
+--   1: 0
+--   2: t
+--   3: 0
+--   4: t
+--   5: 1000
+--   6: 0
+--   7: t
+
+-- replays
+SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT COALESCE(max(id), 0) FROM app."Events_done";
+
+-- delivered
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text, t.sinks
+FROM app."Events_done" AS t
+WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0 AND t.id <= $9::bigint AND t.finished_at >= $10::timestamptz AND t.finished_at < $11::timestamptz
+ORDER BY t.id LIMIT $12::bigint;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: ,s,
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: 9
+--   10: 2026-01-31 00:00:00+00
+--   11: 2026-02-01 00:00:00+00
+--   12: 10
+
+-- begin a replay
+SELECT set_config('lock_timeout', '3s', true);
+INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || $1::text, $2::text) ON CONFLICT (name) DO NOTHING;
+--   1: r
+--   2: {}
+
+-- replay
+SELECT set_config('lock_timeout', '3s', true);
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $5::text AS sinks, $6::smallint AS holds, copy_id, $8::text AS copy_topic, copy_headers, $10::text AS copy_sinks FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $4::bigint[], $7::uuid[], $9::text[]) AS u (id, lane, message_id, fence, copy_id, copy_headers)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_done" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id
+RETURNING lane, id;
+--   1: {5,6}
+--   2: {1,2}
+--   3: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006}
+--   4: {0,0}
+--   5: 
+--   6: 0
+--   7: {"0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"}
+--   8: t
+--   9: {"{\"n\":\"5\"}","{\"n\":\"6\"}"}
+--   10: 
+UPDATE app."Events_settings" SET value = $1::text WHERE name = 'replay.' || $2::text AND value = $3::text;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';

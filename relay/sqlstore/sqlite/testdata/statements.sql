@@ -606,6 +606,15 @@ WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."E
 --   8: refused
 --   9: 10
 
+-- redirect
+UPDATE app."Events_held" SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00.000' ELSE expires_at END, sinks = ?
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > ? AND t.topic = ? ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: other
+--   2: 0
+--   3: t
+--   4: 10
+
 -- ask for a skip
 UPDATE app."Events_held" SET state = 'retry', holds = 2, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
 WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
@@ -643,6 +652,89 @@ DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (SELECT t.id, t.m
 --   7: 2026-01-31 00:00:00.000
 --   8: refused
 --   9: 10
+
+-- parked
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0
+ORDER BY t.id;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+
+-- parked, and which were overtaken
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > ? AND t.topic = ?
+ORDER BY t.id;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
+    AND d.id <= ? + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
+GROUP BY d.message_key;
+--   1: 0
+--   2: t
+--   3: 0
+--   4: t
+--   5: 1000
+--   6: 0
+--   7: t
+
+-- replays
+SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT coalesce(max(id), 0) FROM app."Events_done";
+
+-- delivered
+SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks
+FROM app."Events_done" AS t INDEXED BY "Events_done_id"
+WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.id <= ? AND t.finished_at >= ? AND t.finished_at < ?
+ORDER BY t.id LIMIT ?;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: ,s,
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: 9
+--   10: 2026-01-31 00:00:00.000
+--   11: 2026-02-01 00:00:00.000
+--   12: 10
+
+-- begin a replay
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || ?, ?) ON CONFLICT (name) DO NOTHING;
+--   1: r
+--   2: {}
+
+-- replay
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events_done" AS t INDEXED BY "Events_done_id" ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+ORDER BY t.id
+RETURNING lane, id;
+--   1: [[5,1,"0197a3b4-0000-7abc-8def-000000000005","",0,"0197a3b4-0000-7abc-8def-000000000005","t","{\"n\"
+UPDATE app."Events_settings" SET value = ? WHERE name = 'replay.' || ? AND value = ?;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';

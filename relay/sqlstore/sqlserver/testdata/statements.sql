@@ -1115,6 +1115,19 @@ OUTPUT inserted.id;
 --   8: 2026-01-31T00:00:00.0000000
 --   9: refused
 
+-- redirect
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH parked AS (
+    SELECT TOP (@p2) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
+    WHERE t.state = N'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) ORDER BY t.id)
+UPDATE parked SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYSUTCDATETIME(),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN CONVERT(datetime2(7), '9999-01-01T00:00:00', 126) ELSE expires_at END, sinks = @p1
+OUTPUT inserted.id;
+--   1: other
+--   2: 10
+--   3: 0
+--   4: t
+
 -- ask for a skip
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
@@ -1165,6 +1178,92 @@ OUTPUT deleted.id;
 --   7: ,s,
 --   8: 2026-01-31T00:00:00.0000000
 --   9: refused
+
+-- parked
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > @p1 AND (t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p3) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) AND t.message_key = @p5 AND DATALENGTH(t.message_key) = DATALENGTH(@p5) AND CHARINDEX(@p6, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0
+ORDER BY t.id;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: ,s,
+--   7: 2026-01-31T00:00:00.0000000
+--   8: refused
+
+-- parked, and which were overtaken
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2)
+ORDER BY t.id;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2))
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4))
+    AND d.id <= @p5 + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p6 AND t.topic = @p7 AND DATALENGTH(t.topic) = DATALENGTH(@p7))
+GROUP BY d.message_key;
+--   1: 0
+--   2: t
+--   3: 0
+--   4: t
+--   5: 1000
+--   6: 0
+--   7: t
+
+-- replays
+SELECT SUBSTRING(name, 8, 64), value FROM app."Events_settings" WHERE name LIKE N'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT COALESCE(MAX(id), 0) FROM app."Events_done";
+
+-- delivered
+SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.headers, t.sinks
+FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 AND t.id <= @p10 AND t.finished_at >= CONVERT(datetime2(7), @p11, 126) AND t.finished_at < CONVERT(datetime2(7), @p12, 126) ORDER BY t.id;
+--   1: 10
+--   2: 3
+--   3: [1]
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   5: t
+--   6: k
+--   7: ,s,
+--   8: 2026-01-31T00:00:00.0000000
+--   9: refused
+--   10: 9
+--   11: 2026-01-31T00:00:00.0000000
+--   12: 2026-02-01T00:00:00.0000000
+
+-- begin a replay
+INSERT INTO app."Events_settings" (name, value)
+SELECT N'replay.' + @p1, @p2
+WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'replay.' + @p1);
+--   1: r
+--   2: {}
+
+-- replay
+SELECT COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+FROM OPENJSON(@p1) WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', sinks nvarchar(400) '$[2]', copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]', copy_sinks nvarchar(400) '$[6]') AS g
+INNER JOIN app."Events_done" AS t WITH (FORCESEEK, ROWLOCK) ON t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks COLLATE Latin1_General_100_BIN2
+ORDER BY t.id
+OPTION (FORCE ORDER, LOOP JOIN);
+--   1: [[5,"0197a3b4-0000-7abc-8def-000000000005","","0197a3b4-0000-7abc-8def-000000000005","t","{\"n\":\"5
+SELECT t.lane, t.id FROM app."Events" AS t WHERE t.id > @p1
+    AND t.message_id IN (SELECT g.copy_id FROM OPENJSON(@p2) WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', sinks nvarchar(400) '$[2]', copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]', copy_sinks nvarchar(400) '$[6]') AS g);
+--   1: 0
+--   2: [[5,"0197a3b4-0000-7abc-8def-000000000005","","0197a3b4-0000-7abc-8def-000000000005","t","{\"n\":\"5
+UPDATE app."Events_settings" SET value = @p1 WHERE name = N'replay.' + @p2 AND value = @p3;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = N'claim';

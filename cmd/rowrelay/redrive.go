@@ -1,0 +1,277 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+const requeueHelp = `Make parked messages (state error) due at once, with no attempts charged: those
+with the given ids, or those that all of the given filters select, or with --all
+every parked message of the table. They keep their ids, and so their place in
+the order of their keys: one that holds its key (on_park: hold) goes first, and
+the key goes on behind it. Other states are not touched. For very many of them
+there is rowrelay messages redrive.
+
+Where keys are not held (on_park: continue), later messages of a key may have been
+delivered by now: how many were so overtaken is said. For this the first 1,000,000
+delivered messages are looked through that were written after the first of those
+that are requeued. With --in-order it is all of them, and what was overtaken stays
+parked, and is named. Not known are messages that the retention has deleted, and
+those that are being sent just now.`
+
+const redriveHelp = `Requeue very many parked messages: as rowrelay messages requeue does, but at a
+rate that its sinks bear, and with its progress on stderr. It means those messages
+that are parked when it begins, those first that hold their keys, and then the
+others, each by id; what is parked once more in the meantime stays so. It may be
+interrupted, and is asked again for the rest.
+
+With --to they go to that sink, of which the relay's configuration must know, but for
+those that hold their keys (skip these first), and those of which another part is
+parked or waits, for other sinks.
+
+It reads all parked messages once (without what they carry), about 100 MB of memory
+for a million; and to tell which were overtaken by later messages of their keys,
+each delivered message once that was written after the first of them. See requeue
+about that.`
+
+// redrive requeues parked messages in steps.
+type redrive struct {
+	*messages
+	rate    int    // messages a second; 0 is no bound
+	to      string // this sink instead of their own
+	inOrder bool   // those that were overtaken stay parked
+	dryRun  bool
+	within  int64 // how far those that overtook are looked for
+	quiet   bool  // no progress
+}
+
+// redriveStep is how many messages are requeued at once.
+const redriveStep = 500
+
+const (
+	everyDelivered = 1 << 62   // as far as there are any
+	firstDelivered = 1_000_000 // what a requeue looks through by itself
+)
+
+func (p program) redriveCommand() *cobra.Command {
+	r := &redrive{messages: &messages{program: p}, within: everyDelivered}
+	command := r.command("redrive [ID…]", "Deliver very many parked messages again, at a rate", redriveHelp, r.run)
+	r.mustSelect(command, "requeued")
+	r.addFlags(command)
+	command.Flags().IntVar(&r.rate, "rate", 1000, "requeue so many messages a second; 0 is no bound")
+	command.Flags().StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
+	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "change nothing: say how many messages it would be, of which topics")
+	selects := command.PreRunE
+	command.PreRunE = func(command *cobra.Command, args []string) error {
+		if r.rate < 0 {
+			return usagef("--rate must not be negative, not %d", r.rate)
+		}
+		if strings.Contains(r.to, ",") || len(r.to) > storage.MostSinks {
+			return usagef("--to is one sink, not %.40q", r.to)
+		}
+		return selects(command, args)
+	}
+	return command
+}
+
+func (p program) requeueCommand() *cobra.Command {
+	r := &redrive{messages: &messages{program: p}, within: firstDelivered, quiet: true}
+	command := r.command("requeue [ID…]", "Deliver parked messages again", requeueHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+		if r.inOrder {
+			r.within = everyDelivered
+		}
+		return r.run(ctx, operator, filter)
+	})
+	r.mustSelect(command, "requeued")
+	r.addFlags(command)
+	return command
+}
+
+func (r *redrive) addFlags(command *cobra.Command) {
+	command.Flags().BoolVar(&r.inOrder, "in-order", false, "leave parked what later messages of its key have overtaken")
+}
+
+// plan is what a redrive is to do.
+type plan struct {
+	ids       []int64           // those that hold their keys first
+	topics    map[[2]string]int // by topic and sinks
+	overtaken int
+	holding   int              // they hold their keys, and can't be redirected
+	left      []storage.Parked // they were overtaken, and stay
+}
+
+func (r *redrive) plan(parked []storage.Parked) plan {
+	p := plan{topics: map[[2]string]int{}}
+	var others []int64
+	for _, row := range parked {
+		if row.Overtaken {
+			p.overtaken++
+			if r.inOrder {
+				p.left = append(p.left, row)
+				continue
+			}
+		}
+		if row.HoldsKey && r.to != "" {
+			p.holding++
+			continue
+		}
+		p.topics[[2]string{row.Topic, row.Sinks}]++
+		if row.HoldsKey {
+			p.ids = append(p.ids, row.ID)
+		} else {
+			others = append(others, row.ID)
+		}
+	}
+	p.ids = append(p.ids, others...)
+	return p
+}
+
+func (r *redrive) run(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+	parked, err := operator.Parked(ctx, filter, r.within)
+	if err != nil {
+		return fmt.Errorf("find the parked messages: %w", err)
+	}
+	p := r.plan(parked)
+	if r.dryRun {
+		return r.printPlan(p)
+	}
+	done, failed := r.requeue(ctx, operator, filter, p.ids)
+	if err := r.report(p, done); err != nil || failed != nil {
+		if failed != nil {
+			err = fmt.Errorf("%d of %d messages were requeued (asked again, it goes on with the rest), then: %w", done, len(p.ids), failed)
+		}
+		return err
+	}
+	if found := len(p.left) + done; found < len(filter.IDs) {
+		return fmt.Errorf("%d of %d messages were requeued: the others aren't there, or aren't parked (state error)", done, len(filter.IDs))
+	}
+	return nil
+}
+
+// requeue goes through the ids at the rate.
+func (r *redrive) requeue(ctx context.Context, operator storage.Operator, filter storage.Filter, ids []int64) (done int, err error) {
+	step := redriveStep
+	if r.rate > 0 {
+		step = min(step, r.rate)
+	}
+	start := time.Now()
+	shown := start
+	for batch := range slices.Chunk(ids, step) {
+		if r.rate > 0 {
+			due := start.Add(time.Duration(float64(done) / float64(r.rate) * float64(time.Second)))
+			if err := sleep(ctx, time.Until(due)); err != nil {
+				return done, err
+			}
+		}
+		filter.IDs, filter.AfterID, filter.Limit = nil, slices.Min(batch)-1, len(batch)
+		for _, id := range batch {
+			filter.IDs = append(filter.IDs, strconv.FormatInt(id, 10))
+		}
+		var n int
+		if r.to == "" {
+			n, err = operator.Requeue(ctx, filter)
+		} else {
+			n, err = operator.Redirect(ctx, filter, r.to)
+		}
+		done += n
+		if err != nil {
+			return done, err
+		}
+		if now := time.Now(); !r.quiet && now.Sub(shown) >= time.Second {
+			shown = now
+			rate := float64(done) / now.Sub(start).Seconds()
+			left := max(0, len(ids)-done)
+			_, _ = fmt.Fprintf(r.stderr, "requeued %d of %d, %.0f a second, %d left, about %v\n", done, len(ids), rate, left,
+				(time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
+		}
+	}
+	return done, nil
+}
+
+// sleep waits, or ends with the context.
+func sleep(ctx context.Context, wait time.Duration) error {
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// redriveJSON is what a requeue has to say.
+type redriveJSON struct {
+	Requeued  int     `json:"requeued"`
+	Overtaken int     `json:"overtaken,omitempty"` // later messages of their keys were delivered
+	Left      []int64 `json:"left,omitempty"`      // such messages that stay parked
+}
+
+// mostNamed is how many messages that stay parked are named to people.
+const mostNamed = 100
+
+func (r *redrive) report(p plan, done int) error {
+	if r.json {
+		told := redriveJSON{Requeued: done, Overtaken: p.overtaken}
+		for _, row := range p.left {
+			told.Left = append(told.Left, row.ID)
+		}
+		return r.printJSON(told)
+	}
+	if len(p.left) > 0 {
+		var named strings.Builder
+		for _, row := range p.left[:min(len(p.left), mostNamed)] {
+			fmt.Fprintf(&named, "  %d, key %s\n", row.ID, cell(row.Key, 60))
+		}
+		if more := len(p.left) - mostNamed; more > 0 {
+			fmt.Fprintf(&named, "  and %d more\n", more)
+		}
+		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, as later messages of their keys were delivered:\n%s", len(p.left), printable(named.String()))
+	} else if p.overtaken > 0 {
+		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later ones of their keys were delivered (--in-order leaves such messages parked)\n", p.overtaken)
+	}
+	if stay := p.holding + len(p.ids) - done; r.to != "" && stay > 0 {
+		_, _ = fmt.Fprintf(r.stderr, "%d stay parked: they hold their keys, or other parts of them are parked or wait\n", stay)
+	}
+	return r.print(fmt.Sprintf("requeued %d\n", done))
+}
+
+// plannedJSON counts what would be requeued.
+type plannedJSON struct {
+	Topic  string `json:"topic"`
+	Sinks  string `json:"sinks,omitempty"`
+	Parked int    `json:"parked"`
+}
+
+// printPlan says what would be done.
+func (r *redrive) printPlan(p plan) error {
+	planned := []plannedJSON{}
+	for at, count := range p.topics {
+		planned = append(planned, plannedJSON{at[0], at[1], count})
+	}
+	slices.SortFunc(planned, func(a, b plannedJSON) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
+	})
+	if r.json {
+		return r.printJSON(map[string]any{"parked": len(p.ids), "overtaken": p.overtaken, "left": len(p.left) + p.holding, "topics": planned})
+	}
+	rows := [][]string{{"TOPIC", "SINKS", "PARKED"}}
+	for _, each := range planned {
+		rows = append(rows, []string{cell(each.Topic, 60), cell(each.Sinks, 60), strconv.Itoa(each.Parked)})
+	}
+	rows = append(rows, []string{"(all)", "", strconv.Itoa(len(p.ids))})
+	if err := r.printTable(rows); err != nil {
+		return err
+	}
+	return r.print(fmt.Sprintf("\n%d were overtaken by later messages of their keys; %d would stay parked\n", p.overtaken, len(p.left)+p.holding))
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// settleAll settles all pending messages of a table in memory, each as it is told.
+func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Settlement) {
+	t.Helper()
+	store := db.Store()
+	grants, err := store.Acquire(t.Context(), "r", storage.Lanes, time.Minute)
+	if err != nil || len(grants) != storage.Lanes {
+		t.Fatal(len(grants), err)
+	}
+	fences := map[int]int64{}
+	var positions []storage.Position
+	var renewals []storage.Renewal
+	for _, grant := range grants {
+		fences[grant.Lane] = grant.Fence
+		positions = append(positions, storage.Position{Lane: grant.Lane})
+		renewals = append(renewals, storage.Renewal{Lease: grant.Lease})
+	}
+	page, err := store.Read(t.Context(), positions, 1<<20, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var settlements []storage.Settlement
+	for _, row := range page.Rows {
+		settlement := how(row)
+		settlement.ID, settlement.Lane, settlement.MessageID, settlement.Fence = row.ID, row.Lane, row.Message.ID, fences[row.Lane]
+		settlements = append(settlements, settlement)
+	}
+	if got, err := store.Settle(t.Context(), "r", true, settlements); err != nil || got.Changed != len(settlements) {
+		t.Fatal(got, err)
+	}
+	if err := store.Release(t.Context(), "r", renewals); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// requeues notes what an operator requeues, and what it does meanwhile.
+type requeues struct {
+	storage.Operator
+	ids   []string
+	after func(batch int) error
+	batch int
+}
+
+func (r *requeues) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
+	n, err := r.Operator.Requeue(ctx, filter)
+	r.ids = append(r.ids, filter.IDs...)
+	r.batch++
+	if r.after != nil && err == nil {
+		err = r.after(r.batch)
+	}
+	return n, err
+}
+
+// aRedrive is one that prints nowhere but here.
+func aRedrive(rate int) (r *redrive, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	return &redrive{messages: &messages{program: program{stdout: stdout, stderr: stderr}}, within: everyDelivered, rate: rate}, stdout, stderr
+}
+
+// A redrive keeps to its rate and tells how far it is; what holds its key goes first; and what is
+// parked meanwhile, or once more, stays parked.
+func TestRedriveKeepsToItsRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		for i := range 2500 {
+			db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint(i)})
+		}
+		settleAll(t, db, func(row storage.Row) storage.Settlement {
+			return storage.Settlement{State: storage.StateError, Holds: row.ID%1000 == 7}
+		})
+		operator := &requeues{Operator: db.Store(), after: func(batch int) error {
+			if batch == 1 {
+				db.Write(outbox.Message{Topic: "t", Key: "later"})
+				settleAll(t, db, func(storage.Row) storage.Settlement { return storage.Settlement{State: storage.StateError} })
+			}
+			return nil
+		}}
+		r, stdout, stderr := aRedrive(1000)
+		start := time.Now()
+		if err := r.run(t.Context(), operator, storage.Filter{Topic: "t"}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("2,500 at 1,000 a second, the first 500 at once, took %v, want 2s", took)
+		}
+		if want := "requeued 2500\n"; stdout.String() != want {
+			t.Errorf("got %q, want %q", stdout, want)
+		}
+		if want := "requeued 1500 of 2500, 1500 a second, 1000 left, about 1s\n"; !strings.HasPrefix(stderr.String(), want) {
+			t.Errorf("progress is %q, want %q first", stderr, want)
+		}
+		if want := []string{"7", "1007", "2007", "1", "2"}; !slices.Equal(operator.ids[:5], want) || len(operator.ids) != 2500 {
+			t.Errorf("%d were requeued, first %v, want %v", len(operator.ids), operator.ids[:5], want)
+		}
+		left, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError})
+		if err != nil || len(left) != 1 || left[0].Message.Key != "later" {
+			t.Errorf("%d are left, %v, want the one that was parked later", len(left), err)
+		}
+	})
+}
+
+// What was interrupted goes on with the rest, when it is asked again, and does nothing twice.
+func TestRedriveGoesOn(t *testing.T) {
+	t.Parallel()
+	db := memstore.New()
+	for range 1200 {
+		db.Write(outbox.Message{Topic: "t"})
+	}
+	settleAll(t, db, func(storage.Row) storage.Settlement { return storage.Settlement{State: storage.StateError} })
+	broken := errors.New("the cable was pulled")
+	operator := &requeues{Operator: db.Store(), after: func(batch int) error {
+		if batch == 2 {
+			return broken
+		}
+		return nil
+	}}
+	r, stdout, _ := aRedrive(0)
+	if err := r.run(t.Context(), operator, storage.Filter{}); !errors.Is(err, broken) || !strings.Contains(err.Error(), "1000 of 1200 messages were requeued") {
+		t.Errorf("got %v", err)
+	}
+	if err := r.run(t.Context(), operator, storage.Filter{}); err != nil {
+		t.Error(err)
+	}
+	if want := "requeued 1000\nrequeued 200\n"; stdout.String() != want {
+		t.Errorf("got %q, want %q", stdout, want)
+	}
+	if once := slices.Compact(slices.Sorted(slices.Values(operator.ids))); len(operator.ids) != 1200 || len(once) != 1200 {
+		t.Errorf("%d were requeued, %d of them once", len(operator.ids), len(once))
+	}
+}
+
+// Of what was overtaken it is told, and in order it stays.
+func TestRequeueInOrder(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		mustCall(t, `{"topic":"bad","key":"a","payload":"1"}
+{"topic":"bad","key":"b","payload":"2"}
+{"topic":"fine","key":"a","payload":"3"}
+{"topic":"worse","key":"a","payload":"4"}
+`, "enqueue", "--database", db.URL)
+		endpoint := newWeb(t, func(r request) int {
+			if r.topic == "fine" {
+				return http.StatusOK
+			}
+			return http.StatusBadRequest
+		})
+		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
+		a := list(t, db, "--topic", "bad", "--key", "a")[0]
+		dry := mustRun(t, "messages", "redrive", "--all", "--dry-run", "--database", db.URL).stdout
+		for _, want := range []string{`bad +2\n`, `worse +1\n`, `\(all\) +3\n`, `\n1 were overtaken by later messages of their keys; 0 would stay`} {
+			if !regexp.MustCompile(want).MatchString(dry) {
+				t.Errorf("%s isn't in\n%s", want, dry)
+			}
+		}
+		got := mustRun(t, "messages", "requeue", "--all", "--in-order", "--database", db.URL)
+		if got.stdout != "requeued 2\n" || got.stderr != fmt.Sprintf("1 stay parked, as later messages of their keys were delivered:\n  %d, key a\n", a.ID) {
+			t.Errorf("got %q and %q", got.stdout, got.stderr)
+		}
+		got = mustRun(t, "messages", "redrive", "--topic", "bad", "--in-order", "--json", "--database", db.URL)
+		if want := fmt.Sprintf("{\n  \"requeued\": 0,\n  \"overtaken\": 1,\n  \"left\": [\n    %d\n  ]\n}\n", a.ID); got.stdout != want {
+			t.Errorf("got %q, want %q", got.stdout, want)
+		}
+		got = mustRun(t, "messages", "requeue", fmt.Sprint(a.ID), "--database", db.URL)
+		if got.stdout != "requeued 1\n" || !strings.HasPrefix(got.stderr, "1 of these messages were overtaken") {
+			t.Errorf("got %q and %q", got.stdout, got.stderr)
+		}
+	})
+}
+
+// What is redirected goes to that sink alone, but for those that hold their keys.
+func TestRedriveToAnotherSink(t *testing.T) {
+	t.Parallel()
+	db := memstore.New()
+	for i := range 5 {
+		db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint(i)})
+	}
+	settleAll(t, db, func(row storage.Row) storage.Settlement {
+		return storage.Settlement{State: storage.StateError, Holds: row.ID == 2}
+	})
+	r, stdout, stderr := aRedrive(0)
+	r.to = "other"
+	if err := r.run(t.Context(), db.Store(), storage.Filter{}); err != nil {
+		t.Fatal(err)
+	}
+	if stdout.String() != "requeued 4\n" || stderr.String() != "1 stay parked: they hold their keys, or other parts of them are parked or wait\n" {
+		t.Errorf("got %q and %q", stdout, stderr)
+	}
+	all, err := db.Store().List(t.Context(), storage.Filter{})
+	for _, info := range all {
+		if want := map[bool]string{true: "", false: "other"}[info.ID == 2]; info.Sinks != want {
+			t.Errorf("message %d is for %q, want %q", info.ID, info.Sinks, want)
+		}
+	}
+	if err != nil || len(all) != 5 {
+		t.Errorf("%d messages, %v", len(all), err)
+	}
+}

@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+const replayHelp = `Send delivered messages again, as far as the retention has them still: those that
+all of the given filters select, or with --all every one that was delivered before
+now. --since and --until are about the time of delivery. They go where their topics
+are routed now, or to the sink that --to names, of which the relay's configuration
+must know.
+
+They are written as new messages in the order of the old ones, and so each key's in
+their order, with their message ids and with a header rowrelay-replayed that has the
+replay's name: consumers that know messages by their ids pass over them. They expire
+no more.
+
+A replay has a name, yours or a time. What it has done is stored with what it writes:
+interrupted or killed, it goes on where it was when asked for by its name alone, and
+leaves none out and writes none twice. --stop ends one from elsewhere, until it is
+asked for again; rowrelay messages replays lists all.
+
+It goes beside the traffic: at a rate, and it waits while its earlier copies are still
+to be delivered, of which there are never more than for two seconds. It costs what the
+traffic of its rate costs, and one look through the delivered messages along their key.
+The user needs the right to INSERT into the table and to change its settings.`
+
+const replaysHelp = `List the replays that were begun, with how far they are. Those that neither have
+finished nor were stopped go on, or wait to be asked for again.`
+
+// replaying is a replay at work.
+type replaying struct {
+	program
+	target target
+	json   bool
+
+	replay       storage.Replay
+	since, until string
+	all          bool
+	stop         string
+
+	outstanding []copied
+}
+
+// copied are copies that were written together, and how many of them were pending when last
+// asked.
+type copied struct {
+	rows    []storage.RowID
+	pending int
+	at      time.Time
+}
+
+var replayName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,22}$`)
+
+func (p program) replayCommand() *cobra.Command {
+	r := &replaying{program: p}
+	command := &cobra.Command{
+		Use: "replay [NAME]", Short: "Send delivered messages again", Long: replayHelp, Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := r.read(args); err != nil {
+				return usage(err)
+			}
+			source, err := r.target.resolve(r.program, command)
+			if err != nil {
+				return err
+			}
+			return withOperator(command.Context(), source, func(operator storage.Operator) error {
+				if r.stop != "" {
+					return r.stopIt(command.Context(), operator)
+				}
+				if err := r.begin(command.Context(), operator, command.Flags().Changed("rate")); err != nil {
+					return err
+				}
+				return r.run(command.Context(), operator)
+			})
+		},
+	}
+	r.target.addFlags(command)
+	flags := command.Flags()
+	flags.StringArrayVar(&r.replay.IDs, "id", nil, "only the message with this `id`, the table's or the message's; may be repeated")
+	flags.StringVar(&r.replay.Topic, "topic", "", "only messages of exactly this `topic`")
+	flags.StringVar(&r.replay.Key, "key", "", "only messages of exactly this `key`")
+	flags.StringVar(&r.replay.Sink, "sink", "", "only messages that name this `sink`, as those do that had several to go to")
+	flags.StringVar(&r.replay.To, "to", "", "send them to this `sink`, and not where they went")
+	flags.StringVar(&r.since, "since", "", "only messages delivered at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
+	flags.StringVar(&r.until, "until", "", "only messages delivered before this `time`, or so long ago")
+	flags.BoolVar(&r.all, "all", false, "every delivered message")
+	flags.IntVar(&r.replay.Rate, "rate", 100, "send so many messages a second")
+	flags.StringVar(&r.stop, "stop", "", "stop the replay with this `name`")
+	return command
+}
+
+func (p program) replaysCommand() *cobra.Command {
+	r := &replaying{program: p}
+	command := &cobra.Command{
+		Use: "replays", Short: "List the replays", Long: replaysHelp, Args: noArguments,
+		RunE: func(command *cobra.Command, _ []string) error {
+			source, err := r.target.resolve(r.program, command)
+			if err != nil {
+				return err
+			}
+			return withOperator(command.Context(), source, func(operator storage.Operator) error { return r.list(command.Context(), operator) })
+		},
+	}
+	r.target.addFlags(command)
+	jsonFlag(command, &r.json)
+	return command
+}
+
+// selects says that there are filters.
+func (r *replaying) selects() bool {
+	return r.replay.Topic+r.replay.Key+r.replay.Sink+r.since+r.until != "" || len(r.replay.IDs) > 0
+}
+
+// mostReplayIDs fit into the line that a replay is stored as, on every database.
+const mostReplayIDs = 50
+
+func (r *replaying) read(args []string) (err error) {
+	if len(args) > 0 {
+		r.replay.Name = args[0]
+	}
+	named := r.replay.Name != ""
+	switch {
+	case r.stop != "" && (named || r.selects() || r.all):
+		return errors.New("--stop goes with nothing else")
+	case r.stop != "":
+		return nil
+	case r.all && r.selects():
+		return errors.New("--all is every delivered message: it can't be given with filters")
+	case !named && !r.all && !r.selects():
+		return errors.New("say which messages: by filters, or --all for every delivered one; or the name of a replay that is to go on")
+	case named && !replayName.MatchString(r.replay.Name):
+		return fmt.Errorf("%.40q is no name of a replay: at most 23 small letters, digits, dots and hyphens", r.replay.Name)
+	case strings.Contains(r.replay.To, ",") || len(r.replay.To) > storage.MostSinks:
+		return fmt.Errorf("--to is one sink, not %.40q", r.replay.To)
+	case r.replay.To != "" && !r.all && !r.selects():
+		return errors.New("--to is for a new replay: one that goes on keeps to what it was")
+	case r.replay.Rate < 1:
+		return fmt.Errorf("--rate must be at least 1, not %d", r.replay.Rate)
+	case len(r.replay.IDs) > mostReplayIDs:
+		return fmt.Errorf("at most %d messages can be named by --id", mostReplayIDs)
+	}
+	if r.replay.IDs, err = messageIDs(r.replay.IDs); err != nil {
+		return err
+	}
+	if r.replay.Since, err = moment("--since", r.since); err != nil {
+		return err
+	}
+	r.replay.Until, err = moment("--until", r.until)
+	return err
+}
+
+// find returns what is known of the replay with the name; nil if there is none.
+func (r *replaying) find(ctx context.Context, operator storage.Operator, name string) (*storage.Replay, error) {
+	known, err := operator.Replays(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for the replay %s: %w", name, err)
+	}
+	if at := slices.IndexFunc(known, func(replay storage.Replay) bool { return replay.Name == name }); at >= 0 {
+		return &known[at], nil
+	}
+	return nil, nil
+}
+
+// begin stores a new replay, or has an old one go on.
+func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRate bool) error {
+	isNew := r.all || r.selects()
+	if r.replay.Name == "" {
+		r.replay.Name = time.Now().UTC().Format("20060102-150405")
+	}
+	known, err := r.find(ctx, operator, r.replay.Name)
+	switch {
+	case err != nil:
+		return err
+	case known == nil && !isNew:
+		return usagef("there is no replay %s: rowrelay messages replays lists them; a new one needs filters, or --all", r.replay.Name)
+	case known != nil && isNew:
+		return usagef("there is a replay %s already: without filters it goes on; a new one needs another name", r.replay.Name)
+	case known == nil:
+		r.replay, err = operator.StoreReplay(ctx, nil, r.replay)
+	default:
+		is := *known
+		is.Stopped = false
+		if newRate {
+			is.Rate = r.replay.Rate
+		}
+		r.replay = is
+		if is.Stopped != known.Stopped || is.Rate != known.Rate {
+			_, err = operator.StoreReplay(ctx, known, is)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("begin the replay %s: %w", r.replay.Name, err)
+	}
+	return nil
+}
+
+// stopIt has the replay end wherever it is carried out. It may go on in between.
+func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error {
+	for {
+		known, err := r.find(ctx, operator, r.stop)
+		if err != nil {
+			return err
+		}
+		if known == nil {
+			return fmt.Errorf("there is no replay %s: rowrelay messages replays lists them", r.stop)
+		}
+		is := *known
+		is.Stopped = true
+		if !known.Stopped && !known.Finished {
+			_, err = operator.StoreReplay(ctx, known, is)
+		}
+		if err == nil {
+			return r.print(shownReplay(is) + "\n")
+		}
+		if !errors.Is(err, storage.ErrReplayChanged) {
+			return fmt.Errorf("stop the replay %s: %w", r.stop, err)
+		}
+	}
+}
+
+// How a replay keeps out of the way of other messages. The bounds are times at its rate.
+const (
+	stepsASecond = 10
+	mostAStep    = 200
+
+	// Of the copies that were written lately no more are pending than in this time. They stand
+	// before messages that are new, so this is about how much later these are.
+	mostLately = 200 * time.Millisecond
+
+	// What is pending for longer waits for its key, or its sink is down. It isn't in the way, up
+	// to this much: an outage doesn't fill the table.
+	lately   = 5 * time.Second
+	mostEver = 2 * time.Second
+
+	waitingPause = 50 * time.Millisecond
+)
+
+// run writes copies until there are no more.
+func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
+	step := min(mostAStep, max(1, r.replay.Rate/stepsASecond))
+	start, written, shown := time.Now(), 0, time.Now()
+	for !r.replay.Finished && !r.replay.Stopped {
+		due := start.Add(time.Duration(float64(written) / float64(r.replay.Rate) * float64(time.Second)))
+		if err := r.wait(ctx, operator, step, due); err != nil {
+			return r.interrupted(err)
+		}
+		if late := time.Since(due); late > time.Second { // it waited, and doesn't make up for it
+			start = start.Add(late)
+		}
+		is, rows, err := operator.Replay(ctx, r.replay, step)
+		switch {
+		case errors.Is(err, storage.ErrReplayChanged):
+			known, err := r.find(ctx, operator, r.replay.Name)
+			if err != nil {
+				return r.interrupted(err)
+			}
+			if known == nil {
+				return fmt.Errorf("the replay %s isn't there any more", r.replay.Name)
+			}
+			r.replay = *known
+			continue
+		case err != nil:
+			return r.interrupted(err)
+		}
+		r.replay = is
+		written += len(rows)
+		if len(rows) > 0 {
+			r.outstanding = append(r.outstanding, copied{rows, len(rows), time.Now()})
+		}
+		if now := time.Now(); now.Sub(shown) >= time.Second {
+			shown = now
+			_, _ = fmt.Fprintf(r.stderr, "%s, %.0f a second\n", shownReplay(r.replay), float64(written)/now.Sub(start).Seconds())
+		}
+	}
+	return r.print(shownReplay(r.replay) + "\n")
+}
+
+func (r *replaying) interrupted(err error) error {
+	_, _ = fmt.Fprintf(r.stderr, "%s; it goes on with: rowrelay messages replay %s\n", shownReplay(r.replay), r.replay.Name)
+	return err
+}
+
+// wait waits until it is time for the next step, and the earlier ones are out of the way.
+func (r *replaying) wait(ctx context.Context, operator storage.Operator, step int, due time.Time) error {
+	if err := sleep(ctx, time.Until(due)); err != nil {
+		return err
+	}
+	for told := false; r.inTheWay(step); {
+		for i := range r.outstanding {
+			pending, err := operator.CountPending(ctx, r.outstanding[i].rows)
+			if err != nil {
+				return err
+			}
+			r.outstanding[i].pending = pending
+		}
+		r.outstanding = slices.DeleteFunc(r.outstanding, func(c copied) bool { return c.pending == 0 })
+		if !r.inTheWay(step) {
+			return nil
+		}
+		if !told && time.Since(due) > lately {
+			told = true
+			_, _ = fmt.Fprintf(r.stderr, "%s; it waits, as earlier copies aren't delivered: see rowrelay status\n", shownReplay(r.replay))
+		}
+		if err := sleep(ctx, waitingPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTheWay says that too many copies are pending for another step.
+func (r *replaying) inTheWay(step int) bool {
+	ever, late := 0, 0
+	for _, c := range r.outstanding {
+		ever += c.pending
+		if time.Since(c.at) < lately {
+			late += c.pending
+		}
+	}
+	return late >= max(step, int(float64(r.replay.Rate)*mostLately.Seconds())) || ever >= max(step, int(float64(r.replay.Rate)*mostEver.Seconds()))
+}
+
+// replayState is a replay's in a word.
+func replayState(replay storage.Replay) string {
+	switch {
+	case replay.Finished:
+		return "finished"
+	case replay.Stopped:
+		return "stopped"
+	default:
+		return "goes on"
+	}
+}
+
+func shownReplay(replay storage.Replay) string {
+	return fmt.Sprintf("replay %s: %d written, up to id %d of %d, %s", replay.Name, replay.Written, replay.AfterID, replay.UntilID, replayState(replay))
+}
+
+// replayJSON is a replay as JSON.
+type replayJSON struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+	storage.Replay
+}
+
+func (r *replaying) list(ctx context.Context, operator storage.Operator) error {
+	known, err := operator.Replays(ctx)
+	if err != nil {
+		return err
+	}
+	if r.json {
+		shown := []replayJSON{}
+		for _, replay := range known {
+			shown = append(shown, replayJSON{replay.Name, replayState(replay), replay})
+		}
+		return r.printJSON(shown)
+	}
+	rows := [][]string{{"NAME", "STATE", "WRITTEN", "UP TO ID", "OF", "RATE", "TOPIC", "KEY", "SINK", "TO", "DELIVERED SINCE", "UNTIL"}}
+	for _, replay := range known {
+		rows = append(rows, []string{replay.Name, replayState(replay), fmt.Sprint(replay.Written), fmt.Sprint(replay.AfterID), fmt.Sprint(replay.UntilID),
+			fmt.Sprint(replay.Rate), cell(replay.Topic, 40), cell(replay.Key, 40), cell(replay.Sink, 40), cell(replay.To, 40), shownTime(replay.Since), shownTime(replay.Until)})
+	}
+	return r.printTable(rows)
+}

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"flag"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+var replayed = flag.Int("replayed", 0, "how many delivered messages are replayed beside new ones; 0 for as many as the scene has")
+
+// firstOld is the first customer of the messages that are replayed: new ones are of others.
+const firstOld = 1000
+
+// Delivered messages are replayed while others are written at the same rate: these are hardly
+// later for it, and each copy comes once, in the order of its key. The bound on the latency
+// holds for -long; no short run fails by the clock.
+func TestReplayBesideTheTraffic(t *testing.T) {
+	rate, count, alone := 100, 500, 3*time.Second
+	if *long {
+		rate, count, alone = 1000, 1_000_000, 30*time.Second
+	}
+	if *replayed > 0 {
+		count = *replayed
+	}
+	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
+	s.deliveredBefore(count)
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Notify: true}) // or a poll's pause is most of the latency
+	check(t, err)
+	s.writer = writer
+	s.relay("relay", endpoint.URL)
+
+	const step = 20 * time.Millisecond
+	perStep := max(1, int(float64(rate)*step.Seconds()))
+	at := map[int]time.Time{}
+	next := 1
+	// traffic writes at the rate until it is told to end, and returns the numbers from and below
+	// which it has written.
+	traffic := func(ended func() bool) (from, to int) {
+		from = next
+		for start := time.Now(); !ended(); {
+			now := time.Now()
+			for n := next; n < next+perStep; n++ {
+				at[n] = now
+			}
+			number := next
+			check(t, s.orders(t.Context(), perStep, func() int { number++; return number % 100 }, next, true))
+			next += perStep
+			<-time.After(time.Until(start.Add(time.Duration((next-from)/perStep) * step)))
+		}
+		return from, next
+	}
+	p99 := func(from, to int) time.Duration {
+		var all []time.Duration
+		for _, a := range endpoint.received() {
+			if a.customer < firstOld && a.number >= from && a.number < to {
+				all = append(all, a.at.Sub(at[a.number]))
+			}
+		}
+		if len(all) != to-from {
+			t.Fatalf("%d of %d new messages have arrived", len(all), to-from)
+		}
+		slices.Sort(all)
+		return all[len(all)*99/100]
+	}
+	began := time.Now()
+	traffic(func() bool { return time.Since(began) > time.Second }) // until the relay is at work
+	began = time.Now()
+	from, to := traffic(func() bool { return time.Since(began) > alone })
+	s.settled(time.Minute)
+	without := p99(from, to)
+
+	began = time.Now()
+	replay := s.start("replay", "messages", "replay", "old", "--topic", "old", "--rate", strconv.Itoa(rate), "--database", s.URL)
+	from, to = traffic(func() bool {
+		select {
+		case <-replay.exited:
+			return true
+		default:
+			return false
+		}
+	})
+	took := time.Since(began)
+	if replay.err != nil {
+		t.Fatalf("the replay failed: %v\n%s", replay.err, replay.log)
+	}
+	s.settled(time.Minute)
+	with := p99(from, to)
+	t.Logf("p99 of new messages at %d a second: %v, and %v beside a replay of %d in %v", rate, without, with, count, took.Round(time.Second))
+	if with > 2*without && *long {
+		t.Errorf("the replay makes new messages later than twice as before: %v, and %v without", with, without)
+	}
+	copies := 0
+	for _, a := range endpoint.received() {
+		if a.customer >= firstOld {
+			copies++
+		}
+	}
+	if v := judge(t, endpoint.received()); copies != count || len(v.duplicates) != 0 {
+		t.Errorf("%d copies of %d messages, %d of all came twice", copies, count, len(v.duplicates))
+	}
+}
+
+// deliveredBefore has messages that were delivered before the scene, with the topic old.
+func (s *scene) deliveredBefore(count int) {
+	s.t.Helper()
+	for _, statement := range []string{
+		`INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload, priority, attempts, crashes, created_at, finished_at)
+SELECT i, 0, gen_random_uuid(), 'old', 'customer-' || (1000 + i % 100), convert_to('{"customer":' || (1000 + i % 100) || ',"number":' || i || '}', 'UTF8'), 0, 1, 0, now(), now()
+FROM generate_series(1, $1::bigint) AS i`,
+		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), $1::bigint)",
+	} {
+		_, err := s.DB.ExecContext(s.t.Context(), statement, count)
+		check(s.t, err)
+	}
+}
+
+// A replay that is killed goes on where it was: each copy comes once.
+func TestReplaySurvivesKills(t *testing.T) {
+	const count, kills = 600, 3
+	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
+	s.deliveredBefore(count)
+	s.relay("relay", endpoint.URL)
+	arguments := []string{"messages", "replay", "old", "--database", s.URL}
+	replay := s.start("replay", append(arguments, "--topic", "old", "--rate", "300")...)
+	for kill := range kills {
+		eventually(t, time.Minute, "some copies have arrived", func() bool { return len(endpoint.received()) > kill*count/(kills+1) })
+		replay.kill()
+		replay = s.start("replay", arguments...)
+	}
+	<-replay.exited
+	if replay.err != nil {
+		t.Fatalf("the replay failed: %v\n%s", replay.err, replay.log)
+	}
+	s.settled(time.Minute)
+	if v := judge(t, endpoint.received()); v.distinct != count || len(v.duplicates) != 0 {
+		t.Errorf("%d of %d messages have come, %d twice", v.distinct, count, len(v.duplicates))
+	}
+}

@@ -1,0 +1,110 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// Replays implements [storage.Replayer].
+func (s *Store) Replays(ctx context.Context) (replays []storage.Replay, err error) {
+	err = s.do(ctx, OpReplay, func() error {
+		for _, name := range slices.Sorted(maps.Keys(s.db.replays)) {
+			replays = append(replays, s.db.replays[name])
+		}
+		return nil
+	})
+	return replays, err
+}
+
+// StoreReplay implements [storage.Replayer].
+func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage.Replay) (storage.Replay, error) {
+	err := s.do(ctx, OpReplay, func() error {
+		stored, there := s.db.replays[is.Name]
+		if there != (was != nil) || was != nil && !same(stored, *was) {
+			return fmt.Errorf("write the replay %s: %w", is.Name, storage.ErrReplayChanged)
+		}
+		if was == nil {
+			for _, r := range s.db.done {
+				is.UntilID = max(is.UntilID, r.row.ID)
+			}
+		}
+		s.db.replays[is.Name] = is
+		return nil
+	})
+	return is, err
+}
+
+func same(a, b storage.Replay) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+
+// Replay implements [storage.Replayer].
+func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is storage.Replay, copies []storage.RowID, err error) {
+	is = was
+	err = s.do(ctx, OpReplay, func() error {
+		if !same(s.db.replays[was.Name], was) {
+			return fmt.Errorf("write the replay %s: %w", was.Name, storage.ErrReplayChanged)
+		}
+		var written []*record
+		is.Finished = true
+		for _, r := range s.db.deliveredFor(was) {
+			if len(written) >= limit && r.row.ID > is.AfterID {
+				is.Finished = false
+				break
+			}
+			is.AfterID = r.row.ID
+			c := r.copied(&storage.Copy{MessageID: r.row.Message.ID, Topic: r.row.Message.Topic, Sinks: cmp.Or(was.To, r.row.Sinks)})
+			c.row.BadHeaders = r.row.BadHeaders
+			c.row.Message.Headers = maps.Clone(r.row.Message.Headers)
+			if c.row.Message.Headers == nil {
+				c.row.Message.Headers = map[string]string{}
+			}
+			c.row.Message.Headers[storage.ReplayedHeader] = was.Name
+			written = append(written, c)
+		}
+		s.db.write(written)
+		for _, r := range written {
+			copies = append(copies, storage.RowID{Lane: r.row.Lane, ID: r.row.ID})
+		}
+		is.Written += int64(len(written))
+		s.db.replays[is.Name] = is
+		return nil
+	})
+	if err != nil {
+		return was, nil, err
+	}
+	return is, copies, nil
+}
+
+// deliveredFor returns the done rows that a replay has still to copy, by id.
+func (db *DB) deliveredFor(replay storage.Replay) (rows []*record) {
+	for _, r := range db.done {
+		m := r.row.Message
+		if r.row.ID > replay.AfterID && r.row.ID <= replay.UntilID &&
+			(len(replay.IDs) == 0 || slices.Contains(replay.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(replay.IDs, m.ID)) &&
+			(replay.Topic == "" || replay.Topic == m.Topic) && (replay.Key == "" || replay.Key == m.Key) &&
+			(replay.Sink == "" || slices.Contains(storage.SplitSinks(r.row.Sinks), replay.Sink)) &&
+			!r.finishedAt.Before(replay.Since) && (replay.Until.IsZero() || r.finishedAt.Before(replay.Until)) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortStableFunc(rows, byID)
+	return rows
+}
+
+// CountPending implements [storage.Replayer].
+func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (count int, err error) {
+	err = s.do(ctx, OpReplay, func() error {
+		for _, row := range rows {
+			if _, there := s.db.find(row.Lane, row.ID); there {
+				count++
+			}
+		}
+		return nil
+	})
+	return count, err
+}

@@ -1,0 +1,132 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// Replays implements [storage.Replayer].
+func (s *Store) Replays(ctx context.Context) ([]storage.Replay, error) {
+	return try(ctx, s, "read the replays of table", func() ([]storage.Replay, error) {
+		return backend.ReadReplays(ctx, s.db, s.traits.Queries.Replays)
+	})
+}
+
+// StoreReplay implements [storage.Replayer].
+func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage.Replay) (storage.Replay, error) {
+	if _, err := selection(storage.Filter{IDs: is.IDs}); err != nil {
+		return is, err
+	}
+	if was == nil {
+		last, err := try(ctx, s, "read the last delivered message of table", func() (last int64, _ error) {
+			return last, backend.One(ctx, s.db, s.traits.Queries.LastDelivered, &last)
+		})
+		if err != nil {
+			return is, err
+		}
+		is.UntilID = last
+	}
+	_, err := s.changeReplay(ctx, was, &is, nil)
+	return is, err
+}
+
+// Replay implements [storage.Replayer]. It looks for the messages first, which may take long, and
+// then copies in a short transaction those that are there still.
+func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is storage.Replay, copies []storage.RowID, err error) {
+	is = was
+	filter, err := selection(storage.Filter{IDs: was.IDs, Topic: was.Topic, Key: was.Key, Sink: was.Sink, AfterID: was.AfterID})
+	if err != nil {
+		return was, nil, err
+	}
+	rows, more, err := s.delivered(ctx, backend.Delivered{Filter: filter, UntilID: was.UntilID, Since: was.Since, Until: was.Until}, max(1, limit))
+	if err != nil {
+		return was, nil, err
+	}
+	settlements := make([]storage.Settlement, len(rows))
+	for i, row := range rows {
+		settlements[i] = storage.Settlement{
+			ID: row.ID, Lane: row.Lane, MessageID: row.MessageID, Sinks: row.Sinks,
+			Deferred:   true, // its sinks tell it from others, as those of a held row do
+			DeadLetter: &storage.Copy{MessageID: row.MessageID, Topic: row.Topic, Sinks: cmp.Or(was.To, row.Sinks), Headers: withHeader(row.Headers, storage.ReplayedHeader, was.Name)},
+		}
+		is.AfterID = row.ID
+	}
+	is.Finished = !more
+	copies, err = s.changeReplay(ctx, &was, &is, settlements)
+	if err != nil {
+		return was, nil, err
+	}
+	return is, copies, nil
+}
+
+// delivered returns the next delivered rows, and whether there are more. An id may have several
+// rows, as it was given out again: they come together, as the next ones are those of higher ids.
+func (s *Store) delivered(ctx context.Context, filter backend.Delivered, limit int) (rows []backend.DeliveredRow, more bool, err error) {
+	for ; ; limit *= 2 {
+		filter.Limit = limit + 1
+		rows, err = try(ctx, s, "find delivered messages of table", func() ([]backend.DeliveredRow, error) { return s.backend.Delivered(ctx, filter) })
+		if err != nil || len(rows) <= limit {
+			return rows, false, err
+		}
+		for end := limit; end > 0; end-- {
+			if rows[end-1].ID != rows[end].ID {
+				return rows[:end], true, nil
+			}
+		}
+	}
+}
+
+// changeReplay sets how many copies were written: fewer than were wanted, where some have been
+// purged meanwhile.
+func (s *Store) changeReplay(ctx context.Context, was, is *storage.Replay, copies []storage.Settlement) ([]storage.RowID, error) {
+	asText := func(replay storage.Replay) string {
+		text, _ := json.Marshal(replay) // of strings, numbers and times
+		return string(text)
+	}
+	change := backend.ReplayChange{Name: is.Name, Copies: copies}
+	if was != nil {
+		change.Was = asText(*was)
+	}
+	next := *is
+	change.Is = func(written int) string {
+		next.Written = is.Written + int64(written)
+		return asText(next)
+	}
+	rows, err := write(ctx, s, "write the replay "+is.Name+" of table", func() ([]storage.RowID, uint64, error) {
+		rows, err := s.backend.ChangeReplay(ctx, change)
+		return rows, 0, err
+	})
+	if err == nil {
+		*is = next
+	}
+	return rows, err
+}
+
+// CountPending implements [storage.Replayer].
+func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, error) {
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	return try(ctx, s, "count pending messages of table", func() (int, error) { return s.backend.CountPending(ctx, rows) })
+}
+
+// withHeader is the JSON of a message's headers with one more. Where they can't be read they
+// stay as they are: such a message is parked.
+func withHeader(headers, name, value string) string {
+	all := map[string]any{}
+	if headers != "" {
+		if err := json.Unmarshal([]byte(headers), &all); err != nil || all == nil {
+			return headers
+		}
+	}
+	all[name] = value
+	text, err := json.Marshal(all)
+	if err != nil {
+		return headers
+	}
+	return string(text)
+}

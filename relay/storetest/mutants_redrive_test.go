@@ -1,0 +1,59 @@
+package storetest
+
+import (
+	"context"
+	"math"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+type onParked struct {
+	Store
+	parked func(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error)
+}
+
+func (s onParked) Parked(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
+	return s.parked(ctx, filter, within)
+}
+
+type onRedirect struct {
+	Store
+	redirect func(ctx context.Context, filter storage.Filter, sink string) (int, error)
+}
+
+func (s onRedirect) Redirect(ctx context.Context, filter storage.Filter, sink string) (int, error) {
+	return s.redirect(ctx, filter, sink)
+}
+
+// redriveMutants each break a rule of the list of parked messages.
+func redriveMutants() []mutant {
+	listing := func(mistake string, found string, ask func(*storage.Filter, *int64), change func(*storage.Parked)) mutant {
+		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {
+			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
+				ask(&filter, &within)
+				parked, err := s.Parked(ctx, filter, within)
+				for i := range parked {
+					change(&parked[i])
+				}
+				return parked, err
+			}}
+		}}
+	}
+	asked, told := func(*storage.Filter, *int64) {}, func(*storage.Parked) {}
+	return []mutant{
+		listing("all parked rows are listed", "parked are listed", func(f *storage.Filter, _ *int64) { *f = storage.Filter{} }, told),
+		listing("no parked row holds its key", "parked are listed", asked, func(p *storage.Parked) { p.HoldsKey = false }),
+		listing("nothing was overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = false }),
+		listing("all with keys were overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = p.Key != "" }),
+		listing("what overtook is looked for everywhere", "overtaken are told", func(_ *storage.Filter, within *int64) { *within = math.MaxInt32 }, told),
+		{"redirect only requeues", []string{"redirect requeues to a sink"}, func(s Store, _ *facts) Store {
+			return onRedirect{s, func(ctx context.Context, filter storage.Filter, _ string) (int, error) { return s.Requeue(ctx, filter) }}
+		}},
+		{"parked rows are listed a few at a time", []string{"parked are listed"}, func(s Store, _ *facts) Store {
+			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
+				parked, err := s.Parked(ctx, filter, within)
+				return parked[:min(2, len(parked))], err
+			}}
+		}},
+	}
+}
