@@ -20,13 +20,19 @@ func TestSimulationOfSeveralSinks(t *testing.T) {
 		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
 			t.Parallel()
 			simulateCourse(t, seed+1, nil, func(c *course) {
-				c.several, c.holds = true, seed%3 == 1
+				several(c)
+				c.holds = seed%3 == 1
 				if seed%4 == 3 {
 					c.loses = time.Minute
 				}
 			})
 		})
 	}
+}
+
+// several has some messages go to several sinks, each of which has more to do by that.
+func several(c *course) {
+	c.several, c.call, c.rest = true, c.call/2, 2*c.rest
 }
 
 // TestSimulationFindsBrokenParts proves that these histories can fail: each of these stores breaks
@@ -50,7 +56,7 @@ func TestSimulationFindsBrokenParts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 60; seed++ {
-				problems := simulateCourse(t, seed, m.wrap, func(c *course) { c.several = true })
+				problems := simulateCourse(t, seed, m.wrap, several)
 				if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, m.want) }) {
 					return
 				}

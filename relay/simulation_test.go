@@ -628,9 +628,6 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 		if w.course.holds {
 			options.OnPark = relay.HoldKey
 		}
-		if w.course.several { // each sink has more to do, and comes later to what it has refused
-			options.RejectAfter = 3 * longestOutage
-		}
 		for _, spoil := range w.spoil {
 			spoil(&options)
 		}
