@@ -146,7 +146,7 @@ func (db *DB) settleable(s storage.Settlement) *record {
 		return nil
 	}
 	r := db.hot[s.Lane][place]
-	if r.row.Message.ID != s.MessageID || s.Left != "" && r.row.Sinks != s.Sinks {
+	if r.row.Message.ID != s.MessageID || s.Sinks+s.Left != "" && r.row.Sinks != s.Sinks {
 		return nil
 	}
 	return r

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -57,14 +58,20 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 
 // settleParts settles rows for some of their sinks, if there are such settlements, and then the
 // others, in one transaction. A batch may have several of one row, one after the other: each
-// finds the sinks that the one before has left, the last one may be for the whole row.
+// finds the sinks that the one before has left, the last one may be for the whole row. Those of
+// hot rows that name sinks go to the backend by themselves, the same sinks together: it looks
+// whether the rows still have these, which is left out for the many that name none.
 func (s *Store) settleParts(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
 	var rounds [][]storage.Settlement // of which each has a row once
 	var whole []storage.Settlement
+	named := map[string][]storage.Settlement{}
 	round := 0
 	for i := range ordered {
 		t := &ordered[i]
-		if t.Left == "" {
+		if t.Left == "" && backend.NamesSinks(t) {
+			named[t.Sinks] = append(named[t.Sinks], *t)
+			continue
+		} else if t.Left == "" {
 			whole = append(whole, *t)
 			continue
 		}
@@ -78,13 +85,20 @@ func (s *Store) settleParts(ctx context.Context, tx *sql.Tx, name string, keep b
 		}
 		rounds[round] = append(rounds[round], *t)
 	}
-	if len(rounds) == 0 {
+	if len(rounds)+len(named) == 0 || len(rounds)+len(whole) == 0 && len(named) == 1 {
 		return s.settleAndDiscard(ctx, tx, name, keep, ordered)
 	}
 	settled.Held = map[storage.Lease]bool{}
 	err = s.within(ctx, tx, func(tx *sql.Tx) error {
 		for _, parts := range rounds {
 			more, err := s.backend.SettleParts(ctx, tx, name, keep, parts)
+			if err != nil {
+				return err
+			}
+			settled.Add(more)
+		}
+		for _, sinks := range slices.Sorted(maps.Keys(named)) {
+			more, err := s.settleAndDiscard(ctx, tx, name, keep, named[sinks])
 			if err != nil {
 				return err
 			}

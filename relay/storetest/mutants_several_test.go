@@ -46,6 +46,13 @@ func severalMutants() []mutant {
 		eachPart("what is beside the row has no attempts", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Attempts = 0 }),
 		eachPart("what is beside the row has no error", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Error = "" }),
 		eachPart("settlements for some sinks don't heed the sinks", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Sinks = f.sinksNow(s) }),
+		{"the last settlement of a row doesn't heed its sinks", []string{keeps}, func(s Store, f *facts) Store {
+			return eachSettlement(s, func(settlement *storage.Settlement) {
+				if settlement.Left == "" && !settlement.Deferred {
+					settlement.Sinks = f.sinksNow(settlement)
+				}
+			})
+		}},
 		eachPart("settlements for some sinks don't heed the fence", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Fence = f.fence(s.Lane) }),
 		{"a settlement for some sinks is kept in any case", []string{unkept}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {

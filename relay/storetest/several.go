@@ -145,6 +145,11 @@ func settleForSomeKeeps(t testing.TB, table Table) {
 		if got := a.settle(fenced, sinks, a.part(storage.StateRetry, other, "a", "b"), message); got != want {
 			t.Errorf("another fence, other sinks, another message and one that holds: %+v, want %+v", got, want)
 		}
+		last := a.as(storage.StateDone, row)
+		last.Sinks = "b"
+		if got, missing := a.settle(last), (storage.Settled{Missing: 1}); got != missing {
+			t.Errorf("for the last sink, of a row with others: %+v, want %+v", got, missing)
+		}
 		state := map[bool]string{false: "pending", true: "retry"}[held]
 		a.wantParts("with another fence, other sinks, another message", row.ID, state)
 		a.wantParts("beside those", other.ID, "a retry", "b "+state)

@@ -19,6 +19,11 @@ const (
 // several, and one that is settled for some sinks is so only while it names those that it did.
 func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
 
+// NamesSinks says that a settlement by lanes moves a hot row that names sinks. In a batch all do,
+// and the same, or none does; then a row is changed only if it still has these. A server may have lost
+// that they were written, while the lease holds.
+func NamesSinks(s *storage.Settlement) bool { return s.Sinks != "" && !s.Deferred && s.Token == "" }
+
 // DeadLettersOf are the settlements that write a dead letter, by where their rows are.
 func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
 	for i := range settlements {

@@ -35,6 +35,9 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 			"\nWHERE "+rowsOf(settlements)+" FOR UPDATE", token))
 	} else {
 		settled, err = m.lockLanes(ctx, tx, relay, settlements)
+		if first := settlements[0]; backend.NamesSinks(&first) {
+			move.claimed = text{" AND t.sinks = ?", []any{first.Sinks}}
+		}
 		settlements = settled.HeldOf(settlements)
 	}
 	if err != nil {
@@ -156,7 +159,7 @@ type moving struct {
 	*MySQL
 	relay   string
 	keep    bool
-	claimed text // by rows: a condition of rows that are claimed
+	claimed text // a condition of hot rows: that they are claimed, or have the sinks that are shown
 }
 
 // deadLetters are written before their rows move. Who settles the same rows at the same time

@@ -33,6 +33,9 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	if settlements[0].Token == "" {
 		m.claim, m.byLanes = "claim NUMBER PATH '$[2]'", true
 		lock, facts = d.leases(&l, &f, relay, settlements)
+		if backend.NamesSinks(&settlements[0]) {
+			m.token = " AND " + sameSinks
+		}
 	} else {
 		const columns = "id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]'"
 		m.claim, m.token = "claim VARCHAR2(255) PATH '$[2]'", " AND t.claim_token = g.claim"

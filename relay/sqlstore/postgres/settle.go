@@ -54,7 +54,7 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 	if settlements[0].Token == "" {
 		p.leasesThatHold(with, relay, settlements)
 	}
-	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) {
+	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) && !backend.NamesSinks(&settlements[0]) {
 		p.settleDone(with, relay, keep, settlements)
 	} else {
 		p.settleEach(with, relay, keep, settlements, moves)
@@ -280,12 +280,16 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		c.array("fence", fences)
 	}
 	c.outcomes(settlements)
-	if moves.HeldDone || moves.HeldHeld {
+	theHotRow := theRow + " LIMIT 1"
+	if backend.NamesSinks(&settlements[0]) {
+		theHotRow = theRowOfSinks
+	}
+	if moves.HeldDone || moves.HeldHeld || theHotRow == theRowOfSinks {
 		add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	}
 
 	hot, held := p.table.Hot, p.table.Held
-	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theRow + " LIMIT 1) AS x)"
+	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theHotRow + ") AS x)"
 	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRowOfSinks + ") AS x)"
 	if byRows {
 		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+")",

@@ -27,6 +27,9 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 		return settled, err
 	}
 	m := moving{SQLite: s, relay: relay, keep: keep, token: settlements[0].Token}
+	if backend.NamesSinks(&settlements[0]) {
+		m.sinks = settlements[0].Sinks
+	}
 	if m.token != "" {
 		rows, messages := s.found(s.table.Hot, settlements)
 		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, m.token))
@@ -96,6 +99,7 @@ type moving struct {
 	relay string
 	keep  bool
 	token string // by rows
+	sinks string // by lanes: of the hot rows, which all have these; empty if it doesn't matter
 }
 
 // deadLetters are written before their rows move.
@@ -103,6 +107,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 && m.token != "" {
 		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, " AND t.claim_token = ?", m.token)})
+	} else if len(hot) > 0 && m.sinks != "" {
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, " AND t.sinks = ?", m.sinks)})
 	} else if len(hot) > 0 {
 		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, "")})
 	}
@@ -133,6 +139,8 @@ func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
 	claimed, token := "", []any(nil) // a condition of rows that are claimed
 	if m.token != "" {
 		claimed, token = " AND t.claim_token = ?", []any{m.token}
+	} else if m.sinks != "" {
+		claimed, token = " AND t.sinks = ?", []any{m.sinks}
 	}
 	if len(groups.HotDone) > 0 {
 		writes = append(writes, m.finish(hot, "id", "t.id", groups.HotDone, claimed, token)...)

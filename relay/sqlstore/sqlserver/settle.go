@@ -28,6 +28,9 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 // there any more. Renewals change no fence and pass.
 func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newLaneMoves(name, settlements)
+	if backend.NamesSinks(&settlements[0]) {
+		m.token = " AND t.sinks = g.sinks"
+	}
 	m.move(name, keep)
 	return m.settle(leasesHeld)
 }
