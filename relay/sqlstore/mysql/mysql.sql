@@ -351,4 +351,4 @@ INSERT IGNORE INTO {settings} (name, value) VALUES (CONCAT('replay.', ?), ?)
 
 -- New text, name, the text that it had.
 -- name: change replay
-UPDATE {settings} SET value = ? WHERE name = CONCAT('replay.', ?) AND value = ?
+UPDATE {settings} SET value = ? WHERE name = CONVERT(CONCAT('replay.', ?) USING ascii) AND value = ?

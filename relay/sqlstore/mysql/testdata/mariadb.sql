@@ -510,7 +510,7 @@ ORDER BY t.id FOR UPDATE;
 SELECT t.lane, t.id FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id >= 1 AND t.message_id IN (?,?);
 --   1: 0197a3b4-0000-7abc-8def-000000000005
 --   2: 0197a3b4-0000-7abc-8def-000000000006
-UPDATE `app`.`Events_settings` SET value = ? WHERE name = CONCAT('replay.', ?) AND value = ?;
+UPDATE `app`.`Events_settings` SET value = ? WHERE name = CONVERT(CONCAT('replay.', ?) USING ascii) AND value = ?;
 --   1: {"n":1}
 --   2: r
 --   3: {}
