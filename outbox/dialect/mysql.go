@@ -92,8 +92,8 @@ func anys(texts []string) []any {
 
 // Cancel searches by a read that locks nothing. At the usual level a DELETE that searches by
 // the message would lock the gap in the index where it isn't, and with it others' inserts;
-// by the primary key of a row that is there it locks nothing else; MariaDB goes by another one
-// unless it is told.
+// by the whole primary key of a row that is there it locks nothing else; MariaDB goes by another one
+// unless it is told. A held row that is scheduled names no sinks.
 //
 // The hot table has no index of messages: there are none of some rows only, and on MariaDB one
 // more cost inserts 4 to 9 %. So it is read from end to end, where the message isn't held: it
@@ -110,7 +110,7 @@ func (mysql) Cancel(table Table, messageID string, ahead time.Duration) (find Qu
 	}
 	return find, [2]Query{
 		{SQL: "DELETE t FROM " + table.Hot + at + later, Args: []any{messageID}},
-		{SQL: "DELETE t FROM " + table.Held + at + " AND state = 'scheduled'" + later, Args: []any{messageID}},
+		{SQL: "DELETE t FROM " + table.Held + at + " AND sinks = '' AND state = 'scheduled'" + later, Args: []any{messageID}},
 	}
 }
 

@@ -61,7 +61,7 @@ SELECT 1, lane, id FROM `app`.`Events_held` WHERE message_id = ? AND state = 'sc
 --   3: i
 DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE lane = ? AND id = ? AND message_id = ? AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND;
 --   1: i
-DELETE t FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE lane = ? AND id = ? AND message_id = ? AND state = 'scheduled' AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND;
+DELETE t FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE lane = ? AND id = ? AND message_id = ? AND sinks = '' AND state = 'scheduled' AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND;
 --   1: i
 
 -- lock keys
