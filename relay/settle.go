@@ -428,7 +428,7 @@ func (s *settling) mayWait(f *fanout, now time.Time) bool {
 // writePart has one settlement written for some of a row's sinks. Of several the message is
 // delivered; their row has the receipts of all.
 func (s *settling) writePart(f *fanout, items []*item) {
-	items = slices.Clone(items)
+	items = slices.SortedFunc(slices.Values(items), func(a, b *item) int { return a.slot - b.slot })
 	f.lend(s.names, items)
 	if leader := f.writing; len(f.riders) > 0 {
 		var receipts []string
