@@ -296,17 +296,17 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
 		"oracle/00001_outbox.sql":         "3c1352d941ff91ea",
-		"oracle/00002_outbox.sql":         "1baa194960f9f9b1",
+		"oracle/00002_outbox.sql":         "0f388cd687ebd0eb",
 		"postgres/00001_outbox.sql":       "8c0f051405387d2d",
-		"postgres/00002_outbox.sql":       "f5b828697fd9d8d6",
+		"postgres/00002_outbox.sql":       "fab42a67666d8641",
 		"mysql/00001_outbox.sql":          "d8622de5117fdb7c",
-		"mysql/00002_outbox.sql":          "a65806832020f606",
+		"mysql/00002_outbox.sql":          "1fcde3b958a03058",
 		"tidb/00001_outbox.sql":           "2cbc926d8be248db",
-		"tidb/00002_outbox.sql":           "4f692eab444da1e7",
+		"tidb/00002_outbox.sql":           "625a356d59d54fd3",
 		"sqlite/00001_outbox.sql":         "329d3e2210c4e951",
-		"sqlite/00002_outbox.sql":         "720840906312c665",
+		"sqlite/00002_outbox.sql":         "a4390fd6e9805d4e",
 		"sqlserver/00001_outbox.sql":      "213b9c94fd912c4b",
-		"sqlserver/00002_outbox.sql":      "9925366827206614",
+		"sqlserver/00002_outbox.sql":      "00ac08794978ef99",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

@@ -194,7 +194,7 @@ func oracle(t *testing.T, c *catalog) *migrations.Migrations {
 	return m
 }
 
-var oracleTables = []string{"outbox", "outbox_held", "outbox_done", "outbox_lanes", "outbox_relays", "outbox_settings", "outbox_locks", "outbox_messages", "outbox_begin", "outbox_lane_id", "outbox_scheduled", "outbox_held_message", "outbox_ids"}
+var oracleTables = []string{"outbox", "outbox_held", "outbox_done", "outbox_lanes", "outbox_relays", "outbox_settings", "outbox_locks", "outbox_messages", "outbox_begin", "outbox_lane_id", "outbox_scheduled", "outbox_held_message", "outbox_ids", "outbox_controls", "outbox_actions"}
 
 func TestOracleUpAndDown(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,8 @@ type DB struct {
 	relays   map[string]*relayRow
 	claim    storage.Claim
 	replays  map[string]storage.Replay
+	controls []storage.Control       // by kind and name
+	actions  []storage.Action        // the first one first
 	locked   map[int64]chan struct{} // rows that LockRow has locked
 	waiting  int                     // settles that wait for them
 	history  []Change

@@ -19,6 +19,32 @@ CREATE TABLE {{.IDs}} (
 
 CREATE INDEX {{.Index "ids_written"}} ON {{.IDs}} (written_at);
 
+-- What operators have put in force, for all relays: a sink, a topic, a key or a relay that is
+-- paused ('sink', 'topic', 'key', 'relay'), and how many messages a second a sink gets at most
+-- ('limit'). It ends when it is deleted, or at its time.
+CREATE TABLE {{.Controls}} (
+    kind    VARCHAR2(16 BYTE) NOT NULL,
+    name    VARCHAR2(400 BYTE) NOT NULL,
+    rate    NUMBER(19),
+    ends_at TIMESTAMP(6),
+    made_by VARCHAR2(255 BYTE),
+    made_at TIMESTAMP(6) NOT NULL,
+    reason  VARCHAR2(255 BYTE),
+    PRIMARY KEY (kind, name)
+);
+
+-- What operators have done. One without a count is being done, or broke off.
+CREATE TABLE {{.Actions}} (
+    id      VARCHAR2(36 BYTE) NOT NULL,
+    made_at TIMESTAMP(6) NOT NULL,
+    made_by VARCHAR2(255 BYTE),
+    action  VARCHAR2(16 BYTE) NOT NULL,
+    target  VARCHAR2(1000 BYTE),
+    reason  VARCHAR2(255 BYTE),
+    changed NUMBER(19),
+    PRIMARY KEY (id)
+);
+
 -- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
 -- been requeued after it had expired, and is sent however old it is.
 ALTER TABLE {{.Hot}} ADD (expires_at TIMESTAMP(6));
@@ -165,6 +191,10 @@ ALTER TABLE {{.Done}} DROP (expires_at);
 ALTER TABLE {{.Held}} DROP (expires_at);
 
 ALTER TABLE {{.Hot}} DROP (expires_at);
+
+DROP TABLE {{.Actions}} PURGE;
+
+DROP TABLE {{.Controls}} PURGE;
 
 DROP TABLE {{.IDs}} PURGE;
 

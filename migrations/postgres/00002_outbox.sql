@@ -16,6 +16,31 @@ CREATE TABLE {{.IDs}} (
 
 CREATE INDEX {{.IndexName "ids_written"}} ON {{.IDs}} (written_at);
 
+-- What operators have put in force, for all relays: a sink, a topic, a key or a relay that is
+-- paused ('sink', 'topic', 'key', 'relay'), and how many messages a second a sink gets at most
+-- ('limit'). It ends when it is deleted, or at its time.
+CREATE TABLE {{.Controls}} (
+    kind    text COLLATE "C" NOT NULL,
+    name    text COLLATE "C" NOT NULL,
+    rate    bigint,
+    ends_at timestamptz,
+    made_by text,
+    made_at timestamptz NOT NULL,
+    reason  text,
+    PRIMARY KEY (kind, name)
+);
+
+-- What operators have done. One without a count is being done, or broke off.
+CREATE TABLE {{.Actions}} (
+    id      uuid NOT NULL PRIMARY KEY,
+    made_at timestamptz NOT NULL,
+    made_by text,
+    action  text NOT NULL,
+    target  text,
+    reason  text,
+    changed bigint
+);
+
 -- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
 -- been requeued after it had expired, and is sent however old it is.
 ALTER TABLE {{.Hot}} ADD COLUMN expires_at timestamptz;
@@ -113,6 +138,10 @@ ALTER TABLE {{.Done}} DROP COLUMN expires_at;
 ALTER TABLE {{.Held}} DROP COLUMN expires_at;
 
 ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
+
+DROP TABLE {{.Actions}};
+
+DROP TABLE {{.Controls}};
 
 DROP TABLE {{.IDs}};
 

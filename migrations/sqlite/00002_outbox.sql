@@ -14,6 +14,31 @@ CREATE TABLE {{.IDs}} (
 
 CREATE INDEX {{.Index "ids_written"}} ON {{.Bare.IDs}} (written_at);
 
+-- What operators have put in force, for all relays: a sink, a topic, a key or a relay that is
+-- paused ('sink', 'topic', 'key', 'relay'), and how many messages a second a sink gets at most
+-- ('limit'). It ends when it is deleted, or at its time.
+CREATE TABLE {{.Controls}} (
+    kind    TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    rate    INTEGER,
+    ends_at TEXT,
+    made_by TEXT,
+    made_at TEXT NOT NULL,
+    reason  TEXT,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
+-- What operators have done. One without a count is being done, or broke off.
+CREATE TABLE {{.Actions}} (
+    id      TEXT NOT NULL PRIMARY KEY,
+    made_at TEXT NOT NULL,
+    made_by TEXT,
+    action  TEXT NOT NULL,
+    target  TEXT,
+    reason  TEXT,
+    changed INTEGER
+) WITHOUT ROWID;
+
 -- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
 -- been requeued after it had expired, and is sent however old it is.
 ALTER TABLE {{.Hot}} ADD COLUMN expires_at TEXT
@@ -172,6 +197,10 @@ ALTER TABLE {{.Done}} DROP COLUMN expires_at;
 ALTER TABLE {{.Hot}} DROP COLUMN sinks;
 
 ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
+
+DROP TABLE {{.Actions}};
+
+DROP TABLE {{.Controls}};
 
 DROP TABLE {{.IDs}};
 

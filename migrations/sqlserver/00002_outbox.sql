@@ -19,6 +19,32 @@ ALTER TABLE {{.IDs}} SET (LOCK_ESCALATION = DISABLE);
 
 CREATE INDEX {{.IndexName "ids_written"}} ON {{.IDs}} (written_at) WITH (ALLOW_PAGE_LOCKS = OFF);
 
+-- What operators have put in force, for all relays: a sink, a topic, a key or a relay that is
+-- paused ('sink', 'topic', 'key', 'relay'), and how many messages a second a sink gets at most
+-- ('limit'). It ends when it is deleted, or at its time.
+CREATE TABLE {{.Controls}} (
+    kind    nvarchar(16) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    name    nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    rate    bigint,
+    ends_at datetime2(7),
+    made_by nvarchar(255) COLLATE Latin1_General_100_BIN2,
+    made_at datetime2(7) NOT NULL,
+    reason  nvarchar(255) COLLATE Latin1_General_100_BIN2,
+    CONSTRAINT {{.IndexName "controls_key"}} PRIMARY KEY CLUSTERED (kind, name) WITH (ALLOW_PAGE_LOCKS = OFF)
+);
+
+-- What operators have done. One without a count is being done, or broke off.
+CREATE TABLE {{.Actions}} (
+    id      char(36) NOT NULL,
+    made_at datetime2(7) NOT NULL,
+    made_by nvarchar(255) COLLATE Latin1_General_100_BIN2,
+    action  nvarchar(16) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    target  nvarchar(1000) COLLATE Latin1_General_100_BIN2,
+    reason  nvarchar(255) COLLATE Latin1_General_100_BIN2,
+    changed bigint,
+    CONSTRAINT {{.IndexName "actions_key"}} PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
+);
+
 -- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
 -- been requeued after it had expired, and is sent however old it is.
 ALTER TABLE {{.Hot}} ADD expires_at datetime2(7);
@@ -157,6 +183,10 @@ ALTER TABLE {{.Done}} DROP COLUMN expires_at;
 ALTER TABLE {{.Held}} DROP COLUMN expires_at;
 
 ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
+
+DROP TABLE {{.Actions}};
+
+DROP TABLE {{.Controls}};
 
 DROP TABLE {{.IDs}};
 

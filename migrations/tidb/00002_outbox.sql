@@ -15,6 +15,31 @@ CREATE TABLE {{.IDs}} (
     KEY ids_written (written_at)
 );
 
+-- What operators have put in force, for all relays: a sink, a topic, a key or a relay that is
+-- paused ('sink', 'topic', 'key', 'relay'), and how many messages a second a sink gets at most
+-- ('limit'). It ends when it is deleted, or at its time.
+CREATE TABLE {{.Controls}} (
+    kind    varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    name    varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    rate    bigint,
+    ends_at datetime(6),
+    made_by varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    made_at datetime(6) NOT NULL,
+    reason  varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    PRIMARY KEY (kind, name)
+);
+
+-- What operators have done. One without a count is being done, or broke off.
+CREATE TABLE {{.Actions}} (
+    id      char(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    made_at datetime(6) NOT NULL,
+    made_by varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    action  varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    target  varchar(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    reason  varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    changed bigint
+);
+
 -- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
 -- been requeued after it had expired, and is sent however old it is.
 ALTER TABLE {{.Hot}} ADD COLUMN expires_at datetime(6);
@@ -107,6 +132,10 @@ ALTER TABLE {{.Done}} DROP COLUMN expires_at;
 ALTER TABLE {{.Held}} DROP COLUMN expires_at;
 
 ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
+
+DROP TABLE {{.Actions}};
+
+DROP TABLE {{.Controls}};
 
 DROP TABLE {{.IDs}};
 

@@ -240,6 +240,8 @@ type Table struct {
 	Lanes    string // lanes and their leases
 	Relays   string // living relays
 	Settings string // what is stored once for all
+	Controls string // what operators have put in force: pauses and limits
+	Actions  string // what operators have done
 	Messages string // a view over all rows, with their state
 
 	Epoch     string // on PostgreSQL: emptied when the server may have lost what it had committed
@@ -297,7 +299,7 @@ func (t Table) named() Table {
 	hot := t.prefix + t.quoted(t.Name)
 	t.Hot, t.Inbox, t.Channel = hot, hot, "rowrelay_"+t.Name
 	t.Held, t.Done, t.Lanes, t.Relays = t.Index("held"), t.Index("done"), t.Index("lanes"), t.Index("relays")
-	t.IDs = t.Index("ids")
+	t.IDs, t.Controls, t.Actions = t.Index("ids"), t.Index("controls"), t.Index("actions")
 	t.Settings, t.Messages, t.Epoch = t.Index("settings"), t.Index("messages"), t.Index("epoch")
 	t.LaneLocks, t.KeyLocks, t.SchemaVersion = t.Index("lane_locks"), t.Index("key_locks"), t.Index("schema_version")
 	return t

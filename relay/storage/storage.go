@@ -97,6 +97,9 @@ type Store interface {
 	// Parallelism says how many calls one relay should have under way at once.
 	Parallelism() Parallelism
 
+	// Controls is that of a [Controller]. A relay asks about once a second.
+	Controls(ctx context.Context) ([]Control, error)
+
 	LaneStore
 	RowStore
 }
@@ -660,6 +663,7 @@ type Operator interface {
 	Parked(ctx context.Context, filter Filter, within int64) ([]Parked, error)
 
 	Replayer
+	Controller
 }
 
 // Parked is a parked message without what it carries.

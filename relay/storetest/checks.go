@@ -139,6 +139,10 @@ func checks() []check {
 		{name: "replay goes on", run: replayGoesOn},
 		{name: "replay keeps to sinks", run: replayKeepsToSinks},
 		{name: "replay counts what is pending", run: replayCountsPending},
+
+		{name: "controls are kept", run: controlsAreKept},
+		{name: "controls end", run: controlsEnd},
+		{name: "actions are logged", run: actionsAreLogged},
 		{name: "filters select", run: filtersSelect},
 		{name: "list pages", run: listPages},
 		{name: "changes have no limit", run: changesHaveNoLimit},

@@ -203,6 +203,8 @@ type Queries struct {
 	Replays       Query // the name of each replay, and its text
 	LastDelivered Query // the highest id of the done rows, 0 without any
 
+	Control ControlQueries // what operators put in force, and what they have done
+
 	// FreeRow has a row if there may be a free one, and ExpiredRow if there may be a claim
 	// that has ended or a held row that is due: for much less than it takes to claim, without
 	// a transaction or a lock. Empty where nobody can tell.

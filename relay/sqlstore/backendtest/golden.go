@@ -299,6 +299,17 @@ func (g *golden) operating() {
 	g.add("parked, and which were overtaken", err)
 	g.add("replays", g.ask(g.Traits().Queries.Replays))
 	g.add("last delivered", g.ask(g.Traits().Queries.LastDelivered))
+	control, ask := g.Traits().Queries.Control, func(queries ...backend.Query) error {
+		_, err := backend.Exec(context.Background(), g.db, queries...)
+		return err
+	}
+	paused := storage.Control{Kind: storage.PauseSink, Name: "kafka", By: "ann@host", Reason: "why"}
+	g.add("controls", g.ask(control.Controls))
+	g.add("set a control", ask(control.Setting(paused, time.Minute)...))
+	g.add("lift a control", ask(control.Lifting(paused)...))
+	g.add("begin an action", ask(control.Beginning("0197a3b4-ffff-7abc-8def-0123456789ab", paused.Lifted())))
+	g.add("end an action", ask(control.Ending("0197a3b4-ffff-7abc-8def-0123456789ab", 1)))
+	g.add("actions", g.ask(control.Actions))
 	_, err = g.Delivered(ctx, backend.Delivered{Filter: filter, UntilID: 9, Since: filter.Filter.Since, Until: filter.Filter.Since.AddDate(0, 0, 1)})
 	g.add("delivered", err)
 	// What a recorder answers changes no row, and so the transaction is rolled back.

@@ -92,6 +92,7 @@ func (m *MySQL) Traits() backend.Traits {
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
 			FreeRow: m.sql.Query("a free row"), ExpiredRow: m.sql.Query("an expired row"),
 			Replays: m.sql.Query("replays"), LastDelivered: m.sql.Query("last delivered"),
+			Control: backend.ControlStatements(m.sql),
 			Status: backend.StatusQueries{
 				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"), Held: m.sql.Query("held parked"),
 				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),

@@ -49,6 +49,7 @@ func (d *Oracle) Traits() backend.Traits {
 			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"), PurgeRelays: d.sql.Query("purge relays"),
 			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
+			Control: backend.ControlStatements(d.sql),
 			Status: backend.StatusQueries{
 				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: d.sql.Query("oldest"), Held: d.sql.Query("held parked"),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays"), Leased: d.sql.Query("lanes leased"),

@@ -360,3 +360,31 @@ WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
 -- New text, name, the text that it had.
 -- name: change replay
 UPDATE {settings} SET value = :1 WHERE name = 'replay.' || :2 AND value = :3
+
+-- ---------------------------------------------------------------------------------
+-- What operators have put in force, and what they have done.
+
+-- name: controls in force
+SELECT kind, name, NVL(rate, 0), TO_CHAR(ends_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name
+
+-- name: forget ended controls
+DELETE FROM {controls} WHERE ends_at <= {now}
+
+-- name: lift control
+DELETE FROM {controls} WHERE kind = :1 AND name = :2
+
+-- Kind, name, rate, for how many microseconds, by whom, why.
+-- name: set control
+INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES (:1, :2, :3, {now} + NUMTODSINTERVAL(:4 / 1000000, 'SECOND'), :5, {now}, :6)
+
+-- Id, by whom, what, of what, why.
+-- name: begin action
+INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (:1, :2, :3, :4, :5, {now})
+
+-- How many were changed, id.
+-- name: end action
+UPDATE {actions} SET changed = :1 WHERE id = :2
+
+-- name: log of actions
+SELECT id, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, action, target, reason, NVL(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

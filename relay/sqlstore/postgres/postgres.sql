@@ -463,3 +463,32 @@ INSERT INTO {settings} (name, value) VALUES ('replay.' || $1::text, $2::text) ON
 -- New text, name, the text that it had.
 -- name: change replay
 UPDATE {settings} SET value = $1::text WHERE name = 'replay.' || $2::text AND value = $3::text
+
+-- ---------------------------------------------------------------------------------
+-- What operators have put in force, and what they have done.
+
+-- name: controls in force
+SELECT kind, name, COALESCE(rate, 0), ends_at, made_by, made_at, reason FROM {controls} WHERE ends_at IS NULL OR ends_at > now() ORDER BY kind, name
+
+-- name: forget ended controls
+DELETE FROM {controls} WHERE ends_at <= now()
+
+-- name: lift control
+DELETE FROM {controls} WHERE kind = $1::text AND name = $2::text
+
+-- Kind, name, rate, for how many microseconds, by whom, why.
+-- name: set control
+INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES ($1::text, $2::text, $3::bigint, now() + ($4::bigint * interval '1 microsecond'), $5::text, now(), $6::text)
+
+-- Id, by whom, what, of what, why.
+-- name: begin action
+INSERT INTO {actions} (id, made_by, action, target, reason, made_at)
+VALUES ($1::text::uuid, $2::text, $3::text, $4::text, $5::text, now())
+
+-- How many were changed, id.
+-- name: end action
+UPDATE {actions} SET changed = $1::bigint WHERE id = $2::text::uuid
+
+-- name: log of actions
+SELECT id::text, made_at, made_by, action, target, reason, COALESCE(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

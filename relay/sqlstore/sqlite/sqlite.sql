@@ -301,3 +301,31 @@ INSERT INTO {settings} (name, value) VALUES ('replay.' || ?, ?) ON CONFLICT (nam
 -- New text, name, the text that it had.
 -- name: change replay
 UPDATE {settings} SET value = ? WHERE name = 'replay.' || ? AND value = ?
+
+-- ---------------------------------------------------------------------------------
+-- What operators have put in force, and what they have done.
+
+-- name: controls in force
+SELECT kind, name, coalesce(rate, 0), ends_at, made_by, made_at, reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name
+
+-- name: forget ended controls
+DELETE FROM {controls} WHERE ends_at <= {now}
+
+-- name: lift control
+DELETE FROM {controls} WHERE kind = ? AND name = ?
+
+-- Kind, name, rate, for how many microseconds, by whom, why.
+-- name: set control
+INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000000.0) || ' seconds'), ?, {now}, ?)
+
+-- Id, by whom, what, of what, why.
+-- name: begin action
+INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (?, ?, ?, ?, ?, {now})
+
+-- How many were changed, id.
+-- name: end action
+UPDATE {actions} SET changed = ? WHERE id = ?
+
+-- name: log of actions
+SELECT id, made_at, made_by, action, target, reason, coalesce(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

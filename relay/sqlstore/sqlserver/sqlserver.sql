@@ -459,3 +459,31 @@ WHERE NOT EXISTS (SELECT 1 FROM {settings} WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHE
 -- New text, name, the text that it had.
 -- name: change replay
 UPDATE {settings} SET value = @p1 WHERE name = N'replay.' + @p2 AND value = @p3
+
+-- ---------------------------------------------------------------------------------
+-- What operators have put in force, and what they have done.
+
+-- name: controls in force
+SELECT kind, name, COALESCE(rate, 0), TODATETIMEOFFSET(ends_at, '+00:00'), made_by, TODATETIMEOFFSET(made_at, '+00:00'), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > SYSUTCDATETIME() ORDER BY kind, name
+
+-- name: forget ended controls
+DELETE FROM {controls} WHERE ends_at <= SYSUTCDATETIME()
+
+-- name: lift control
+DELETE FROM {controls} WHERE kind = @p1 AND name = @p2
+
+-- Kind, name, rate, for how many microseconds, by whom, why.
+-- name: set control
+INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES (@p1, @p2, @p3, DATEADD(MILLISECOND, CONVERT(bigint, @p4) / 1000 % 1000, DATEADD(SECOND, CONVERT(bigint, @p4) / 1000000, SYSUTCDATETIME())), @p5, SYSUTCDATETIME(), @p6)
+
+-- Id, by whom, what, of what, why.
+-- name: begin action
+INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (@p1, @p2, @p3, @p4, @p5, SYSUTCDATETIME())
+
+-- How many were changed, id.
+-- name: end action
+UPDATE {actions} SET changed = @p1 WHERE id = @p2
+
+-- name: log of actions
+SELECT id, TODATETIMEOFFSET(made_at, '+00:00'), made_by, action, target, reason, COALESCE(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

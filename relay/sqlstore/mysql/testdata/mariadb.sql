@@ -48,6 +48,7 @@ EXPLAIN DELETE FROM `app`.`Events_relays`;
 SELECT 1 FROM `app`.`Events_settings` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_settings` VALUES ();
 EXPLAIN UPDATE `app`.`Events_settings` SET value = '';
+SELECT 1 FROM `app`.`Events_controls` WHERE FALSE;
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
@@ -490,6 +491,18 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 -- replays: as in mysql.sql
 
 -- last delivered: as in mysql.sql
+
+-- controls: as in mysql.sql
+
+-- set a control: as in mysql.sql
+
+-- lift a control: as in mysql.sql
+
+-- begin an action: as in mysql.sql
+
+-- end an action: as in mysql.sql
+
+-- actions: as in mysql.sql
 
 -- delivered: as in mysql.sql
 

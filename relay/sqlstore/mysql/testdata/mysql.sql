@@ -63,6 +63,7 @@ EXPLAIN DELETE FROM `app`.`Events_relays`;
 SELECT 1 FROM `app`.`Events_settings` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_settings` VALUES ();
 EXPLAIN UPDATE `app`.`Events_settings` SET value = '';
+SELECT 1 FROM `app`.`Events_controls` WHERE FALSE;
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
@@ -666,6 +667,45 @@ SELECT substr(name, 8), value FROM `app`.`Events_settings` WHERE name LIKE 'repl
 
 -- last delivered
 SELECT COALESCE(MAX(id), 0) FROM `app`.`Events_done`;
+
+-- controls
+SELECT kind, name, COALESCE(rate, 0), CAST(ends_at AS CHAR), made_by, CAST(made_at AS CHAR), reason FROM `app`.`Events_controls` WHERE ends_at IS NULL OR ends_at > utc_timestamp(6) ORDER BY kind, name;
+
+-- set a control
+DELETE FROM `app`.`Events_controls` WHERE ends_at <= utc_timestamp(6);
+DELETE FROM `app`.`Events_controls` WHERE kind = ? AND name = ?;
+--   1: sink
+--   2: kafka
+INSERT INTO `app`.`Events_controls` (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES (?, ?, ?, utc_timestamp(6) + INTERVAL ? MICROSECOND, ?, utc_timestamp(6), ?);
+--   1: sink
+--   2: kafka
+--   3: 0
+--   4: 60000000
+--   5: ann@host
+--   6: why
+
+-- lift a control
+DELETE FROM `app`.`Events_controls` WHERE ends_at <= utc_timestamp(6);
+DELETE FROM `app`.`Events_controls` WHERE kind = ? AND name = ?;
+--   1: sink
+--   2: kafka
+
+-- begin an action
+INSERT INTO `app`.`Events_actions` (id, made_by, action, target, reason, made_at) VALUES (?, ?, ?, ?, ?, utc_timestamp(6));
+--   1: 0197a3b4-ffff-7abc-8def-0123456789ab
+--   2: ann@host
+--   3: resume
+--   4: sink kafka
+--   5: why
+
+-- end an action
+UPDATE `app`.`Events_actions` SET changed = ? WHERE id = ?;
+--   1: 1
+--   2: 0197a3b4-ffff-7abc-8def-0123456789ab
+
+-- actions
+SELECT id, CAST(made_at AS CHAR), made_by, action, target, reason, COALESCE(changed, -1) FROM `app`.`Events_actions` ORDER BY made_at DESC, id DESC;
 
 -- delivered
 SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks

@@ -59,6 +59,7 @@ EXPLAIN DELETE FROM `app`.`Events_relays`;
 SELECT 1 FROM `app`.`Events_settings` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_settings` VALUES ();
 EXPLAIN UPDATE `app`.`Events_settings` SET value = '';
+SELECT 1 FROM `app`.`Events_controls` WHERE FALSE;
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
 -- of the dialect, about an index for rows
 EXPLAIN SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
@@ -259,6 +260,18 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 -- replays: as in mysql.sql
 
 -- last delivered: as in mysql.sql
+
+-- controls: as in mysql.sql
+
+-- set a control: as in mysql.sql
+
+-- lift a control: as in mysql.sql
+
+-- begin an action: as in mysql.sql
+
+-- end an action: as in mysql.sql
+
+-- actions: as in mysql.sql
 
 -- delivered: as in mysql.sql
 

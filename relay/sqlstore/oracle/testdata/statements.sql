@@ -76,6 +76,7 @@ SELECT n.need, 'on', n.name FROM (
     UNION ALL SELECT 'SELECT' AS need, 'Events_settings' AS name FROM dual
     UNION ALL SELECT 'INSERT' AS need, 'Events_settings' AS name FROM dual
     UNION ALL SELECT 'UPDATE' AS need, 'Events_settings' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_controls' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_messages' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_locks' AS name FROM dual) n
 WHERE 'APP' <> SYS_CONTEXT('USERENV', 'CURRENT_USER')
@@ -1531,6 +1532,45 @@ SELECT SUBSTR(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay
 
 -- last delivered
 SELECT NVL(MAX(id), 0) FROM app."Events_done";
+
+-- controls
+SELECT kind, name, NVL(rate, 0), TO_CHAR(ends_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), reason FROM app."Events_controls" WHERE ends_at IS NULL OR ends_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY kind, name;
+
+-- set a control
+DELETE FROM app."Events_controls" WHERE ends_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP);
+DELETE FROM app."Events_controls" WHERE kind = :1 AND name = :2;
+--   1: sink
+--   2: kafka
+INSERT INTO app."Events_controls" (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES (:1, :2, :3, SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:4 / 1000000, 'SECOND'), :5, SYS_EXTRACT_UTC(SYSTIMESTAMP), :6);
+--   1: sink
+--   2: kafka
+--   3: 0
+--   4: 60000000
+--   5: ann@host
+--   6: why
+
+-- lift a control
+DELETE FROM app."Events_controls" WHERE ends_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP);
+DELETE FROM app."Events_controls" WHERE kind = :1 AND name = :2;
+--   1: sink
+--   2: kafka
+
+-- begin an action
+INSERT INTO app."Events_actions" (id, made_by, action, target, reason, made_at) VALUES (:1, :2, :3, :4, :5, SYS_EXTRACT_UTC(SYSTIMESTAMP));
+--   1: 0197a3b4-ffff-7abc-8def-0123456789ab
+--   2: ann@host
+--   3: resume
+--   4: sink kafka
+--   5: why
+
+-- end an action
+UPDATE app."Events_actions" SET changed = :1 WHERE id = :2;
+--   1: 1
+--   2: 0197a3b4-ffff-7abc-8def-0123456789ab
+
+-- actions
+SELECT id, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, action, target, reason, NVL(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
 
 -- delivered
 SELECT * FROM (

@@ -1074,6 +1074,46 @@ SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay
 -- last delivered
 SELECT COALESCE(max(id), 0) FROM app."Events_done";
 
+-- controls
+SELECT kind, name, COALESCE(rate, 0), ends_at, made_by, made_at, reason FROM app."Events_controls" WHERE ends_at IS NULL OR ends_at > now() ORDER BY kind, name;
+
+-- set a control
+DELETE FROM app."Events_controls" WHERE ends_at <= now();
+DELETE FROM app."Events_controls" WHERE kind = $1::text AND name = $2::text;
+--   1: sink
+--   2: kafka
+INSERT INTO app."Events_controls" (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES ($1::text, $2::text, $3::bigint, now() + ($4::bigint * interval '1 microsecond'), $5::text, now(), $6::text);
+--   1: sink
+--   2: kafka
+--   3: 0
+--   4: 60000000
+--   5: ann@host
+--   6: why
+
+-- lift a control
+DELETE FROM app."Events_controls" WHERE ends_at <= now();
+DELETE FROM app."Events_controls" WHERE kind = $1::text AND name = $2::text;
+--   1: sink
+--   2: kafka
+
+-- begin an action
+INSERT INTO app."Events_actions" (id, made_by, action, target, reason, made_at)
+VALUES ($1::text::uuid, $2::text, $3::text, $4::text, $5::text, now());
+--   1: 0197a3b4-ffff-7abc-8def-0123456789ab
+--   2: ann@host
+--   3: resume
+--   4: sink kafka
+--   5: why
+
+-- end an action
+UPDATE app."Events_actions" SET changed = $1::bigint WHERE id = $2::text::uuid;
+--   1: 1
+--   2: 0197a3b4-ffff-7abc-8def-0123456789ab
+
+-- actions
+SELECT id::text, made_at, made_by, action, target, reason, COALESCE(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
+
 -- delivered
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text, t.sinks
 FROM app."Events_done" AS t

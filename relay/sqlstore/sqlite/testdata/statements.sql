@@ -694,6 +694,45 @@ SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay
 -- last delivered
 SELECT coalesce(max(id), 0) FROM app."Events_done";
 
+-- controls
+SELECT kind, name, coalesce(rate, 0), ends_at, made_by, made_at, reason FROM app."Events_controls" WHERE ends_at IS NULL OR ends_at > strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY kind, name;
+
+-- set a control
+DELETE FROM app."Events_controls" WHERE ends_at <= strftime('%Y-%m-%d %H:%M:%f', 'now');
+DELETE FROM app."Events_controls" WHERE kind = ? AND name = ?;
+--   1: sink
+--   2: kafka
+INSERT INTO app."Events_controls" (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000000.0) || ' seconds'), ?, strftime('%Y-%m-%d %H:%M:%f', 'now'), ?);
+--   1: sink
+--   2: kafka
+--   3: 0
+--   4: 60000000
+--   5: ann@host
+--   6: why
+
+-- lift a control
+DELETE FROM app."Events_controls" WHERE ends_at <= strftime('%Y-%m-%d %H:%M:%f', 'now');
+DELETE FROM app."Events_controls" WHERE kind = ? AND name = ?;
+--   1: sink
+--   2: kafka
+
+-- begin an action
+INSERT INTO app."Events_actions" (id, made_by, action, target, reason, made_at) VALUES (?, ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'));
+--   1: 0197a3b4-ffff-7abc-8def-0123456789ab
+--   2: ann@host
+--   3: resume
+--   4: sink kafka
+--   5: why
+
+-- end an action
+UPDATE app."Events_actions" SET changed = ? WHERE id = ?;
+--   1: 1
+--   2: 0197a3b4-ffff-7abc-8def-0123456789ab
+
+-- actions
+SELECT id, made_at, made_by, action, target, reason, coalesce(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
+
 -- delivered
 SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks
 FROM app."Events_done" AS t INDEXED BY "Events_done_id"

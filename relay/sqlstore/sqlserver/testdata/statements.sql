@@ -81,6 +81,7 @@ SELECT need, N'on', name FROM (VALUES (N'SELECT', N'[app].[Events]'),
     (N'SELECT', N'[app].[Events_settings]'),
     (N'INSERT', N'[app].[Events_settings]'),
     (N'UPDATE', N'[app].[Events_settings]'),
+    (N'SELECT', N'[app].[Events_controls]'),
     (N'SELECT', N'[app].[Events_messages]'),
     (N'VIEW DEFINITION', N'[app].[Events_id]')) AS n (need, name)
 WHERE COALESCE(HAS_PERMS_BY_NAME(name, N'OBJECT', need), 0) = 0;
@@ -1219,6 +1220,45 @@ SELECT SUBSTRING(name, 8, 64), value FROM app."Events_settings" WHERE name LIKE 
 
 -- last delivered
 SELECT COALESCE(MAX(id), 0) FROM app."Events_done";
+
+-- controls
+SELECT kind, name, COALESCE(rate, 0), TODATETIMEOFFSET(ends_at, '+00:00'), made_by, TODATETIMEOFFSET(made_at, '+00:00'), reason FROM app."Events_controls" WHERE ends_at IS NULL OR ends_at > SYSUTCDATETIME() ORDER BY kind, name;
+
+-- set a control
+DELETE FROM app."Events_controls" WHERE ends_at <= SYSUTCDATETIME();
+DELETE FROM app."Events_controls" WHERE kind = @p1 AND name = @p2;
+--   1: sink
+--   2: kafka
+INSERT INTO app."Events_controls" (kind, name, rate, ends_at, made_by, made_at, reason)
+VALUES (@p1, @p2, @p3, DATEADD(MILLISECOND, CONVERT(bigint, @p4) / 1000 % 1000, DATEADD(SECOND, CONVERT(bigint, @p4) / 1000000, SYSUTCDATETIME())), @p5, SYSUTCDATETIME(), @p6);
+--   1: sink
+--   2: kafka
+--   3: 0
+--   4: 60000000
+--   5: ann@host
+--   6: why
+
+-- lift a control
+DELETE FROM app."Events_controls" WHERE ends_at <= SYSUTCDATETIME();
+DELETE FROM app."Events_controls" WHERE kind = @p1 AND name = @p2;
+--   1: sink
+--   2: kafka
+
+-- begin an action
+INSERT INTO app."Events_actions" (id, made_by, action, target, reason, made_at) VALUES (@p1, @p2, @p3, @p4, @p5, SYSUTCDATETIME());
+--   1: 0197a3b4-ffff-7abc-8def-0123456789ab
+--   2: ann@host
+--   3: resume
+--   4: sink kafka
+--   5: why
+
+-- end an action
+UPDATE app."Events_actions" SET changed = @p1 WHERE id = @p2;
+--   1: 1
+--   2: 0197a3b4-ffff-7abc-8def-0123456789ab
+
+-- actions
+SELECT id, TODATETIMEOFFSET(made_at, '+00:00'), made_by, action, target, reason, COALESCE(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
 
 -- delivered
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.headers, t.sinks

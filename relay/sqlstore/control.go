@@ -1,0 +1,86 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// Controls implements [storage.Controller].
+func (s *Store) Controls(ctx context.Context) ([]storage.Control, error) {
+	return try(ctx, s, "read the controls of table", func() ([]storage.Control, error) {
+		return backend.ReadControls(ctx, s.db, s.traits.Queries.Control)
+	})
+}
+
+// SetControl implements [storage.Controller].
+func (s *Store) SetControl(ctx context.Context, control storage.Control, lasts time.Duration) error {
+	if err := control.Validate(); err != nil {
+		return err
+	}
+	queries := s.traits.Queries.Control
+	_, err := write(ctx, s, "control "+control.String()+" of table", func() (any, uint64, error) {
+		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, queries.Setting(control, lasts), func(tx *sql.Tx) error {
+			return s.logControl(ctx, tx, control.Set(lasts))
+		})
+	})
+	return err
+}
+
+// LiftControl implements [storage.Controller].
+func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool, error) {
+	queries := s.traits.Queries.Control
+	return write(ctx, s, "lift control "+control.String()+" of table", func() (was bool, _ uint64, err error) {
+		err = backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) error {
+			lifted, err := backend.Exec(ctx, tx, queries.Lifting(control)...)
+			if was = lifted > 0; err != nil || !was {
+				return err
+			}
+			return s.logControl(ctx, tx, control.Lifted())
+		})
+		return was, 0, err
+	})
+}
+
+// logControl writes a line that is whole.
+func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
+	queries, id := s.traits.Queries.Control, outbox.NewID()
+	_, err := backend.Exec(ctx, tx, queries.Beginning(id, action.Fits()), queries.Ending(id, 1))
+	return err
+}
+
+// BeginAction implements [storage.Controller].
+func (s *Store) BeginAction(ctx context.Context, action storage.Action) (string, error) {
+	id := outbox.NewID()
+	return id, s.changeLog(ctx, s.traits.Queries.Control.Beginning(id, action.Fits()))
+}
+
+// EndAction implements [storage.Controller].
+func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
+	return s.changeLog(ctx, s.traits.Queries.Control.Ending(id, changed))
+}
+
+func (s *Store) changeLog(ctx context.Context, query backend.Query) error {
+	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
+		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) error {
+			changed, err := backend.Exec(ctx, tx, query)
+			if err == nil && changed != 1 {
+				err = fmt.Errorf("%d lines of the log were written in the place of one", changed)
+			}
+			return err
+		})
+	})
+	return err
+}
+
+// Actions implements [storage.Controller].
+func (s *Store) Actions(ctx context.Context, limit int) ([]storage.Action, error) {
+	return try(ctx, s, "read the log of actions of table", func() ([]storage.Action, error) {
+		return backend.ReadActions(ctx, s.db, s.traits.Queries.Control, limit)
+	})
+}
