@@ -73,6 +73,11 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 		return true
 	}
 
+	if e.paused(l, queue, row) {
+		e.notePassed(l, queue, row)
+		return false
+	}
+
 	var k *key // nil without order
 	if row.Message.Key != "" {
 		ref := keyRef{q.index, row.Message.Key}

@@ -39,6 +39,7 @@ type engine struct {
 	poll     polling
 	settle   *settling
 	lease    leasing
+	control  control
 	clock    databaseClock
 	stopping stop
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
@@ -88,6 +89,15 @@ type claiming interface {
 
 	// abandon lets go of what a send holds that doesn't return.
 	abandon(f *flight)
+
+	// controlled does what another control asks for than the one that was in force: what
+	// waits and is paused leaves memory. leaves says that messages of a sink that is paused
+	// wait in the table.
+	controlled(was control)
+	leaves(q *sinkQueue) bool
+
+	// returned is told of a job that is done, of whose items some may wait again.
+	returned(f *flight)
 
 	// drained says that nothing is left that could be delivered now, as far as the
 	// table is concerned.

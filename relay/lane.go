@@ -40,6 +40,8 @@ type lane struct {
 	scanning      int64   // rows above this are being looked for; or none
 	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; or none
 	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; or none
+	pausedFrom    []int64 // by queue: rows above this were passed over, as they are paused; or none
+	passed        *keySet // keys of which such a row was: what follows is passed over, too; nil without any
 
 	known       []map[int64]*item // rows in memory, by queue and id
 	fanouts     map[int64]*fanout // of these, rows of several sinks, by id
@@ -67,9 +69,10 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 	l := &lane{
 		Lease: g.Lease, crashes: g.Crashes, since: now, cursor: g.Marks.Main, base: g.Marks.Main, recheck: none, scanning: none,
 		known: make([]map[int64]*item, len(queues)), fanouts: map[int64]*fanout{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
+		pausedFrom: make([]int64, len(queues)),
 	}
 	for i, name := range queues {
-		l.known[i], l.skippedFrom[i], l.forgottenFrom[i] = map[int64]*item{}, none, none
+		l.known[i], l.skippedFrom[i], l.forgottenFrom[i], l.pausedFrom[i] = map[int64]*item{}, none, none, none
 		if mark, ok := g.Marks.Sinks[name]; ok && mark < l.cursor && g.Marks.Routes == print {
 			l.skippedFrom[i] = mark
 		}
@@ -92,7 +95,7 @@ func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks 
 	}
 	for i := range lowest {
 		lowest[i] = main
-		if place := lowestSet(l.skippedFrom[i], l.forgottenFrom[i]); place != none {
+		if place := lowestSet(lowestSet(l.skippedFrom[i], l.forgottenFrom[i]), l.pausedFrom[i]); place != none {
 			lowest[i] = min(main, place)
 		}
 	}

@@ -23,6 +23,7 @@ type leasing struct {
 	safeUntil time.Time // nothing is sent after this, by the relay's own clock
 	ended     bool      // the sends were cancelled because of it
 	onlyRelay bool      // no other relay lives
+	relays    int       // that live
 	failures  int
 }
 
@@ -70,7 +71,7 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // 2 s at most, to notice relays that came or went
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck}
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown}
 }
 
 // leaser carries out one lease job after the other, as much of each as it can.
@@ -124,7 +125,7 @@ func (e *engine) afterLease(r leaseJob) {
 	if !r.renewed {
 		return
 	}
-	e.lease.onlyRelay = len(r.members.Relays) <= 1
+	e.lease.onlyRelay, e.lease.relays = len(r.members.Relays) <= 1, len(r.members.Relays)
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
@@ -363,12 +364,14 @@ func (e *engine) over() (bool, error) {
 	unsettled, sending, buffered := e.settle.count(), 0, 0
 	for _, q := range e.queues {
 		sending += len(q.flights)
-		buffered += q.buffered
+		if !q.paused {
+			buffered += q.buffered
+		}
 	}
 	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
-	if e.options.Drain && !s.begun && e.poll.empty >= 2 && quiet && buffered == 0 && e.claiming.drained() {
-		if len(e.unrouted) > 0 { // two looks in a row found nothing, nothing is in memory, and the table has nothing else
-			s.err = e.unroutedLeft()
+	if e.options.Drain && !s.begun && quiet && (e.allPaused() || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained()) {
+		if s.err = e.pausedLeft(); len(e.unrouted) > 0 { // two looks in a row found nothing, nothing is in memory, and the table has nothing else
+			s.err = errors.Join(s.err, e.unroutedLeft())
 		}
 		e.beginStop(now)
 	}

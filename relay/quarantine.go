@@ -86,7 +86,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 		g.waiting = nil
 		return false
 	}
-	if w := g.waiting; w != nil && (w.circuit.state != circuitClosed || w.waiting.empty() && len(w.flights) == 0) {
+	if w := g.waiting; w != nil && (!w.up() || w.waiting.empty() && len(w.flights) == 0) {
 		g.waiting = nil // it was sent, or its sink is not there
 	}
 	if len(q.flights) > 0 || g.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {

@@ -49,6 +49,12 @@ type sinkQueue struct {
 	refunds  map[int64]int // attempts that were charged for a trouble, by the row's id
 
 	pauseUntil time.Time
+	paused     bool // by an operator
+
+	rate     int       // messages a second of all relays together; 0: no limit
+	credit   float64   // messages that may be sent of it
+	credited time.Time // when that was so
+	limitAt  time.Time // when the next one may be sent
 }
 
 // circuit says whether a sink may be given messages.
@@ -119,7 +125,7 @@ func (q *sinkQueue) worthwhile(room, buffer int) bool {
 
 // anyUp says that some sink takes messages.
 func (e *engine) anyUp() bool {
-	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.circuit.state == circuitClosed })
+	return slices.ContainsFunc(e.queues, (*sinkQueue).up)
 }
 
 // waitingLine holds what is to be sent: items without a key, and keys that have items.

@@ -100,7 +100,7 @@ const (
 
 // mayRead says whether anything may be read now.
 func (e *engine) mayRead(now time.Time) bool {
-	return !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !now.Before(e.poll.pauseUntil)
+	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !now.Before(e.poll.pauseUntil)
 }
 
 // notePollTime has the table read for what is new once the poll's time has come.
@@ -186,7 +186,7 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 		if halfBuffer {
 			room -= q.options.Buffer / 2
 		}
-		if q.worthwhile(room, q.options.Buffer) && (q.circuit.state == circuitClosed || !e.anyUp()) {
+		if q.worthwhile(room, q.options.Buffer) && (q.up() || !e.anyUp()) {
 			most = max(most, room)
 		}
 	}
@@ -478,10 +478,11 @@ func (e *engine) pauseReading(err error) (over bool) {
 }
 
 // drained says that nothing is left to deliver, and that the relay holds all the lanes that
-// are its part: those of a relay that died are waited for. Two things don't count as left:
-// messages without a route, and messages behind a key whose next attempt is not yet due.
+// are its part: those of a relay that died are waited for. Three things don't count as left:
+// messages without a route, messages that are paused, and messages behind a key whose next attempt is not yet due.
 func (e *byLanes) drained() bool {
-	if !e.due.none || len(e.resuming) > 0 || len(e.lanes) != e.share {
+	resuming := slices.ContainsFunc(e.resuming, func(k *key) bool { return !e.queues[k.ref.queue].paused })
+	if !e.due.none || resuming || len(e.lanes) != e.share {
 		return false
 	}
 	for _, l := range e.lanes {
@@ -489,7 +490,7 @@ func (e *byLanes) drained() bool {
 			return false
 		}
 		for i, lag := range l.skippedFrom {
-			if lag != none && (e.queues[i].options.Sink != nil || !l.alarmed) {
+			if lag != none && !e.queues[i].paused && (e.queues[i].options.Sink != nil || !l.alarmed) {
 				return false
 			}
 		}
@@ -513,7 +514,7 @@ func (e *byLanes) drained() bool {
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
 	for _, q := range e.queues {
-		if q.circuit.state != circuitClosed || !e.skippedAny(q) || !q.roomy() {
+		if !q.up() || !e.skippedAny(q) || !q.roomy() {
 			continue
 		}
 		f := &fetch{kind: readSkipped, queue: q, limit: min(q.room(), readLimit), maxBytes: readBytes}
@@ -576,7 +577,7 @@ func (e *byLanes) pollKeys() *fetch {
 	for _, k := range e.resuming {
 		q := e.queues[k.ref.queue]
 		q.freed++
-		if len(f.keys) == catchUpKeys || k.lane.draining || f.queue != q && (f.queue != nil || !q.roomy() || q.circuit.state != circuitClosed) || k.mustWait() {
+		if len(f.keys) == catchUpKeys || k.lane.draining || f.queue != q && (f.queue != nil || !q.roomy() || !q.up()) || k.mustWait() {
 			continue
 		}
 		f.queue = q
@@ -643,7 +644,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 	}
 	room, bytes := 0, 0
 	for _, q := range e.queues {
-		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
+		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.up() || !e.anyUp()) {
 			room, bytes = max(room, q.roomForDeferred()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}

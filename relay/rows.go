@@ -72,12 +72,12 @@ func (r *byRows) claimers() int { return r.store.Parallelism().Claims }
 // startRead claims as many rows as there is room for. While no sink is up it
 // claims nothing: others may be able to deliver.
 func (r *byRows) startRead(now time.Time) {
-	if r.poll.under >= r.claimers() || !r.mayRead(now) {
+	if r.poll.under >= r.claimers() || !r.mayRead(now) || r.control.standsDown && !r.lease.onlyRelay {
 		return
 	}
 	r.poll.notePollTime(now, r.options.Poll)
 	maps.DeleteFunc(r.except, func(_ string, q *sinkQueue) bool {
-		again := q.roomy() && q.circuit.state == circuitClosed
+		again := q.roomy() && q.up()
 		r.poll.fresh = r.poll.fresh || again
 		return again
 	})
@@ -85,6 +85,12 @@ func (r *byRows) startRead(now time.Time) {
 	if worth.rows == 0 {
 		return
 	}
+	except := slices.Collect(maps.Keys(r.except))
+	if p := r.control.pauses; p != nil {
+		except = slices.AppendSeq(except, maps.Keys(p.topics))
+	}
+	slices.Sort(except)
+	except = slices.Compact(except)
 	unprompted := r.poll.polled
 	r.poll.fresh, r.poll.polled = false, false
 	r.poll.began, r.poll.at = now, now.Add(r.options.Poll)
@@ -93,7 +99,7 @@ func (r *byRows) startRead(now time.Time) {
 	r.poll.under++
 	r.claims <- claimJob{began: now, reclaims: r.reclaims.Load(), ClaimRequest: storage.ClaimRequest{
 		Relay: r.options.Name, Token: r.token, TTL: r.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
-		Pick: r.options.Pick, Topics: r.options.Topics, Except: slices.Sorted(maps.Keys(r.except)),
+		Pick: r.options.Pick, Topics: r.options.Topics, Except: except,
 		Unprompted: unprompted,
 	}}
 }
@@ -107,7 +113,7 @@ func (r *byRows) worthClaiming() amount {
 	}
 	room := amount{rows: r.mostRoom(false)}
 	for _, q := range r.queues {
-		if q.roomy() && q.circuit.state == circuitClosed {
+		if q.roomy() && q.up() {
 			room.bytes = max(room.bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
@@ -184,7 +190,10 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			it := &item{row: *row, token: r.token}
 			r.known[row.ID] = it
 			r.expire(q, it)
-		case q.room() <= 0:
+		case r.control.pauses.cover(row.Message.Topic, "", 0, nil):
+			r.control.passed = true
+			r.putBack(row, storage.StatePending)
+		case q.room() <= 0 || q.paused:
 			if q.options.Sink == nil {
 				r.alarmUnrouted(row.Message.Topic)
 			}

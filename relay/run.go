@@ -88,6 +88,7 @@ func (e *engine) run(ctx context.Context) error {
 	}
 	start(e.leaser)
 	start(e.janitor)
+	start(e.controller)
 	for range settlers {
 		start(e.settle.settler)
 	}
@@ -155,7 +156,7 @@ func (e *engine) loop(ctx context.Context) error {
 			times = append(times, q.retryAt)
 		}
 		for _, q := range e.queues {
-			times = append(times, q.circuit.reopenAt, q.pauseUntil, q.askAt)
+			times = append(times, q.circuit.reopenAt, q.pauseUntil, q.askAt, q.limitAt)
 		}
 		next := now.Add(time.Second)
 		for _, t := range times {
@@ -182,6 +183,7 @@ func (e *engine) loop(ctx context.Context) error {
 			for _, f := range sent {
 				delete(f.queue.flights, f)
 				f.job.done(e, f)
+				e.claiming.returned(f)
 			}
 		case takeNote := <-e.journaled:
 			takeNote()

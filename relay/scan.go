@@ -165,6 +165,9 @@ type lateScan struct {
 	skippedFrom   map[int][]int64      // by lane and queue
 	resumeFrom    map[keyRef]int64
 	forgottenFrom map[int][]int64 // by lane and queue, as its lane has it
+	pausedFrom    map[int][]int64 // the same
+	pauses        *pauses
+	passed        map[int]*keySet // by lane
 	topics        [][]string      // by queue: those that are known to be its own alone, maxExcept at most
 
 	leftRows, leftBytes int             // so much more may come into memory
@@ -192,6 +195,7 @@ func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
 		skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
+		pausedFrom: map[int][]int64{}, pauses: r.control.pauses, passed: map[int]*keySet{},
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
 	}
 	for topic := range r.unrouted {
@@ -217,6 +221,7 @@ func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 			}
 		}
 		s.skippedFrom[p.Lane], s.forgottenFrom[p.Lane] = slices.Clone(l.skippedFrom), slices.Clone(l.forgottenFrom)
+		s.pausedFrom[p.Lane], s.passed[p.Lane] = slices.Clone(l.pausedFrom), l.passed
 		for ref, k := range l.keys {
 			if k.dropped {
 				s.resumeFrom[ref] = k.resumeFrom
@@ -232,6 +237,9 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 		return true
 	}
 	if lag := s.skippedFrom[c.Lane][queue]; lag != none && c.ID > lag {
+		return true
+	}
+	if from := s.pausedFrom[c.Lane][queue]; from != none && c.ID > from && s.pauses.cover(c.Topic, c.Key, queue, s.passed[c.Lane]) {
 		return true
 	}
 	behind, lagging := s.resumeFrom[keyRef{queue, c.Key}]
@@ -462,7 +470,7 @@ const farBehind = 4 * readLimit
 func (e *byLanes) pollBeyond(room int) *fetch {
 	var except []*sinkQueue // whose rows are left out: they lag, and have no use for more
 	for _, q := range e.queues {
-		if (q.circuit.state != circuitClosed || !q.roomy()) && e.skippedAny(q) {
+		if (!q.up() || !q.roomy()) && e.skippedAny(q) {
 			except = append(except, q)
 		}
 	}

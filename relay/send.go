@@ -84,7 +84,7 @@ func (e *engine) startSends(now time.Time) {
 			atOnce = 1 // it was just unavailable: one batch tries it
 		}
 		switch {
-		case q.options.Sink == nil:
+		case q.options.Sink == nil || q.paused:
 		case q.circuit.state == circuitOpen && len(q.flights) == 0 && !now.Before(q.circuit.reopenAt):
 			q.circuit.state = circuitHalfOpen
 			e.give(q, &opening{}, nil)
@@ -108,6 +108,9 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
 	if t := q.troubles[""]; t != nil && t.recognised {
 		most = 1 // it is tried with one message after the other
+	}
+	if most = q.allowed(time.Now(), e.lease.relays, most); most == 0 {
+		return nil
 	}
 	if q.order == sinks.OrderNone {
 		perKey = 1
@@ -198,6 +201,7 @@ filling:
 			bytes += it.bytes
 		}
 	}
+	q.credit -= float64(len(batch))
 	if q.ordered { // rows come in the order in which they were picked
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}

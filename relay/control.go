@@ -1,0 +1,294 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// What operators have put in force, which is stored with the table and asked for about once a
+// second. A sink that is paused is one that isn't there, as one whose circuit is open: its rows
+// fill its buffer, and then are skipped. The rows of a paused topic or key don't come into
+// memory: their lane keeps the place of the first one, and goes on from there when the pause
+// ends. What must hold: what follows a row of a paused topic in its key waits, too.
+
+// controlInterval is how often what is in force is asked for: a pause is to be heard within a
+// second, with the time of the question itself.
+const controlInterval = 700 * time.Millisecond
+
+// control is what the engine has heard last.
+type control struct {
+	heard      bool // else nobody knows yet
+	inForce    []storage.Control
+	pauses     *pauses // nil: no topic and no key
+	standsDown bool    // this relay is to leave its part to others, if others live
+	passed     bool    // something was passed over since then, as it is paused
+}
+
+// pauses are the topics and keys that are paused. They are never changed, so that a scan may
+// have them.
+type pauses struct{ topics, keys map[string]bool }
+
+// cover says whether a row that needs a sink is paused, or follows one that is in its key.
+func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
+	return p != nil && (p.topics[topic] || key != "" && (p.keys[key] || len(p.topics) > 0 && passed.has(queue, key)))
+}
+
+// keySet knows keys of a lane of which a row was passed over. It takes some keys for others,
+// which then wait in vain until the pause ends: so any number of keys takes 16 KiB. The loop
+// adds to it, while the reader may ask it.
+type keySet [1 << 11]atomic.Uint64
+
+func (s *keySet) place(queue int, key string) (word *atomic.Uint64, bit uint64) {
+	hash := (crc32.ChecksumIEEE([]byte(key)) + uint32(queue)*0x9e3779b1) % (64 * uint32(len(s)))
+	return &s[hash/64], 1 << (hash % 64)
+}
+
+func (s *keySet) add(queue int, key string) {
+	word, bit := s.place(queue, key)
+	word.Or(bit)
+}
+
+func (s *keySet) has(queue int, key string) bool {
+	if s == nil {
+		return false
+	}
+	word, bit := s.place(queue, key)
+	return word.Load()&bit != 0
+}
+
+// controller asks what is in force. Before it was told once nothing is read or sent; where it
+// can't be told later, what was heard last holds.
+func (e *engine) controller(ctx context.Context) {
+	var last []storage.Control
+	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
+		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
+		inForce, err := e.store.Controls(bounded)
+		cancel()
+		e.reached(err)
+		if err != nil {
+			e.failed("controls", err)
+			continue
+		}
+		if heard && slices.Equal(inForce, last) {
+			continue
+		}
+		heard, last = true, inForce
+		select {
+		case e.didRead <- func() { e.obey(inForce) }:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// obey has what is in force now hold.
+func (e *engine) obey(inForce []storage.Control) {
+	for _, c := range inForce {
+		if !slices.ContainsFunc(e.control.inForce, func(old storage.Control) bool { return old.Kind == c.Kind && old.Name == c.Name && old.Rate == c.Rate }) {
+			e.options.Logger.Info("relay: an operator's control is in force", "relay", e.options.Name, "kind", string(c.Kind), "name", c.Name, "by", c.By)
+		}
+	}
+	for _, old := range e.control.inForce {
+		if !slices.ContainsFunc(inForce, func(c storage.Control) bool { return old.Kind == c.Kind && old.Name == c.Name }) {
+			e.options.Logger.Info("relay: an operator's control has ended", "relay", e.options.Name, "kind", string(old.Kind), "name", old.Name)
+		}
+	}
+	of := func(kind storage.ControlKind) map[string]bool {
+		names := map[string]bool{}
+		for _, c := range inForce {
+			if c.Kind == kind {
+				names[c.Name] = true
+			}
+		}
+		return names
+	}
+	now := time.Now()
+	was := e.control
+	e.control = control{heard: true, inForce: inForce, standsDown: of(storage.PauseRelay)[e.options.Name]}
+	if p := (pauses{of(storage.PauseTopic), of(storage.PauseKey)}); len(p.topics)+len(p.keys) > 0 {
+		e.control.pauses = &p
+	}
+	paused := of(storage.PauseSink)
+	for _, q := range e.queues {
+		q.paused, q.rate = paused[q.name], 0
+		for _, c := range inForce {
+			if c.Kind == storage.LimitSink && c.Name == q.name {
+				q.rate = c.Rate
+			}
+		}
+	}
+	if e.control.standsDown != was.standsDown {
+		e.lease.next = now
+	}
+	e.poll.fresh, e.poll.dueAt = true, now
+	e.claiming.controlled(was)
+}
+
+// up says that the sink may be given messages.
+func (q *sinkQueue) up() bool { return q.circuit.state == circuitClosed && !q.paused }
+
+// allPaused says that no sink is there that isn't paused.
+func (e *engine) allPaused() bool {
+	return !slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.options.Sink != nil && !q.paused })
+}
+
+// pausedLeft is the error of a drain that has left messages behind as they are paused; nil if
+// it has left none.
+func (e *engine) pausedLeft() error {
+	var left []string
+	for _, c := range e.control.inForce {
+		waits := e.control.passed && (c.Kind == storage.PauseTopic || c.Kind == storage.PauseKey)
+		for _, q := range e.queues {
+			waits = waits || c.Kind == storage.PauseSink && c.Name == q.name && (q.buffered > 0 || e.claiming.leaves(q))
+		}
+		if waits {
+			left = append(left, c.String())
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("drained, but messages are left that are paused (%s); resume these", strings.Join(left, ", "))
+}
+
+// controlled begins anew, where a pause of a topic or a key was changed, from the places that
+// lanes have kept, and passes over what waits in memory and is paused now.
+func (e *byLanes) controlled(was control) {
+	for _, l := range e.sortedLanes() {
+		for queue, place := range l.pausedFrom {
+			l.skippedFrom[queue], l.pausedFrom[queue] = lowestSet(l.skippedFrom[queue], place), none
+		}
+		l.passed = nil
+		if e.control.pauses == nil {
+			continue
+		}
+		// In the order of ids: what comes before the first row that is passed over stays.
+		for _, it := range slices.SortedFunc(l.items(), func(a, b *item) int { return int(a.row.ID - b.row.ID) }) {
+			e.passOver(it)
+		}
+	}
+}
+
+// paused says whether the row waits for the end of a pause, or behind one that does. A retry
+// goes before what follows in its key, and what an operator wants of a parked row is done.
+func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
+	p := e.control.pauses
+	if p == nil || row.Holds != storage.NoHold {
+		return false
+	}
+	passed := l.passed
+	if row.Retrying {
+		passed = nil
+	}
+	return p.cover(row.Message.Topic, row.Message.Key, queue, passed)
+}
+
+// returned passes over what was to be sent again, and is paused meanwhile.
+func (e *byLanes) returned(f *flight) {
+	if e.control.pauses == nil {
+		return
+	}
+	for _, it := range f.items {
+		e.passOver(it)
+	}
+}
+
+// passOver drops an item that waits and is paused.
+func (e *byLanes) passOver(it *item) {
+	l := it.lane
+	if it.stage != inQueue || l.lost || !e.paused(l, it.slot, &it.row) {
+		return
+	}
+	e.notePassed(l, it.slot, &it.row)
+	if it.key != nil {
+		it.key.remove(it)
+	}
+	e.drop(it)
+	l.forget(it.key)
+}
+
+// notePassed remembers to read the row again when the pause has ended. Deferred rows are found
+// by their time.
+func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
+	e.control.passed = true
+	if row.Deferred {
+		return
+	}
+	l.pausedFrom[queue] = lowestSet(l.pausedFrom[queue], row.ID-1)
+	if row.Message.Key == "" || len(e.control.pauses.topics) == 0 {
+		return
+	}
+	if l.passed == nil {
+		l.passed = &keySet{}
+	}
+	l.passed.add(queue, row.Message.Key)
+}
+
+// leaves says that something of a paused sink was skipped.
+func (e *byLanes) leaves(q *sinkQueue) bool { return e.skippedAny(q) }
+
+// controlled gives back what waits and is paused. What is left out of claims is decided anew.
+func (r *byRows) controlled(control) {
+	clear(r.except)
+	r.control.passed = r.control.pauses != nil // nobody looks whether there are such messages
+	for _, q := range r.queues {
+		for topic, to := range r.routes.exact {
+			if q.paused && len(r.routes.route(topic).sinks) == 1 && to.sinks[0] == q.index {
+				r.except[topic] = q
+			}
+		}
+	}
+	for _, it := range r.known {
+		r.giveBackPaused(it)
+	}
+}
+
+// returned gives back what was to be sent again, and is paused meanwhile.
+func (r *byRows) returned(f *flight) {
+	for _, it := range f.items {
+		r.giveBackPaused(it)
+	}
+}
+
+// giveBackPaused gives back an item that waits and is paused: others may go on with it.
+func (r *byRows) giveBackPaused(it *item) {
+	if it.stage == inQueue && (r.control.standsDown && !r.lease.onlyRelay || it.queue.paused || r.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
+		r.control.passed = true
+		r.giveUp(it)
+	}
+}
+
+// leaves says so of a paused sink as soon as a topic is left out of claims for it.
+func (r *byRows) leaves(q *sinkQueue) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(r.except)), func(other *sinkQueue) bool { return other == q })
+}
+
+// Limits: a sink that all relays together may send so many messages a second gets its part from
+// each of them. A relay that has come is counted by the others within two seconds.
+
+// limitBurst is what may be sent at once after a rest: a tenth of a second's messages.
+const limitBurst = 100 * time.Millisecond
+
+// allowed is how many messages may be sent now, most at most; where that is none it says when
+// the next one may.
+func (q *sinkQueue) allowed(now time.Time, relays, most int) int {
+	if q.rate <= 0 {
+		q.limitAt = time.Time{}
+		return most
+	}
+	share := float64(q.rate) / float64(max(1, relays)) // a second
+	q.credit = min(q.credit+share*now.Sub(q.credited).Seconds(), max(1, share*limitBurst.Seconds()))
+	q.credited = now
+	if q.credit < 1 {
+		q.limitAt = now.Add(time.Duration((1-q.credit)/share*float64(time.Second)) + time.Millisecond) // no moment too early
+	}
+	return min(most, int(q.credit))
+}

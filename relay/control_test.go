@@ -1,0 +1,438 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// steered is what an operator says of a table.
+type steered struct {
+	*testing.T
+	db *memstore.DB
+}
+
+func (s steered) set(kind storage.ControlKind, name string, rate int) {
+	s.Helper()
+	c := storage.Control{Kind: kind, Name: name, Rate: rate}
+	if err := s.db.Store().SetControl(s.Context(), c, 0); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s steered) lift(kind storage.ControlKind, name string) {
+	s.Helper()
+	if was, err := s.db.Store().LiftControl(s.Context(), storage.Control{Kind: kind, Name: name}); err != nil || !was {
+		s.Fatalf("lift %s %s: %v, %v", kind, name, was, err)
+	}
+}
+
+// counted is how many messages of a topic a sink has got.
+func (r *recorder) counted(topic string) (n int) {
+	for _, m := range r.all() {
+		if m.Topic == topic {
+			n++
+		}
+	}
+	return n
+}
+
+// All relays stop sending to a sink within a second of its pause, also those that are started
+// later, and go on within a second of its end. Other sinks go on. Nothing is charged.
+func TestAPausedSinkGetsNothing(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				operator := steered{t, db}
+				paused, other := &recorder{}, &recorder{}
+				run := func() func() error {
+					_, stop := start(t, db.Store(), relay.Options{Claim: claim, Lease: 3 * time.Second,
+						Sinks:  map[string]relay.SinkOptions{"paused": {Sink: paused, Buffer: 10, Batch: 5}, "other": {Sink: other}},
+						Routes: []relay.Route{{Topic: "p", Sink: "paused"}, {Prefix: "p.", Sink: "paused"}, {Topic: "o", Sink: "other"}}})
+					return stop
+				}
+				var stops []func() error
+				begin := func() {
+					for range 3 {
+						stops = append(stops, run())
+					}
+				}
+				end := func() {
+					for _, stop := range stops {
+						if err := stop(); err != nil {
+							t.Error(err)
+						}
+					}
+					stops = nil
+				}
+				begin()
+				time.Sleep(10 * time.Second)
+				for i := range 10 {
+					write(db, "p", fmt.Sprint("key-", i), 1)
+				}
+				time.Sleep(3 * time.Second)
+				operator.set(storage.PauseSink, "paused", 0)
+				time.Sleep(time.Second)
+				got := len(paused.all())
+				if got != 10 {
+					t.Fatalf("%d messages before the pause, want 10", got)
+				}
+				for i := range 100 {
+					write(db, "p", fmt.Sprint("key-", i%20), 1)
+					write(db, "p.x", fmt.Sprint("key-", i%20), 1)
+					write(db, "o", fmt.Sprint("key-", i%20), 1)
+				}
+				time.Sleep(5 * time.Second)
+				end()
+				begin()
+				time.Sleep(20 * time.Second)
+				if n := len(paused.all()); n != got {
+					t.Errorf("%d messages came to the sink while it was paused", n-got)
+				}
+				if n := len(other.all()); n != 100 {
+					t.Errorf("%d of 100 messages came to the other sink", n)
+				}
+				operator.lift(storage.PauseSink, "paused")
+				time.Sleep(time.Second)
+				if n := len(paused.all()); n != got+200 {
+					t.Errorf("%d messages came to the sink within a second of the end of its pause, want 200", n-got)
+				}
+				if claim == storage.ByLanes {
+					inOrder(t, paused.all())
+				}
+				end()
+				infos, err := db.Store().List(t.Context(), storage.Filter{Limit: 1000})
+				if err != nil || slices.ContainsFunc(infos, func(i storage.Info) bool { return i.State != storage.StateDone || i.Attempts > 1 }) {
+					t.Errorf("not all are done at the first attempt: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Pauses of sinks, topics and keys come and go, while messages fail and relays come and go:
+// nothing that is paused is sent more than a second later, keys keep their order in each sink,
+// also over topics, and what isn't paused goes on.
+func TestPausesKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { pausesComeAndGo(t, seed) })
+		})
+	}
+}
+
+func pausesComeAndGo(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	db := memstore.New()
+	operator := steered{t, db}
+	var mu sync.Mutex
+	pausedSince := map[string]time.Time{} // by kind and name
+	last := map[string]int64{}            // of each sink and key
+	failed := map[string]int{}
+	sent := 0
+	sink := func(name string) sinks.Sink {
+		r := &recorder{order: sinks.OrderNone}
+		r.answer = func(m sinks.Message) sinks.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, what := range []string{"sink " + name, "topic " + m.Topic, "key " + m.Key} {
+				if since, ok := pausedSince[what]; ok && time.Since(since) > time.Second {
+					t.Errorf("%d of key %s and topic %s came to %s, though %s is paused since %v", m.Sequence, m.Key, m.Topic, name, what, time.Since(since))
+				}
+			}
+			at := name + " " + m.Key
+			if m.Key != "" && m.Sequence < last[at] {
+				t.Errorf("key %s at %s: %d came after %d", m.Key, name, m.Sequence, last[at])
+			}
+			if failed[at+fmt.Sprint(m.Sequence)]++; m.Sequence%7 == 0 && failed[at+fmt.Sprint(m.Sequence)] < 3 {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
+			}
+			last[at] = m.Sequence
+			sent++
+			return sinks.Ok("")
+		}
+		return r
+	}
+	options := relay.Options{Lease: 3 * time.Second,
+		Sinks: map[string]relay.SinkOptions{
+			"a": {Sink: sink("a"), Buffer: 20, Batch: 5, MaxAttempts: -1, TroubleAfter: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}},
+			"b": {Sink: sink("b"), Buffer: 20, Batch: 5, MaxAttempts: -1, TroubleAfter: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}},
+		},
+		Routes: []relay.Route{{Topic: "1", Sink: "a"}, {Topic: "2", Sink: "a"}, {Topic: "3", Sink: "b"}, {Topic: "4", Sinks: []string{"a", "b"}}}}
+	run := func() func() error {
+		options.Logger = slog.New(slog.DiscardHandler)
+		r, err := relay.New(db.Store(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seed%2 == 0 {
+			r.KeepBlockedKeys(2)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		return func() error { cancel(); return <-done }
+	}
+	stops := []func() error{run(), run()}
+	controls := []storage.Control{{Kind: storage.PauseSink, Name: "a"}, {Kind: storage.PauseSink, Name: "b"}}
+	for i := range 4 {
+		controls = append(controls, storage.Control{Kind: storage.PauseTopic, Name: fmt.Sprint(i + 1)}, storage.Control{Kind: storage.PauseKey, Name: fmt.Sprint("key-", i)})
+	}
+	lift := func(c storage.Control) {
+		mu.Lock()
+		delete(pausedSince, c.String())
+		mu.Unlock()
+		operator.lift(c.Kind, c.Name)
+	}
+	parts := 0
+	for range 120 {
+		for range random.IntN(8) {
+			topic := 1 + random.IntN(4)
+			message := outbox.Message{Topic: fmt.Sprint(topic)}
+			if random.IntN(5) > 0 {
+				message.Key = fmt.Sprint("key-", random.IntN(10))
+			}
+			if parts++; topic == 4 {
+				parts++
+			}
+			tx := db.Begin()
+			tx.Insert(message)
+			tx.Commit()
+		}
+		switch random.IntN(6) {
+		case 0, 1:
+			c := controls[random.IntN(len(controls))]
+			mu.Lock()
+			_, paused := pausedSince[c.String()]
+			mu.Unlock()
+			if paused {
+				lift(c)
+				break
+			}
+			operator.set(c.Kind, c.Name, 0)
+			mu.Lock()
+			pausedSince[c.String()] = time.Now()
+			mu.Unlock()
+		case 2:
+			if random.IntN(4) == 0 {
+				at := random.IntN(len(stops))
+				if err := stops[at](); err != nil && !errors.Is(err, context.Canceled) { // it had hardly begun
+					t.Error(err)
+				}
+				stops[at] = run()
+			}
+		}
+		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+	}
+	for _, c := range controls {
+		mu.Lock()
+		_, paused := pausedSince[c.String()]
+		mu.Unlock()
+		if paused {
+			lift(c)
+		}
+	}
+	time.Sleep(30 * time.Second)
+	for _, stop := range stops {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if sent != parts {
+		t.Errorf("%d of %d parts were delivered", sent, parts)
+	}
+	if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateRetry]+counts[storage.StateScheduled] > 0 {
+		t.Errorf("left: %v", counts)
+	}
+}
+
+// A topic that is paused, with more messages than there is memory for, holds up no other
+// key of its sink.
+func TestAPausedTopicHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		operator := steered{t, db}
+		operator.set(storage.PauseTopic, "paused", 0)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Buffer: 50, Batch: 10}}})
+		time.Sleep(time.Second)
+		for i := range 3000 {
+			write(db, "paused", fmt.Sprint("key-", i%700), 1)
+			if i%10 == 0 {
+				write(db, "paused", "", 1)
+				write(db, "other", "", 1)
+				write(db, "other", fmt.Sprint("another-", i), 1)
+				write(db, "other", fmt.Sprint("key-", i%700), 1)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		if n := sink.counted("paused"); n > 0 {
+			t.Errorf("%d messages of the paused topic were sent", n)
+		}
+		// Of each lane about a key in three thousand is taken for another.
+		if n := sink.counted("other"); n < 580 || n > 600 {
+			t.Errorf("%d messages of another topic were sent, want nearly all of the 600 that don't follow a paused one", n)
+		}
+		operator.lift(storage.PauseTopic, "paused")
+		time.Sleep(5 * time.Second)
+		if n := len(sink.all()); n != 3000+4*300 {
+			t.Errorf("%d messages of %d were sent in the end", n, 3000+4*300)
+		}
+		inOrder(t, sink.all())
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A drain ends though something is paused, and says what it has left; where it has left
+// nothing it says nothing.
+func TestADrainLeavesWhatIsPaused(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		for _, c := range []storage.Control{{Kind: storage.PauseSink, Name: "p"}, {Kind: storage.PauseTopic, Name: "p"}, {Kind: storage.PauseKey, Name: "k"}} {
+			if claim == storage.ByRows && c.Kind == storage.PauseKey {
+				continue
+			}
+			t.Run(string(claim)+"/"+c.String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					db, sink := memstore.New(), &recorder{}
+					operator := steered{t, db}
+					drain := func() error {
+						r, err := relay.New(db.Store(), relay.Options{Claim: claim, Drain: true, Sinks: map[string]relay.SinkOptions{"p": {Sink: sink, Buffer: 5}, "o": {Sink: sink}},
+							Routes: []relay.Route{{Topic: "p", Sink: "p"}, {Topic: "o", Sink: "o"}}})
+						if err != nil {
+							t.Fatal(err)
+						}
+						return r.Run(t.Context())
+					}
+					operator.set(c.Kind, c.Name, 0)
+					write(db, "o", "other", 100)
+					if err := drain(); err != nil && claim == storage.ByLanes {
+						t.Errorf("a drain that left nothing: %v", err)
+					}
+					write(db, "p", "k", 100)
+					write(db, "o", "other", 100)
+					if err := drain(); err == nil || !strings.Contains(err.Error(), c.String()) {
+						t.Errorf("a drain that left messages says %v", err)
+					}
+					if n, p := sink.counted("o"), sink.counted("p"); n != 200 || p != 0 {
+						t.Errorf("%d messages of 200 were sent that aren't paused, and %d that are", n, p)
+					}
+					operator.lift(c.Kind, c.Name)
+					if err := drain(); err != nil || sink.counted("p") != 100 {
+						t.Errorf("%d messages were sent after the pause, %v", sink.counted("p"), err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// All relays together send a sink no more than its limit, and not much less; without a limit
+// they send what there is.
+func TestALimitIsOfAllRelays(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{}
+				operator := steered{t, db}
+				operator.set(storage.LimitSink, "main", 100)
+				var stops []func() error
+				for range 3 {
+					_, stop := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(sink)})
+					stops = append(stops, stop)
+				}
+				time.Sleep(10 * time.Second)
+				for i := range 4000 {
+					write(db, "t", fmt.Sprint("key-", i%500), 1)
+				}
+				time.Sleep(10 * time.Second)
+				before := len(sink.all())
+				time.Sleep(10 * time.Second)
+				if n := len(sink.all()) - before; n > 1030 || n < 600 {
+					t.Errorf("%d messages in ten seconds, want about 1000", n)
+				}
+				operator.lift(storage.LimitSink, "main")
+				time.Sleep(2 * time.Second)
+				if n := len(sink.all()); n != 4000 {
+					t.Errorf("%d of 4000 messages came when there was no limit", n)
+				}
+				for _, stop := range stops {
+					if err := stop(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A relay that is paused leaves its part to the others, and has it back when its pause ends.
+func TestAPausedRelayLeavesItsPart(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				operator := steered{t, db}
+				got := map[string]*recorder{}
+				var stops []func() error
+				for _, name := range []string{"one", "two"} {
+					got[name] = &recorder{}
+					_, stop := start(t, db.Store(), relay.Options{Name: name, Claim: claim, Lease: 3 * time.Second, Sinks: to(got[name])})
+					stops = append(stops, stop)
+				}
+				send := func(n int) (one, two int) {
+					time.Sleep(10 * time.Second)
+					one, two = len(got["one"].all()), len(got["two"].all())
+					for i := range n {
+						write(db, "t", fmt.Sprint("key-", i), 1)
+						time.Sleep(10 * time.Millisecond)
+					}
+					time.Sleep(5 * time.Second)
+					return len(got["one"].all()) - one, len(got["two"].all()) - two
+				}
+				if one, two := send(500); one == 0 || two == 0 {
+					t.Errorf("the relays sent %d and %d", one, two)
+				}
+				operator.set(storage.PauseRelay, "one", 0)
+				if one, two := send(500); one != 0 || two != 500 {
+					t.Errorf("while one was paused the relays sent %d and %d", one, two)
+				}
+				operator.lift(storage.PauseRelay, "one")
+				if one, two := send(500); one == 0 || two == 0 {
+					t.Errorf("after the pause the relays sent %d and %d", one, two)
+				}
+				for _, stop := range stops {
+					if err := stop(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
