@@ -150,18 +150,22 @@ func pausesComeAndGo(t *testing.T, seed uint64) {
 	failed := map[string]int{}
 	sent := 0
 	sink := func(name string) sinks.Sink {
-		r := &recorder{order: sinks.OrderNone}
+		r := &recorder{order: sinks.OrderNone, delay: 400 * time.Millisecond}
 		r.answer = func(m sinks.Message) sinks.Outcome {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, what := range []string{"sink " + name, "topic " + m.Topic, "key " + m.Key} {
-				if since, ok := pausedSince[what]; ok && time.Since(since) > time.Second {
+				if since, ok := pausedSince[what]; ok && time.Since(since) > time.Second+r.delay {
 					t.Errorf("%d of key %s and topic %s came to %s, though %s is paused since %v", m.Sequence, m.Key, m.Topic, name, what, time.Since(since))
 				}
 			}
 			at := name + " " + m.Key
 			if m.Key != "" && m.Sequence < last[at] {
 				t.Errorf("key %s at %s: %d came after %d", m.Key, name, m.Sequence, last[at])
+			}
+			if m.Sequence%5 == 0 && failed[at+fmt.Sprint(m.Sequence)] == 0 {
+				failed[at+fmt.Sprint(m.Sequence)] = 1
+				return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "refused")
 			}
 			if failed[at+fmt.Sprint(m.Sequence)]++; m.Sequence%7 == 0 && failed[at+fmt.Sprint(m.Sequence)] < 3 {
 				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
@@ -174,7 +178,7 @@ func pausesComeAndGo(t *testing.T, seed uint64) {
 	}
 	options := relay.Options{Lease: 3 * time.Second,
 		Sinks: map[string]relay.SinkOptions{
-			"a": {Sink: sink("a"), Buffer: 20, Batch: 5, MaxAttempts: -1, TroubleAfter: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}},
+			"a": {Sink: sink("a"), Buffer: 20, Batch: 5, MaxAttempts: -1, TroubleAfter: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}, Reopen: relay.Backoff{Min: time.Second, Max: time.Second}},
 			"b": {Sink: sink("b"), Buffer: 20, Batch: 5, MaxAttempts: -1, TroubleAfter: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}},
 		},
 		Routes: []relay.Route{{Topic: "1", Sink: "a"}, {Topic: "2", Sink: "a"}, {Topic: "3", Sink: "b"}, {Topic: "4", Sinks: []string{"a", "b"}}}}
@@ -251,7 +255,7 @@ func pausesComeAndGo(t *testing.T, seed uint64) {
 			lift(c)
 		}
 	}
-	time.Sleep(30 * time.Second)
+	time.Sleep(5 * time.Minute)
 	for _, stop := range stops {
 		if err := stop(); err != nil {
 			t.Error(err)
