@@ -57,6 +57,8 @@ type messages struct {
 	target target
 	filter filterFlags
 	json   bool
+
+	by, reason string // of a command that changes messages
 }
 
 // command makes one of the group's commands; work gets the filter of its flags
@@ -74,6 +76,9 @@ func (m *messages) command(use, short, long string, work func(context.Context, s
 				return err
 			}
 			return withOperator(command.Context(), source, func(operator storage.Operator) error {
+				if m.by != "" {
+					operator = storage.Logged(operator, m.by, m.reason, filter.Describe())
+				}
 				return work(command.Context(), operator, filter)
 			})
 		},
@@ -220,6 +225,7 @@ func (m *messages) mustSelect(command *cobra.Command, done string) {
 		}
 		return nil
 	}
+	author(command, &m.by, &m.reason)
 }
 
 // filterFlags select messages.

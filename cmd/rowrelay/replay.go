@@ -48,6 +48,7 @@ type replaying struct {
 	since, until string
 	all          bool
 	stop         string
+	by, reason   string // for the log
 
 	outstanding []copied
 }
@@ -81,7 +82,7 @@ func (p program) replayCommand() *cobra.Command {
 				if err := r.begin(command.Context(), operator, command.Flags().Changed("rate")); err != nil {
 					return err
 				}
-				return r.run(command.Context(), operator)
+				return r.run(command.Context(), storage.Logged(operator, r.by, r.reason, "replay "+r.replay.Name))
 			})
 		},
 	}
@@ -97,6 +98,7 @@ func (p program) replayCommand() *cobra.Command {
 	flags.BoolVar(&r.all, "all", false, "every delivered message")
 	flags.IntVar(&r.replay.Rate, "rate", 100, "send so many messages a second")
 	flags.StringVar(&r.stop, "stop", "", "stop the replay with this `name`")
+	author(command, &r.by, &r.reason)
 	return command
 }
 

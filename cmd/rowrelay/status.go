@@ -10,7 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const statusHelp = `Count the messages of a table by state, and list its relays.
+const statusHelp = `Count the messages of a table by state, and list its relays, and what is paused or
+limited.
 
   pending    to be delivered now
   claimed    claimed by a relay, by rows
@@ -24,7 +25,7 @@ func (p program) statusCommand() *cobra.Command {
 	var asJSON bool
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Count messages by state, and list relays",
+		Short: "Count messages by state, and list relays and pauses",
 		Long:  statusHelp,
 		Args:  noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -72,7 +73,10 @@ func (p program) printStatus(r admin.Report) error {
 		rows = append(rows, []string{"held keys", fmt.Sprint(r.HeldKeys)}, []string{"oldest held key", age(r.OldestHeldSeconds)})
 	}
 	rows = append(rows, []string{"relays", fmt.Sprint(len(r.Relays))})
-	if err := p.printTable(rows); err != nil || len(r.Relays) == 0 {
+	if err := p.printTable(rows); err != nil {
+		return err
+	}
+	if err := p.printControls(r.Controls); err != nil || len(r.Relays) == 0 {
 		return err
 	}
 	rows = [][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}

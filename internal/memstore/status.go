@@ -13,7 +13,8 @@ import (
 // delivered first.
 func (s *Store) Status(ctx context.Context) (status storage.Status, err error) {
 	err = s.do(ctx, OpStatus, func() error {
-		status = storage.Status{Claim: s.db.claim, Counts: noCounts(), Topics: map[string]int64{}}
+		s.db.forgetEnded()
+		status = storage.Status{Controls: slices.Clone(s.db.controls), Claim: s.db.claim, Counts: noCounts(), Topics: map[string]int64{}}
 		s.db.countRows(&status)
 		s.db.countRelays(&status)
 		return nil

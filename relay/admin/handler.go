@@ -127,6 +127,7 @@ type Report struct {
 	OldestHeldSeconds    float64             `json:"oldest_held_key_seconds"`
 	Lanes                int                 `json:"lanes"` // leased now
 	Relays               []storage.RelayInfo `json:"relays"`
+	Controls             []storage.Control   `json:"controls"` // in force: pauses and limits
 
 	// PendingTopics counts the first 1,000 pending messages by topic.
 	PendingTopics map[string]int64 `json:"pending_topics"`
@@ -147,6 +148,7 @@ func NewReport(status storage.Status) Report {
 		OldestHeldSeconds:    status.OldestHeld.Seconds(),
 		Lanes:                status.LanesLeased,
 		Relays:               append([]storage.RelayInfo{}, status.Relays...),
+		Controls:             append([]storage.Control{}, status.Controls...),
 		PendingTopics:        map[string]int64{},
 	}
 	maps.Copy(report.PendingTopics, status.Topics)

@@ -28,7 +28,11 @@ const (
 // the server's own on PostgreSQL, and the span of their ids on SQLite.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
-		return backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
+		status, err := backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
+		if err == nil {
+			status.Controls, err = backend.ReadControls(ctx, s.db, s.traits.Queries.Control)
+		}
+		return status, err
 	})
 }
 

@@ -127,64 +127,75 @@ func (a Action) Fits() Action {
 	return a
 }
 
-// Logged is an Operator whose changes of messages are written to the log, with who makes them
-// and why. Command lines, pages and programs that show who they act for use it.
-func Logged(operator Operator, by, reason string) Operator {
-	return &logged{operator, by, reason}
+// Logged is an Operator for one act of somebody's: what it changes of messages, in however many
+// calls, is one line of the log for each kind of change, about target. Command lines, pages and
+// programs that show who they act for use it; its calls come one after the other.
+func Logged(operator Operator, by, reason, target string) Operator {
+	return &logged{operator, Action{By: by, Reason: reason, Target: target}, map[string]*line{}}
 }
 
 type logged struct {
 	Operator
-	by, reason string
+	act   Action
+	lines map[string]*line // by what is done
 }
 
-// log writes the line before the change, as that may take long and break off.
-func (l *logged) log(ctx context.Context, action, target string, change func() (int, error)) (int, error) {
-	id, err := l.BeginAction(ctx, Action{By: l.by, Action: action, Target: target, Reason: l.reason})
-	if err != nil {
-		return 0, err
+// line is of the log: its id, and how many were changed so far.
+type line struct {
+	id      string
+	changed int64
+}
+
+// log writes the line before the first change, as that may take long and break off.
+func (l *logged) log(ctx context.Context, what string, change func() (int, error)) (int, error) {
+	written := l.lines[what]
+	if written == nil {
+		action := l.act
+		action.Action = what
+		id, err := l.BeginAction(ctx, action)
+		if err != nil {
+			return 0, err
+		}
+		written = &line{id: id}
+		l.lines[what] = written
 	}
 	changed, err := change()
-	if changed == 0 && err != nil {
+	written.changed += int64(changed)
+	if err != nil && written.changed == 0 {
 		return 0, err
 	}
-	if endErr := l.EndAction(context.WithoutCancel(ctx), id, int64(changed)); err == nil {
+	if endErr := l.EndAction(context.WithoutCancel(ctx), written.id, written.changed); err == nil {
 		err = endErr
 	}
 	return changed, err
 }
 
 func (l *logged) Requeue(ctx context.Context, filter Filter) (int, error) {
-	return l.log(ctx, "requeue", filter.describe(), func() (int, error) { return l.Operator.Requeue(ctx, filter) })
+	return l.log(ctx, "requeue", func() (int, error) { return l.Operator.Requeue(ctx, filter) })
 }
 
 func (l *logged) Redirect(ctx context.Context, filter Filter, sink string) (int, error) {
-	return l.log(ctx, "redirect", filter.describe()+" to="+sink, func() (int, error) { return l.Operator.Redirect(ctx, filter, sink) })
+	return l.log(ctx, "redirect", func() (int, error) { return l.Operator.Redirect(ctx, filter, sink) })
 }
 
 func (l *logged) Skip(ctx context.Context, filter Filter) (int, error) {
-	return l.log(ctx, "skip", filter.describe(), func() (int, error) { return l.Operator.Skip(ctx, filter) })
+	return l.log(ctx, "skip", func() (int, error) { return l.Operator.Skip(ctx, filter) })
 }
 
 func (l *logged) Discard(ctx context.Context, filter Filter) (int, error) {
-	return l.log(ctx, "discard", filter.describe(), func() (int, error) { return l.Operator.Discard(ctx, filter) })
+	return l.log(ctx, "discard", func() (int, error) { return l.Operator.Discard(ctx, filter) })
 }
 
-// StoreReplay logs where a replay begins, is stopped or goes on.
-func (l *logged) StoreReplay(ctx context.Context, was *Replay, is Replay) (stored Replay, err error) {
-	action := "replay"
-	if is.Stopped {
-		action = "replay stop"
-	}
-	_, err = l.log(ctx, action, "replay "+is.Name, func() (int, error) {
-		stored, err = l.Operator.StoreReplay(ctx, was, is)
-		return int(stored.Written), err
+func (l *logged) Replay(ctx context.Context, was Replay, limit int) (is Replay, copies []RowID, err error) {
+	_, err = l.log(ctx, "replay", func() (int, error) {
+		is, copies, err = l.Operator.Replay(ctx, was, limit)
+		return len(copies), err
 	})
-	return stored, err
+	return is, copies, err
 }
 
-// describe is the filter in a line.
-func (f *Filter) describe() string {
+// Describe is the filter in a line, as it is written to the log.
+func (f *Filter) Describe() string {
 	var text []string
 	add := func(name, value string) {
 		if value != "" {

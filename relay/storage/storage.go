@@ -619,6 +619,7 @@ type Status struct {
 	OldestHeld    time.Duration    `json:"-"`     // for how long the first of them has; 0 without one
 	Relays        []RelayInfo      `json:"relays"`
 	LanesLeased   int              `json:"lanes_leased"`
+	Controls      []Control        `json:"-"` // in force
 	Topics        map[string]int64 `json:"-"` // pending rows by topic, of the first 1,000 rows
 }
 
