@@ -32,7 +32,7 @@ type Metrics struct {
 	unrouted                              *unrouted
 
 	// What is counted in the tables now and then.
-	messages, oldest, held, oldestHeld, relays *prometheus.GaugeVec
+	messages, oldest, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
 
 // lagBuckets reach from the promptest delivery to a backlog of a day.
@@ -78,6 +78,7 @@ func New(build Build) *Metrics {
 		oldest:     gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
 		held:       gauge("held_keys", "Keys that wait with a parked message for an operator.", "source"),
 		oldestHeld: gauge("oldest_held_key_seconds", "For how long the first of the keys has waited that are held; 0 without one.", "source"),
+		controls:   gauge("controls", "What operators have put in force: pauses of sinks, topics, keys and relays, and limits of sinks.", "source", "kind"),
 		relays:     gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
 	registry.MustRegister(m.unrouted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

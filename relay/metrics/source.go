@@ -164,7 +164,7 @@ func (s *Source) count(ctx context.Context, table Counter) {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.Failed("status", err)
-		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.held, s.metrics.oldestHeld, s.metrics.relays} {
+		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.held, s.metrics.oldestHeld, s.metrics.controls, s.metrics.relays} {
 			vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
 		}
 	default:
@@ -180,6 +180,13 @@ func (s *Source) show(status storage.Status) {
 	m.oldest.WithLabelValues(s.name).Set(status.OldestPending.Seconds())
 	m.held.WithLabelValues(s.name).Set(float64(status.HeldKeys))
 	m.oldestHeld.WithLabelValues(s.name).Set(status.OldestHeld.Seconds())
+	inForce := map[storage.ControlKind]int{storage.PauseSink: 0, storage.PauseTopic: 0, storage.PauseKey: 0, storage.PauseRelay: 0, storage.LimitSink: 0}
+	for _, control := range status.Controls {
+		inForce[control.Kind]++
+	}
+	for kind, count := range inForce {
+		m.controls.WithLabelValues(s.name, string(kind)).Set(float64(count))
+	}
 	alive := 0
 	for _, info := range status.Relays {
 		if info.Alive {

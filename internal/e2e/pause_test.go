@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// Three relays, and one pause from the command line: all three stop sending to the sink, and go
+// on when it is resumed. Killed and started again they are still paused. It logs how long they
+// took, which the engine's own test bounds by a clock that no load delays.
+func TestAPauseHoldsForAllRelays(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"postgres15/pgx", "mysql/gosql"} {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			s, e := newScene(t, target), newEndpoint(t)
+			say := func(arguments ...string) (took time.Time) {
+				if out, err := exec.CommandContext(t.Context(), binary, append(arguments, "--database", s.URL)...).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %v\n%s", arguments, err, out)
+				}
+				return time.Now()
+			}
+			var relays []*process
+			start := func() {
+				relays = nil
+				for i := range 3 {
+					relays = append(relays, s.relay(fmt.Sprint("relay-", i), fmt.Sprint(e.URL, "/relay-", i)))
+				}
+			}
+			var written atomic.Int32
+			writing, stopWriting := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(writing)
+				for n := 0; ; n++ {
+					select {
+					case <-stopWriting:
+						return
+					case <-time.After(5 * time.Millisecond):
+					}
+					if err := s.order(t.Context(), n%50, n/50+1, true); err != nil {
+						t.Error(err)
+						return
+					}
+					written.Add(1)
+				}
+			}()
+			since := func(at time.Time) (senders map[string]int) {
+				senders = map[string]int{}
+				for _, a := range e.received() {
+					if a.at.After(at) {
+						senders[a.from]++
+					}
+				}
+				return senders
+			}
+			start()
+			eventually(t, time.Minute, "three relays send", func() bool { return len(since(time.Now().Add(-time.Second))) == 3 })
+			paused := say("pause", "sink", "sink", "--by", "ann", "--reason", "maintenance")
+			eventually(t, time.Minute, "nothing is sent for two seconds", func() bool { return len(since(time.Now().Add(-2*time.Second))) == 0 })
+			arrivals := e.received()
+			t.Logf("the last message came %v after the pause", arrivals[len(arrivals)-1].at.Sub(paused).Round(time.Millisecond))
+
+			dead := map[string]bool{}
+			for _, relay := range s.status().Relays {
+				dead[relay.Name] = true
+			}
+			for _, p := range relays {
+				p.kill()
+			}
+			start()
+			eventually(t, time.Minute, "three other relays have all lanes", func() bool {
+				alive, lanes := 0, 0
+				for _, relay := range s.status().Relays {
+					if !dead[relay.Name] && relay.Lanes > 0 {
+						alive, lanes = alive+1, lanes+relay.Lanes
+					}
+				}
+				return alive == 3 && lanes == storage.Lanes
+			})
+			<-time.After(3 * time.Second)
+			if again := e.received(); len(again) != len(arrivals) {
+				t.Errorf("%d messages came though the sink was paused before the relays were started", len(again)-len(arrivals))
+			}
+			status := s.status()
+			if len(status.Controls) != 1 || status.Controls[0].Kind != storage.PauseSink || status.Controls[0].By != "ann" {
+				t.Errorf("in force: %v", status.Controls)
+			}
+			resumed := say("resume", "sink", "sink")
+			eventually(t, time.Minute, "three relays send again", func() bool { return len(since(resumed.Add(-time.Second))) == 3 })
+			first := map[string]time.Duration{}
+			for _, a := range e.received()[len(arrivals):] {
+				if _, ok := first[a.from]; !ok {
+					first[a.from] = a.at.Sub(resumed).Round(time.Millisecond)
+				}
+			}
+			t.Logf("after the end of the pause they went on within %v", first)
+			close(stopWriting)
+			<-writing
+			s.settled(time.Minute)
+			if v := judge(t, e.received()); v.distinct != int(written.Load()) {
+				t.Errorf("%d of %d messages arrived", v.distinct, written.Load())
+			}
+		})
+	}
+}
