@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -135,9 +134,6 @@ func (e *engine) obey(inForce []storage.Control) {
 	e.claiming.controlled(was)
 }
 
-// up says that the sink may be given messages.
-func (q *sinkQueue) up() bool { return q.circuit.state == circuitClosed && !q.paused }
-
 // allPaused says that no sink is there that isn't paused.
 func (e *engine) allPaused() bool {
 	return !slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.options.Sink != nil && !q.paused })
@@ -243,61 +239,3 @@ func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
 
 // leaves says that something of a paused sink was skipped.
 func (e *byLanes) leaves(q *sinkQueue) bool { return e.skippedAny(q) }
-
-// controlled gives back what waits and is paused. What is left out of claims is decided anew.
-func (r *byRows) controlled(control) {
-	clear(r.except)
-	r.control.passed = r.control.pauses != nil // nobody looks whether there are such messages
-	for _, q := range r.queues {
-		for topic, to := range r.routes.exact {
-			if q.paused && len(r.routes.route(topic).sinks) == 1 && to.sinks[0] == q.index {
-				r.except[topic] = q
-			}
-		}
-	}
-	for _, it := range r.known {
-		r.giveBackPaused(it)
-	}
-}
-
-// returned gives back what was to be sent again, and is paused meanwhile.
-func (r *byRows) returned(f *flight) {
-	for _, it := range f.items {
-		r.giveBackPaused(it)
-	}
-}
-
-// giveBackPaused gives back an item that waits and is paused: others may go on with it.
-func (r *byRows) giveBackPaused(it *item) {
-	if it.stage == inQueue && (r.control.standsDown && !r.lease.onlyRelay || it.queue.paused || r.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
-		r.control.passed = true
-		r.giveUp(it)
-	}
-}
-
-// leaves says so of a paused sink as soon as a topic is left out of claims for it.
-func (r *byRows) leaves(q *sinkQueue) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(r.except)), func(other *sinkQueue) bool { return other == q })
-}
-
-// Limits: a sink that all relays together may send so many messages a second gets its part from
-// each of them. A relay that has come is counted by the others within two seconds.
-
-// limitBurst is what may be sent at once after a rest: a tenth of a second's messages.
-const limitBurst = 100 * time.Millisecond
-
-// allowed is how many messages may be sent now, most at most; where that is none it says when
-// the next one may.
-func (q *sinkQueue) allowed(now time.Time, relays, most int) int {
-	if q.rate <= 0 {
-		q.limitAt = time.Time{}
-		return most
-	}
-	share := float64(q.rate) / float64(max(1, relays)) // a second
-	q.credit = min(q.credit+share*now.Sub(q.credited).Seconds(), max(1, share*limitBurst.Seconds()))
-	q.credited = now
-	if q.credit < 1 {
-		q.limitAt = now.Add(time.Duration((1-q.credit)/share*float64(time.Second)) + time.Millisecond) // no moment too early
-	}
-	return min(most, int(q.credit))
-}

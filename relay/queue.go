@@ -123,6 +123,9 @@ func (q *sinkQueue) worthwhile(room, buffer int) bool {
 	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
 }
 
+// up says that the sink may be given messages.
+func (q *sinkQueue) up() bool { return q.circuit.state == circuitClosed && !q.paused }
+
 // anyUp says that some sink takes messages.
 func (e *engine) anyUp() bool {
 	return slices.ContainsFunc(e.queues, (*sinkQueue).up)
@@ -254,4 +257,26 @@ func (q *sinkQueue) trip(trouble sinks.Outcome) {
 // postponed says that the message's own destination can't take it now.
 func postponed(outcome sinks.Outcome) bool {
 	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
+}
+
+// Limits: a sink that all relays together may send so many messages a second gets its part from
+// each of them. A relay that has come is counted by the others within two seconds.
+
+// limitBurst is what may be sent at once after a rest: a tenth of a second's messages.
+const limitBurst = 100 * time.Millisecond
+
+// allowed is how many messages may be sent now, most at most; where that is none it says when
+// the next one may.
+func (q *sinkQueue) allowed(now time.Time, relays, most int) int {
+	if q.rate <= 0 {
+		q.limitAt = time.Time{}
+		return most
+	}
+	share := float64(q.rate) / float64(max(1, relays)) // a second
+	q.credit = min(q.credit+share*now.Sub(q.credited).Seconds(), max(1, share*limitBurst.Seconds()))
+	q.credited = now
+	if q.credit < 1 {
+		q.limitAt = now.Add(time.Duration((1-q.credit)/share*float64(time.Second)) + time.Millisecond) // no moment too early
+	}
+	return min(most, int(q.credit))
 }

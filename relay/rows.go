@@ -271,6 +271,42 @@ func (r *byRows) abandon(f *flight) {
 	q.waiting, q.refused = waitingLine{}, nil
 }
 
+// controlled gives back what waits and is paused. What is left out of claims is decided anew.
+func (r *byRows) controlled(control) {
+	clear(r.except)
+	r.control.passed = r.control.pauses != nil // nobody looks whether there are such messages
+	for _, q := range r.queues {
+		for topic, to := range r.routes.exact {
+			if q.paused && len(r.routes.route(topic).sinks) == 1 && to.sinks[0] == q.index {
+				r.except[topic] = q
+			}
+		}
+	}
+	for _, it := range r.known {
+		r.giveBackPaused(it)
+	}
+}
+
+// returned gives back what was to be sent again, and is paused meanwhile.
+func (r *byRows) returned(f *flight) {
+	for _, it := range f.items {
+		r.giveBackPaused(it)
+	}
+}
+
+// giveBackPaused gives back an item that waits and is paused: others may go on with it.
+func (r *byRows) giveBackPaused(it *item) {
+	if it.stage == inQueue && (r.control.standsDown && !r.lease.onlyRelay || it.queue.paused || r.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
+		r.control.passed = true
+		r.giveUp(it)
+	}
+}
+
+// leaves says so of a paused sink as soon as a topic is left out of claims for it.
+func (r *byRows) leaves(q *sinkQueue) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(r.except)), func(other *sinkQueue) bool { return other == q })
+}
+
 // drained says that since the last row came nothing could be freed or brought back, that what
 // was so before has been looked for, and that no dead relay has claimed anything.
 func (r *byRows) drained() bool {
