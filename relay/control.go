@@ -130,8 +130,11 @@ func (e *engine) obey(inForce []storage.Control) {
 	if e.control.standsDown != was.standsDown {
 		e.lease.next = now
 	}
-	e.poll.fresh, e.poll.dueAt = true, now
-	e.claiming.controlled(was)
+	e.shareLimits()
+	if was.heard || len(inForce) > 0 {
+		e.poll.fresh, e.poll.dueAt = true, now
+		e.claiming.controlled(was)
+	}
 }
 
 // allPaused says that no sink is there that isn't paused.

@@ -126,6 +126,7 @@ func (e *engine) afterLease(r leaseJob) {
 		return
 	}
 	e.lease.onlyRelay, e.lease.relays = len(r.members.Relays) <= 1, len(r.members.Relays)
+	e.shareLimits()
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {

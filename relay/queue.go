@@ -52,6 +52,7 @@ type sinkQueue struct {
 	paused     bool // by an operator
 
 	rate     int       // messages a second of all relays together; 0: no limit
+	share    float64   // of these, this relay's part
 	credit   float64   // messages that may be sent of it
 	credited time.Time // when that was so
 	limitAt  time.Time // when the next one may be sent
@@ -94,7 +95,16 @@ func (q *sinkQueue) room() int {
 	if q.bytes >= q.options.BufferBytes || q.allStuck {
 		return 0
 	}
-	return q.options.Buffer - q.buffered
+	return q.capacity() - q.buffered
+}
+
+// capacity is how many messages may be in memory. By rows that is of a sink with a limit no more
+// than may be sent in two seconds: what one relay has claimed no other sends.
+func (q *sinkQueue) capacity() int {
+	if q.rate > 0 && !q.ordered {
+		return min(q.options.Buffer, max(1, int(2*q.share)))
+	}
+	return q.options.Buffer
 }
 
 // roomForDeferred is how many more of them may be deferred rows that are due: at most half
@@ -113,7 +123,7 @@ const maxFreedKeys = 10_000
 // roomy says that reading for the queue is worth while: a read for each place
 // that becomes free would be many small ones, and each has its price. As long as
 // settlements are about to free more, it waits for half of the buffer.
-func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.options.Buffer) }
+func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.capacity()) }
 
 // worthwhile says the same of a part of the buffer, in which there is so much room.
 func (q *sinkQueue) worthwhile(room, buffer int) bool {
@@ -265,18 +275,24 @@ func postponed(outcome sinks.Outcome) bool {
 // limitBurst is what may be sent at once after a rest: a tenth of a second's messages.
 const limitBurst = 100 * time.Millisecond
 
+// shareLimits divides the limits by the relays that live.
+func (e *engine) shareLimits() {
+	for _, q := range e.queues {
+		q.share = float64(q.rate) / float64(max(1, e.lease.relays))
+	}
+}
+
 // allowed is how many messages may be sent now, most at most; where that is none it says when
 // the next one may.
-func (q *sinkQueue) allowed(now time.Time, relays, most int) int {
+func (q *sinkQueue) allowed(now time.Time, most int) int {
 	if q.rate <= 0 {
 		q.limitAt = time.Time{}
 		return most
 	}
-	share := float64(q.rate) / float64(max(1, relays)) // a second
-	q.credit = min(q.credit+share*now.Sub(q.credited).Seconds(), max(1, share*limitBurst.Seconds()))
+	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now
 	if q.credit < 1 {
-		q.limitAt = now.Add(time.Duration((1-q.credit)/share*float64(time.Second)) + time.Millisecond) // no moment too early
+		q.limitAt = now.Add(time.Duration((1-q.credit)/q.share*float64(time.Second)) + time.Millisecond) // no moment too early
 	}
 	return min(most, int(q.credit))
 }

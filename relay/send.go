@@ -109,7 +109,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	if t := q.troubles[""]; t != nil && t.recognised {
 		most = 1 // it is tried with one message after the other
 	}
-	if most = q.allowed(time.Now(), e.lease.relays, most); most == 0 {
+	if most = q.allowed(time.Now(), most); most == 0 {
 		return nil
 	}
 	if q.order == sinks.OrderNone {
