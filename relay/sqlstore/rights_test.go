@@ -219,5 +219,9 @@ func operate(ctx context.Context, pool *sql.DB, table table) error {
 	_, requeue := store.Requeue(ctx, storage.Filter{})
 	_, skip := store.Skip(ctx, storage.Filter{})
 	_, discard := store.Discard(ctx, storage.Filter{})
-	return errors.Join(status, list, requeue, skip, discard)
+	pause := storage.Control{Kind: storage.PauseSink, Name: "a"}
+	set := store.SetControl(ctx, pause, 0)
+	_, lift := store.LiftControl(ctx, pause)
+	_, actions := store.Actions(ctx, 1)
+	return errors.Join(status, list, requeue, skip, discard, set, lift, actions)
 }
