@@ -135,12 +135,52 @@ func TestPausesKeepTheOrder(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { pausesComeAndGo(t, seed) })
+			synctest.Test(t, func(t *testing.T) {
+				for _, violation := range pausesComeAndGo(t, seed, func(s *memstore.Store) storage.Store { return s }) {
+					t.Error(violation)
+				}
+			})
 		})
 	}
 }
 
-func pausesComeAndGo(t *testing.T, seed uint64) {
+// deaf is a table of which no relay hears what is in force.
+type deaf struct{ *memstore.Store }
+
+func (deaf) Controls(context.Context) ([]storage.Control, error) { return nil, nil }
+
+// belated is a table of which relays hear what was in force two seconds ago.
+type belated struct{ *memstore.Store }
+
+func (s belated) Controls(ctx context.Context) ([]storage.Control, error) {
+	controls, err := s.Store.Controls(ctx)
+	return slices.DeleteFunc(controls, func(c storage.Control) bool { return time.Since(c.Since) < 2*time.Second }), err
+}
+
+// Relays that don't hear of pauses, or too late, are found out.
+func TestIgnoredPausesAreFound(t *testing.T) {
+	t.Parallel()
+	for name, mutant := range map[string]func(*memstore.Store) storage.Store{
+		"deaf": func(s *memstore.Store) storage.Store { return deaf{s} },
+		"late": func(s *memstore.Store) storage.Store { return belated{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				found := false
+				for seed := uint64(0); seed < 5 && !found; seed++ {
+					found = len(pausesComeAndGo(t, seed, mutant)) > 0
+				}
+				if !found {
+					t.Error("nothing was found")
+				}
+			})
+		})
+	}
+}
+
+// pausesComeAndGo plays a course, and returns what it has found wrong with what was sent.
+func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) storage.Store) (violations []string) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	db := memstore.New()
 	operator := steered{t, db}
@@ -156,12 +196,12 @@ func pausesComeAndGo(t *testing.T, seed uint64) {
 			defer mu.Unlock()
 			for _, what := range []string{"sink " + name, "topic " + m.Topic, "key " + m.Key} {
 				if since, ok := pausedSince[what]; ok && time.Since(since) > time.Second+r.delay {
-					t.Errorf("%d of key %s and topic %s came to %s, though %s is paused since %v", m.Sequence, m.Key, m.Topic, name, what, time.Since(since))
+					violations = append(violations, fmt.Sprintf("%d of key %s and topic %s came to %s, though %s is paused since %v", m.Sequence, m.Key, m.Topic, name, what, time.Since(since)))
 				}
 			}
 			at := name + " " + m.Key
 			if m.Key != "" && m.Sequence < last[at] {
-				t.Errorf("key %s at %s: %d came after %d", m.Key, name, m.Sequence, last[at])
+				violations = append(violations, fmt.Sprintf("key %s at %s: %d came after %d", m.Key, name, m.Sequence, last[at]))
 			}
 			if m.Sequence%5 == 0 && failed[at+fmt.Sprint(m.Sequence)] == 0 {
 				failed[at+fmt.Sprint(m.Sequence)] = 1
@@ -184,7 +224,7 @@ func pausesComeAndGo(t *testing.T, seed uint64) {
 		Routes: []relay.Route{{Topic: "1", Sink: "a"}, {Topic: "2", Sink: "a"}, {Topic: "3", Sink: "b"}, {Topic: "4", Sinks: []string{"a", "b"}}}}
 	run := func() func() error {
 		options.Logger = slog.New(slog.DiscardHandler)
-		r, err := relay.New(db.Store(), options)
+		r, err := relay.New(open(db.Store()), options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,11 +302,12 @@ func pausesComeAndGo(t *testing.T, seed uint64) {
 		}
 	}
 	if sent != parts {
-		t.Errorf("%d of %d parts were delivered", sent, parts)
+		violations = append(violations, fmt.Sprintf("%d of %d parts were delivered", sent, parts))
 	}
 	if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateRetry]+counts[storage.StateScheduled] > 0 {
-		t.Errorf("left: %v", counts)
+		violations = append(violations, fmt.Sprintf("left: %v", counts))
 	}
+	return violations
 }
 
 // A topic that is paused, with more messages than there is memory for, holds up no other
