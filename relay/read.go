@@ -514,14 +514,8 @@ func (e *byLanes) pollSkipped() *fetch {
 		if q.circuit.state != circuitClosed || !e.skippedAny(q) || !q.roomy() {
 			continue
 		}
-		f := &fetch{kind: readSkipped, queue: q, limit: min(q.room(), readLimit), maxBytes: readBytes}
-		for _, l := range e.lanesInTurn() {
-			if l.skippedFrom[q.index] != none && !l.draining {
-				f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
-			}
-		}
-		if len(f.positions) > 0 {
-			return f
+		if positions := e.lagging(q); len(positions) > 0 {
+			return &fetch{kind: readSkipped, queue: q, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}
 		}
 	}
 	return nil
@@ -574,7 +568,7 @@ func (e *byLanes) pollKeys() *fetch {
 	for _, k := range e.resuming {
 		q := e.queues[k.ref.queue]
 		q.freed++
-		if len(f.keys) == catchUpKeys || k.lane.draining || f.queue != q && (f.queue != nil || !q.roomy() || q.circuit.state != circuitClosed) || k.mustWait() {
+		if len(f.keys) == catchUpKeys || k.lane.draining || k.lane.cursor == 0 || f.queue != q && (f.queue != nil || !q.roomy() || q.circuit.state != circuitClosed) || k.mustWait() {
 			continue
 		}
 		f.queue = q
