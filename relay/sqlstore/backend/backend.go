@@ -7,6 +7,7 @@ package backend
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -130,17 +131,13 @@ type Backend interface {
 	// of ids; see [ParkedRows].
 	Parked(ctx context.Context, filter Filter, within int64) ([]storage.Parked, error)
 
-	// Delivered returns done rows by id, up to the filter's limit.
-	Delivered(ctx context.Context, filter Delivered) ([]DeliveredRow, error)
+	// Delivered returns done rows up to that id, by id, up to the filter's limit.
+	Delivered(ctx context.Context, filter Filter, untilID int64) ([]DeliveredRow, error)
 
 	// ChangeReplay copies done rows, of which it says where the copies are, and stores what the
-	// replay is then, in one transaction; see [SetReplay]. A settlement names a row, and has the
+	// replay is then, in one transaction; see [WriteReplay]. A settlement names a row, and has the
 	// copy as its DeadLetter.
 	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
-
-	// CountPending counts those of the rows, at least one, that are to be delivered; see
-	// [PendingAmong].
-	CountPending(ctx context.Context, rows []storage.RowID) (int, error)
 }
 
 // ParkedChange is what an operator does with parked rows.
@@ -273,5 +270,19 @@ type Filter struct {
 	RowIDs     []int64
 	MessageIDs []string // in lower case
 
+	DoneSince, DoneUntil time.Time // of done rows: finished at or after the one, and before the other
+
 	To string // the sink of a Redirect
+}
+
+// Times are the bounds of times that are set, as conditions of a row t.
+func (f Filter) Times() []TimeBound {
+	bounds := []TimeBound{{"t.created_at >= ", f.Since}, {"t.finished_at >= ", f.DoneSince}, {"t.finished_at < ", f.DoneUntil}}
+	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })
+}
+
+// TimeBound is a condition up to its time.
+type TimeBound struct {
+	Condition string
+	At        time.Time
 }

@@ -87,6 +87,7 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 func (m *MySQL) Traits() backend.Traits {
 	traits := backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByLane,
+		Hot: m.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: m.sql.Query("claim mode"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"), PurgeRelays: m.sql.Query("purge relays"),
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),

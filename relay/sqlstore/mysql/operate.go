@@ -49,8 +49,8 @@ func conditions(filter backend.Filter) text {
 	if filter.Sink != "" {
 		parts = append(parts, " AND locate(CAST(", arg(","+filter.Sink+","), " AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0")
 	}
-	if !filter.Since.IsZero() {
-		parts = append(parts, " AND t.created_at >= ", arg(timestamp(filter.Since)))
+	for _, bound := range filter.Times() {
+		parts = append(parts, " AND "+bound.Condition, arg(timestamp(bound.At)))
 	}
 	if filter.Error != "" {
 		parts = append(parts, " AND locate(CAST(", arg(filter.Error), " AS BINARY), CAST(t.last_error AS BINARY)) > 0")

@@ -38,8 +38,8 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	if states && filter.State != "" {
 		where += " AND t.state = " + a.Add(string(filter.State))
 	}
-	if !filter.Since.IsZero() {
-		where += " AND t.created_at >= " + a.timestamp(filter.Since)
+	for _, bound := range filter.Times() {
+		where += " AND " + bound.Condition + a.timestamp(bound.At)
 	}
 	if filter.Error != "" {
 		where += " AND INSTR(t.last_error, " + a.Add(filter.Error) + ") > 0"

@@ -40,8 +40,8 @@ func (a *args) filter(filter backend.Filter) string {
 	if filter.Sink != "" {
 		where += " AND strpos(',' || t.sinks || ',', " + a.add(","+filter.Sink+",", "text") + ") > 0"
 	}
-	if !filter.Since.IsZero() {
-		where += " AND t.created_at >= " + a.add(filter.Since.UTC().Format(timestamp), "timestamptz")
+	for _, bound := range filter.Times() {
+		where += " AND " + bound.Condition + a.add(bound.At.UTC().Format(timestamp), "timestamptz")
 	}
 	if filter.Error != "" {
 		where += " AND strpos(t.last_error, " + a.add(filter.Error, "text") + ") > 0"

@@ -48,6 +48,7 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 func (p *Postgres) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots,
+		Hot: p.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: p.sql.Query("claim mode"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"), PurgeRelays: p.sql.Query("purge relays"),
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
@@ -74,9 +75,13 @@ func (a *args) add(value any, as string) string {
 // timestamp is the form of times in arguments, in UTC. The zero time is before all others.
 const timestamp = "2006-01-02 15:04:05.999999+00"
 
+func (p *Postgres) inTx(ctx context.Context, work func(*sql.Tx) error) error {
+	return backend.InTx(ctx, p.db, readCommitted, p.bounded, work)
+}
+
 // SetClaimMode implements [backend.Backend].
 func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error {
-	return backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error {
+	return p.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, p.sql, p.dialect, p.table, claim, p.sql.Query("set claim mode", string(claim)))
 	})
 }
@@ -255,7 +260,7 @@ func (p *Postgres) Purge(ctx context.Context, retention time.Duration, limit int
 	}
 	query := p.sql.Query("purge", retention.Microseconds(), from, int64(limit), true)
 	ids := 0
-	err = backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) (err error) {
+	err = p.inTx(ctx, func(tx *sql.Tx) (err error) {
 		if err := backend.One(ctx, tx, query, &purged, &until); err != nil {
 			return err
 		}
@@ -311,7 +316,7 @@ func (p *Postgres) Extend(ctx context.Context, token string, ids []int64, ttl ti
 // Reclaim implements [backend.Backend].
 func (p *Postgres) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	for _, name := range []string{"free expired", "bring back"} {
-		err := backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error {
+		err := p.inTx(ctx, func(tx *sql.Tx) error {
 			changed, err := backend.Exec(ctx, tx, p.sql.Query(name, int64(limit), true))
 			freed += changed
 			return err

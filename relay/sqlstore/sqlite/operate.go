@@ -33,7 +33,9 @@ func conditions(filter backend.Filter) (string, []any) {
 	add(filter.Topic != "", "t.topic = ?", filter.Topic)
 	add(filter.Key != "", "t.message_key = ?", filter.Key)
 	add(filter.Sink != "", "instr(',' || t.sinks || ',', ?) > 0", ","+filter.Sink+",")
-	add(!filter.Since.IsZero(), "t.created_at >= ?", filter.Since.UTC().Format(timeFormat))
+	for _, bound := range filter.Times() {
+		add(true, bound.Condition+"?", bound.At.UTC().Format(timeFormat))
+	}
 	add(filter.Error != "", "instr(t.last_error, ?) > 0", filter.Error)
 	return strings.Join(where, " AND "), args
 }

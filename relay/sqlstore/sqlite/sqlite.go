@@ -43,6 +43,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 func (s *SQLite) Traits() backend.Traits {
 	return backend.Traits{
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
+		Hot: s.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: s.sql.Query("claim mode"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"), PurgeRelays: s.sql.Query("purge relays"),
 			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),

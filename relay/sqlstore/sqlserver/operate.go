@@ -39,8 +39,8 @@ func conditions(a *args, filter backend.Filter, states bool) string {
 	if states && filter.State != "" {
 		where += " AND t.state = " + a.add(string(filter.State))
 	}
-	if !filter.Since.IsZero() {
-		where += " AND t.created_at >= CONVERT(datetime2(7), " + a.add(timestamp(filter.Since)) + ", 126)"
+	for _, bound := range filter.Times() {
+		where += " AND " + bound.Condition + "CONVERT(datetime2(7), " + a.add(timestamp(bound.At)) + ", 126)"
 	}
 	if filter.Error != "" {
 		where += " AND CHARINDEX(" + a.add(filter.Error) + ", t.last_error) > 0"

@@ -52,6 +52,7 @@ const none = int64(0)
 func (d *SQLServer) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Hot: d.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),

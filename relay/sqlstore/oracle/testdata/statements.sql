@@ -1535,8 +1535,8 @@ SELECT NVL(MAX(id), 0) FROM app."Events_done";
 -- delivered
 SELECT * FROM (
     SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks FROM app."Events_done" t
-    WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0 AND t.id <= :9 AND t.finished_at >= TO_TIMESTAMP(:10, 'YYYY-MM-DD HH24:MI:SS.FF6') AND t.finished_at < TO_TIMESTAMP(:11, 'YYYY-MM-DD HH24:MI:SS.FF6')
-    ORDER BY t.id) WHERE ROWNUM <= :12;
+    WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.finished_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND t.finished_at < TO_TIMESTAMP(:8, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :9) > 0 AND t.id <= :10
+    ORDER BY t.id) WHERE ROWNUM <= :11;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
@@ -1544,11 +1544,10 @@ SELECT * FROM (
 --   5: k
 --   6: ,s,
 --   7: 2026-01-31 00:00:00.000000
---   8: refused
---   9: 9
---   10: 2026-01-31 00:00:00.000000
---   11: 2026-02-01 00:00:00.000000
---   12: 10
+--   8: 2026-02-01 00:00:00.000000
+--   9: refused
+--   10: 9
+--   11: 10
 
 -- begin a replay
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';

@@ -1077,8 +1077,8 @@ SELECT COALESCE(max(id), 0) FROM app."Events_done";
 -- delivered
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text, t.sinks
 FROM app."Events_done" AS t
-WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0 AND t.id <= $9::bigint AND t.finished_at >= $10::timestamptz AND t.finished_at < $11::timestamptz
-ORDER BY t.id LIMIT $12::bigint;
+WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.finished_at >= $7::timestamptz AND t.finished_at < $8::timestamptz AND strpos(t.last_error, $9::text) > 0 AND t.id <= $10::bigint
+ORDER BY t.id LIMIT $11::bigint;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
@@ -1086,11 +1086,10 @@ ORDER BY t.id LIMIT $12::bigint;
 --   5: k
 --   6: ,s,
 --   7: 2026-01-31 00:00:00+00
---   8: refused
---   9: 9
---   10: 2026-01-31 00:00:00+00
---   11: 2026-02-01 00:00:00+00
---   12: 10
+--   8: 2026-02-01 00:00:00+00
+--   9: refused
+--   10: 9
+--   11: 10
 
 -- begin a replay
 SELECT set_config('lock_timeout', '3s', true);

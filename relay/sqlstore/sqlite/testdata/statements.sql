@@ -697,7 +697,7 @@ SELECT coalesce(max(id), 0) FROM app."Events_done";
 -- delivered
 SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks
 FROM app."Events_done" AS t INDEXED BY "Events_done_id"
-WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.id <= ? AND t.finished_at >= ? AND t.finished_at < ?
+WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.finished_at >= ? AND t.finished_at < ? AND instr(t.last_error, ?) > 0 AND t.id <= ?
 ORDER BY t.id LIMIT ?;
 --   1: 3
 --   2: [1]
@@ -706,11 +706,10 @@ ORDER BY t.id LIMIT ?;
 --   5: k
 --   6: ,s,
 --   7: 2026-01-31 00:00:00.000
---   8: refused
---   9: 9
---   10: 2026-01-31 00:00:00.000
---   11: 2026-02-01 00:00:00.000
---   12: 10
+--   8: 2026-02-01 00:00:00.000
+--   9: refused
+--   10: 9
+--   11: 10
 
 -- begin a replay
 DELETE FROM app."Events_lanes" WHERE lane < 0;

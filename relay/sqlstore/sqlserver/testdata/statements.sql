@@ -1222,7 +1222,7 @@ SELECT COALESCE(MAX(id), 0) FROM app."Events_done";
 
 -- delivered
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.headers, t.sinks
-FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 AND t.id <= @p10 AND t.finished_at >= CONVERT(datetime2(7), @p11, 126) AND t.finished_at < CONVERT(datetime2(7), @p12, 126) ORDER BY t.id;
+FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.finished_at >= CONVERT(datetime2(7), @p8, 126) AND t.finished_at < CONVERT(datetime2(7), @p9, 126) AND CHARINDEX(@p10, t.last_error) > 0 AND t.id <= @p11 ORDER BY t.id;
 --   1: 10
 --   2: 3
 --   3: [1]
@@ -1231,12 +1231,12 @@ FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJS
 --   6: k
 --   7: ,s,
 --   8: 2026-01-31T00:00:00.0000000
---   9: refused
---   10: 9
---   11: 2026-01-31T00:00:00.0000000
---   12: 2026-02-01T00:00:00.0000000
+--   9: 2026-02-01T00:00:00.0000000
+--   10: refused
+--   11: 9
 
 -- begin a replay
+SET LOCK_TIMEOUT 3000;
 INSERT INTO app."Events_settings" (name, value)
 SELECT N'replay.' + @p1, @p2
 WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'replay.' + @p1);
@@ -1244,6 +1244,7 @@ WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (UPDLOCK, HOLDLOCK, R
 --   2: {}
 
 -- replay
+SET LOCK_TIMEOUT 3000;
 SELECT COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0);
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
 SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
