@@ -53,10 +53,6 @@ type Backend interface {
 	// What a relay by lanes reads. Positions have an Until, which is inclusive,
 	// and either all have a key or none has.
 
-	// BeginLanes tells where reading begins, or why no lane can be claimed on this
-	// server.
-	BeginLanes(ctx context.Context) (FirstLine, error)
-
 	// Read has each pending row at the positions taken, in the order that
 	// [Traits].Walk says, all of one snapshot. Only one goroutine may call it, but for a
 	// read at no position, which has the first line alone.
@@ -199,6 +195,10 @@ type Queries struct {
 
 	Replays       Query // the name of each replay, and its text
 	LastDelivered Query // the highest id of the done rows, 0 without any
+
+	// IDsOutOfOrder has a line for each setting by which a message could be passed over, as its id
+	// isn't in order. Empty where there is no such setting.
+	IDsOutOfOrder Query
 
 	// FreeRow has a row if there may be a free one, and ExpiredRow if there may be a claim
 	// that has ended or a held row that is due: for much less than it takes to claim, without

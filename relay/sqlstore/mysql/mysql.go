@@ -8,7 +8,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -288,15 +287,6 @@ func (m *MySQL) ListOpen(ctx context.Context, token string) (list backend.OpenLi
 		return err
 	})
 	return list, err
-}
-
-// BeginLanes implements [backend.Backend].
-func (m *MySQL) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	first, err := m.Read(ctx, backend.Read{}, nil)
-	if err != nil {
-		return first, fmt.Errorf("ask which server this is: %w", err)
-	}
-	return first, nil
 }
 
 // Read implements [backend.Backend].

@@ -178,11 +178,6 @@ func (d *Oracle) Grant() string {
 	return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)"
 }
 
-// BeginLanes implements [backend.Backend].
-func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return d.Read(ctx, backend.Read{}, nil)
-}
-
 // Read implements [backend.Backend].
 func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)

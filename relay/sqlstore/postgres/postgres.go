@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -53,7 +52,7 @@ func (p *Postgres) Traits() backend.Traits {
 			ClaimMode: p.sql.Query("claim mode"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"), PurgeRelays: p.sql.Query("purge relays"),
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
 			FreeRow: p.sql.Query("a free row", true), ExpiredRow: p.sql.Query("an expired row", true),
-			Replays: p.sql.Query("replays"), LastDelivered: p.sql.Query("last delivered"),
+			Replays: p.sql.Query("replays"), IDsOutOfOrder: p.sql.Query("ids out of order"), LastDelivered: p.sql.Query("last delivered"),
 			Status: backend.StatusQueries{
 				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"), Held: p.sql.Query("held parked"),
 				Topics: p.sql.Query("topics", int64(backend.SampledTopics)), Relays: p.sql.Query("list relays"), Leased: p.sql.Query("lanes leased"),
@@ -123,23 +122,6 @@ func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange,
 		query.Args = append(query.Args, change.Epoch)
 	}
 	return backend.Leases(ctx, p.db, query)
-}
-
-// BeginLanes implements [backend.Backend].
-func (p *Postgres) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	var wrong []string
-	var setting string
-	if err := backend.All(ctx, p.db, p.sql.Query("ids out of order"), func() { wrong = append(wrong, setting) }, &setting); err != nil {
-		return backend.FirstLine{}, err
-	}
-	if len(wrong) > 0 {
-		return backend.FirstLine{}, fmt.Errorf("the sequence of the ids has %s, with which a message could be passed over for good: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
-	}
-	first, err := p.Read(ctx, backend.Read{}, nil)
-	if err != nil {
-		return first, fmt.Errorf("read the server's epoch (of the primary, as no standby will do): %w", err)
-	}
-	return first, nil
 }
 
 // Read implements [backend.Backend].

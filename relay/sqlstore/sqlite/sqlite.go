@@ -101,11 +101,6 @@ func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, l
 	return backend.Leases(ctx, s.db, s.sql.Query(string(change.Kind), args...))
 }
 
-// BeginLanes implements [backend.Backend].
-func (s *SQLite) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return s.Read(ctx, backend.Read{}, nil)
-}
-
 // Read implements [backend.Backend].
 func (s *SQLite) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, s.db, nil, s.page(page), take)

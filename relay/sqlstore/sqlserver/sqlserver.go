@@ -144,11 +144,6 @@ func (d *SQLServer) ListOpen(ctx context.Context, _ string) (backend.OpenList, e
 	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
 }
 
-// BeginLanes implements [backend.Backend].
-func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return d.Read(ctx, backend.Read{}, nil)
-}
-
 // Read implements [backend.Backend].
 func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)

@@ -103,9 +103,6 @@ SELECT lane, fence, journal FROM `app`.`Events_lanes` WHERE journal IS NOT NULL;
 -- marks
 SELECT lane, marks FROM `app`.`Events_lanes` WHERE marks IS NOT NULL ORDER BY lane;
 
--- begin lanes
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
-
 -- last id
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_held`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?), 0));

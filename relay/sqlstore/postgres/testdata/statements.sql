@@ -152,12 +152,11 @@ SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 -- marks
 SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
 
--- begin lanes
+-- ids out of order
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
     ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
 WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
 UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
-SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-'));
 
 -- last id
 SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0);

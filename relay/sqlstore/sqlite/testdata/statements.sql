@@ -98,9 +98,6 @@ SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 -- marks
 SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
 
--- begin lanes
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
-
 -- last id
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0);
 
