@@ -124,7 +124,7 @@ type Backend interface {
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
 	// Parked returns the parked rows that the filter selects, without its limits, in the order
-	// of ids; see [ParkedRows].
+	// of ids; see [ReadParked].
 	Parked(ctx context.Context, filter Filter, within int64) ([]storage.Parked, error)
 
 	// Delivered returns done rows up to that id, by id, up to the filter's limit.

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -296,8 +297,18 @@ func (g *golden) operating() {
 	g.add("discard", err)
 	_, err = g.Parked(ctx, filter, 0)
 	g.add("parked", err)
+	answer := g.Answer
+	g.Answer = func(query string) [][]driver.Value {
+		if strings.HasPrefix(query, "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds") {
+			return [][]driver.Value{{int64(15), int64(1), "t", "k", "", int64(0)}}
+		} else if answer == nil {
+			return nil
+		}
+		return answer(query)
+	}
 	_, err = g.Parked(ctx, backend.Filter{Filter: storage.Filter{Topic: "t"}}, 1000)
 	g.add("parked, and which were overtaken", err)
+	g.Answer = answer
 	g.add("replays", g.ask(g.Traits().Queries.Replays))
 	g.add("last delivered", g.ask(g.Traits().Queries.LastDelivered))
 	delivered := filter

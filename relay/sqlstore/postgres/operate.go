@@ -72,13 +72,10 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 // Parked implements [backend.Backend]. Where statistics are old, as after very many were parked
 // at once, the planner takes nested loops for cheap that last minutes: it is kept from these.
 func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64) (parked []storage.Parked, err error) {
-	var a, b args
-	rows, last := backend.ParkedRows(p.table, a.filter(filter)), ""
-	if within > 0 {
-		last = backend.LastDelivered(p.table, func() string { return b.filter(filter) }, func() string { return b.add(within, "bigint") })
-	}
+	var a args
+	where := a.filter(filter)
 	err = backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
-		parked, err = backend.ReadParked(ctx, tx, backend.Query{SQL: rows, Args: a}, backend.Query{SQL: last, Args: b})
+		parked, err = backend.ReadParked(ctx, tx, p.table, where, a, within)
 		return err
 	})
 	return parked, err

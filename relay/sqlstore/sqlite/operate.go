@@ -60,17 +60,7 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 // Parked implements [backend.Backend].
 func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
 	where, args := conditions(filter)
-	parked, last := query(backend.ParkedRows(s.table, where), args...), backend.Query{}
-	if within > 0 {
-		last.SQL = backend.LastDelivered(s.table, func() string {
-			last.Args = append(last.Args, args...)
-			return where
-		}, func() string {
-			last.Args = append(last.Args, within)
-			return "?"
-		})
-	}
-	return backend.ReadParked(ctx, s.db, parked, last)
+	return backend.ReadParked(ctx, s.db, s.table, where, args, within)
 }
 
 // Check implements [backend.Backend].

@@ -650,13 +650,11 @@ ORDER BY t.id;
 --   1: t
 SELECT d.message_key, max(d.id)
 FROM `app`.`Events_done` d
-WHERE d.message_key IN (SELECT t.message_key FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
-    AND d.id > (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
-    AND d.id <= 1000 + (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
+WHERE d.id > 15 AND d.id <= 1015
+    AND d.message_key IN (SELECT t.message_key FROM `app`.`Events_held` t
+WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
 GROUP BY d.message_key;
 --   1: t
---   2: t
---   3: t
 
 -- replays
 SELECT substr(name, 8), value FROM `app`.`Events_settings` WHERE name LIKE 'replay.%' ORDER BY name;

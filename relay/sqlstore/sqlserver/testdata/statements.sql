@@ -1175,17 +1175,12 @@ ORDER BY t.id;
 --   2: t
 SELECT d.message_key, max(d.id)
 FROM app."Events_done" d
-WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2))
-    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4))
-    AND d.id <= @p5 + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p6 AND t.topic = @p7 AND DATALENGTH(t.topic) = DATALENGTH(@p7))
+WHERE d.id > 15 AND d.id <= 1015
+    AND d.message_key IN (SELECT t.message_key FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2))
 GROUP BY d.message_key;
 --   1: 0
 --   2: t
---   3: 0
---   4: t
---   5: 1000
---   6: 0
---   7: t
 
 -- replays
 SELECT SUBSTRING(name, 8, 64), value FROM app."Events_settings" WHERE name LIKE N'replay.%' ORDER BY name;
