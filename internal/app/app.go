@@ -159,14 +159,6 @@ func (a *App) Addr() string {
 	return a.admin.Addr()
 }
 
-// Wake makes every relay look for new messages now. It never blocks. Call it
-// only after Start.
-func (a *App) Wake() {
-	for _, s := range a.sources {
-		s.relay.Wake()
-	}
-}
-
 // Run starts the daemon and stops it when the context ends, when every relay
 // has drained, or when one has failed. When abort is closed, a stop that has
 // begun doesn't wait any longer for what is being sent. Run returns nil after a

@@ -203,8 +203,7 @@ type Settlement struct {
 	// settlement is of the whole row, which takes its sinks along. One without the other, or with
 	// Left as it was, or with a Token, is an error: by rows, a message has one sink.
 	//
-	// A batch may have several of one row: they are made in the order in which they were
-	// given, that of the whole row last, each with the Sinks that the one before has left.
+	// Another settlement of such a row in one batch is an error.
 	For, Left string
 
 	// State is the new one: StateDone, StateRetry, StateError, StateDiscarded,

@@ -8,7 +8,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -87,6 +86,7 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 func (m *MySQL) Traits() backend.Traits {
 	traits := backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByLane,
+		Hot: m.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: m.sql.Query("claim mode"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"), PurgeRelays: m.sql.Query("purge relays"),
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
@@ -287,15 +287,6 @@ func (m *MySQL) ListOpen(ctx context.Context, token string) (list backend.OpenLi
 		return err
 	})
 	return list, err
-}
-
-// BeginLanes implements [backend.Backend].
-func (m *MySQL) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	first, err := m.Read(ctx, backend.Read{}, nil)
-	if err != nil {
-		return first, fmt.Errorf("ask which server this is: %w", err)
-	}
-	return first, nil
 }
 
 // Read implements [backend.Backend].

@@ -52,6 +52,7 @@ const none = int64(0)
 func (d *SQLServer) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Hot: d.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
@@ -141,11 +142,6 @@ func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
 // ListOpen implements [backend.TransactionLister].
 func (d *SQLServer) ListOpen(ctx context.Context, _ string) (backend.OpenList, error) {
 	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
-}
-
-// BeginLanes implements [backend.Backend].
-func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return d.Read(ctx, backend.Read{}, nil)
 }
 
 // Read implements [backend.Backend].

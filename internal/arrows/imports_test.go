@@ -1,8 +1,3 @@
-// Package arrows knows which package of the project may import which. Its test
-// holds the tree to it.
-//
-// It reads the sources itself, so that files under every build tag count, and
-// so that go test notices a change and runs the test again.
 package arrows
 
 import (
