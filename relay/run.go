@@ -18,8 +18,12 @@ import (
 
 func (r *Relay) newEngine() *engine {
 	host, _ := os.Hostname()
+	done := &work{Observer: r.options.Observer, began: time.Now()}
+	options := r.options
+	options.Observer = done
 	e := &engine{
-		base:   &base{store: r.store, options: r.options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
+		work:   done,
+		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		unrouted: map[string]time.Time{},
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
@@ -146,7 +150,9 @@ func (e *engine) loop(ctx context.Context) error {
 		if e.settle.urgent { // what it found that can't be sent, or must not be any more
 			e.settle.start(now)
 		}
-		if over, err := e.over(); over {
+		over, err := e.over()
+		e.logWork(now, over)
+		if over {
 			return err
 		}
 		// What was due before now has been started, or waits for something that will happen.
