@@ -191,8 +191,9 @@ func (p *polling) count(empty bool) {
 	p.news++
 }
 
-// reached notes how a call of the database went.
-func (b *base) reached(err error) {
+// reached notes how a call of the database went that began then.
+func (b *base) reached(call string, began time.Time, err error) {
+	b.options.Observer.Called(call, time.Since(began))
 	if err == nil {
 		b.health.reached.Store(b.health.now())
 		b.health.problem.Store(nil)

@@ -127,11 +127,33 @@ func (b *base) logBack(since int64) {
 	}
 }
 
+// observeMemory tells the Observer, once a second, what is in memory.
+func (e *engine) observeMemory(now time.Time) {
+	if now.Sub(e.work.observed) < time.Second {
+		return
+	}
+	e.work.observed = now
+	for _, q := range e.queues {
+		if q.options.Sink != nil {
+			e.options.Observer.InMemory(q.name, q.inFlight(), q.buffered)
+		}
+	}
+}
+
+// inFlight is how many messages are being sent.
+func (q *sinkQueue) inFlight() (n int) {
+	for f := range q.flights {
+		n += len(f.items)
+	}
+	return n
+}
+
 // work is what a relay has done since it last told so in the log: it counts what the loop tells
 // the Observer, and hands it on. It belongs to the loop.
 type work struct {
 	Observer
 	began                               time.Time
+	observed                            time.Time // what is in memory was told
 	delivered, retried, parked, expired int
 }
 
@@ -159,14 +181,11 @@ func (e *engine) logWork(now time.Time, over bool) {
 	}
 	inFlight, buffered := 0, 0
 	for _, q := range e.queues {
-		buffered += q.buffered
-		for f := range q.flights {
-			inFlight += len(f.items)
-		}
+		inFlight, buffered = inFlight+q.inFlight(), buffered+q.buffered
 	}
 	if w.delivered+w.retried+w.parked+w.expired+buffered > 0 {
 		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),
 			"delivered", w.delivered, "retried", w.retried, "parked", w.parked, "expired", w.expired, "in_flight", inFlight, "in_memory", buffered)
 	}
-	*w = work{Observer: w.Observer, began: now}
+	*w = work{Observer: w.Observer, began: now, observed: w.observed}
 }

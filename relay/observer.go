@@ -24,6 +24,10 @@ type Observer interface {
 	// DeadLettered: a message of the sink is parked, and its dead letter written.
 	DeadLettered(sink string)
 
+	// Parked: a message of the sink is parked as error for this reason. One that is parked as
+	// it has expired is told by Expired alone.
+	Parked(sink string, reason sinks.Reason)
+
 	// Settled: outcomes were written back.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
@@ -40,6 +44,14 @@ type Observer interface {
 	// handler behind its sink. Called when a topic is met for the first time, and
 	// once a minute after.
 	Unrouted(topic string)
+
+	// InMemory: so many of the sink's messages are being sent, and so many are in memory, these
+	// included. Called once a second.
+	InMemory(sink string, inFlight, buffered int)
+
+	// Called: a call of the database took so long, whether it failed or not. The calls are
+	// "lease", "read", "scan", "claim", "settle" and "purge".
+	Called(call string, took time.Duration)
 
 	// Failed: a stage's work failed and will be tried again.
 	Failed(stage string, err error)
@@ -64,6 +76,9 @@ func (NoObserver) Sent(string, time.Duration, map[OutcomeKind]int) {}
 func (NoObserver) Delivered(string, string, time.Duration)         {}
 func (NoObserver) Expired(string, OnExpire)                        {}
 func (NoObserver) DeadLettered(string)                             {}
+func (NoObserver) Parked(string, sinks.Reason)                     {}
+func (NoObserver) InMemory(string, int, int)                       {}
+func (NoObserver) Called(string, time.Duration)                    {}
 func (NoObserver) Settled(storage.Settled, map[storage.State]int)  {}
 func (NoObserver) LanesHeld(int, int)                              {}
 func (NoObserver) SinkDown(string, sinks.Reason, string)           {}

@@ -161,6 +161,7 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 	parked.holds = holds
 	parked.problem = describe(outcome)
 	what += e.addDeadLetter(it.queue, &it.row, string(outcome.Reason), &parked)
+	e.options.Observer.Parked(it.queue.name, outcome.Reason)
 	e.logParked(what, it, &outcome)
 	e.settle.add(it, parked)
 	return false
