@@ -207,6 +207,30 @@ func (b *base) reached(call string, began time.Time, err error) {
 	}
 }
 
+// traceClaimed tells the tracer, if there is one, of rows that came into memory.
+func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
+	if b.options.Tracer == nil || len(rows) == 0 {
+		return
+	}
+	messages := make([]sinks.Message, len(rows))
+	for i := range rows {
+		messages[i] = (&item{row: rows[i]}).message()
+	}
+	b.options.Tracer.Claimed(began, messages)
+}
+
+// traceSettled tells it of outcomes that were written back.
+func (b *base) traceSettled(began time.Time, items []*item, err error) {
+	if b.options.Tracer == nil {
+		return
+	}
+	messages := make([]sinks.Message, len(items))
+	for i, it := range items {
+		messages[i] = it.message()
+	}
+	b.options.Tracer.Settled(began, messages, err)
+}
+
 // failed reports trouble with a stage, which will try again. Of trouble that
 // lasts, a line now and then is enough.
 func (b *base) failed(stage string, err error) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -59,6 +60,22 @@ type Observer interface {
 	// Polled: the loop looked for messages and found so many. A relay that
 	// doesn't look any more is dead.
 	Polled(rows int)
+}
+
+// Tracer follows messages. Its methods are called by several goroutines at the same time, and
+// must return at once. The messages' headers are not theirs to change.
+type Tracer interface {
+	// Claimed: messages came into memory by a read or claim that began then.
+	Claimed(began time.Time, messages []sinks.Message)
+
+	// Send begins the sending of a batch. The context that it returns is what the sink is
+	// called with; in the batch, which is its own, it may replace the headers of messages. What
+	// it returns beside is called with the outcomes, at the same places.
+	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
+
+	// Settled: what became of messages was written back, by a call that began then, or the call
+	// failed.
+	Settled(began time.Time, messages []sinks.Message, err error)
 }
 
 // OutcomeKind is the part of a sinks.Outcome that is counted.

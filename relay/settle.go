@@ -196,6 +196,7 @@ func (s *settling) settler(ctx context.Context) {
 			counts, err := s.store.Settle(bounded, s.options.Name, s.options.Retention != KeepNothing, settlements)
 			cancel()
 			s.reached("settle", began, err)
+			s.traceSettled(began, job.items, err)
 			s.settled <- settleResult{job, counts, err}
 		}
 	}
