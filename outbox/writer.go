@@ -32,7 +32,7 @@ type Writer struct {
 	maxPayload int
 	keyLocks   bool
 	duplicates Duplicates
-	notices    *limiter // nil: none
+	notices    *limiter                                // nil: none
 	headers    func(context.Context) map[string]string // nil: none
 	newID      func() string
 }
