@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -67,6 +68,19 @@ func loggable(outcome *sinks.Outcome) string {
 		detail, _, _ = strings.Cut(detail, ": ")
 	}
 	return cause + detail
+}
+
+// shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
+// some databases can't store.
+func shorten(s string, n int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // logAttempt writes a line about what a sink answered for a message.
@@ -152,7 +166,7 @@ func (q *sinkQueue) inFlight() (n int) {
 // the Observer, and hands it on. It belongs to the loop.
 type work struct {
 	Observer
-	began                               time.Time
+	started, began                      time.Time
 	observed                            time.Time // what is in memory was told
 	delivered, retried, parked, expired int
 }
@@ -173,10 +187,11 @@ func (w *work) Settled(counts storage.Settled, states map[storage.State]int) {
 	w.Observer.Settled(counts, states)
 }
 
-// logWork tells each minute, and at the end, what was done, if that was anything.
+// logWork tells each minute what was done, if that was anything, and at the end of a run that has
+// lasted for one.
 func (e *engine) logWork(now time.Time, over bool) {
 	w := e.work
-	if took := now.Sub(w.began); took < time.Minute && !over {
+	if now.Sub(w.began) < time.Minute && !(over && now.Sub(w.started) >= time.Minute) {
 		return
 	}
 	inFlight, buffered := 0, 0
@@ -187,5 +202,5 @@ func (e *engine) logWork(now time.Time, over bool) {
 		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),
 			"delivered", w.delivered, "retried", w.retried, "parked", w.parked, "expired", w.expired, "in_flight", inFlight, "in_memory", buffered)
 	}
-	*w = work{Observer: w.Observer, began: now, observed: w.observed}
+	*w = work{Observer: w.Observer, started: w.started, began: now, observed: w.observed}
 }

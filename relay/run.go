@@ -18,7 +18,8 @@ import (
 
 func (r *Relay) newEngine() *engine {
 	host, _ := os.Hostname()
-	done := &work{Observer: r.options.Observer, began: time.Now()}
+	now := time.Now()
+	done := &work{Observer: r.options.Observer, started: now, began: now}
 	options := r.options
 	options.Observer = done
 	e := &engine{

@@ -39,6 +39,9 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 			m.parked.WithLabelValues(name, sink, string(reason))
 		}
 	}
+	for _, stage := range stages {
+		m.failures.WithLabelValues(name, stage)
+	}
 	m.retried.WithLabelValues(name)
 	m.leasesLost.WithLabelValues(name)
 	m.fenced.WithLabelValues(name)
@@ -47,6 +50,9 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	m.unrouted.source(name)
 	return &Source{name: name, metrics: m}
 }
+
+// stages are those at which a relay fails, and so counts from 0.
+var stages = []string{"lease", "read", "reclaim", "sweep", "journal", "settle", "settle refused", "purge", "listen", "stuck", "status"}
 
 // other stands for what a sink (a plug-in, perhaps) made up: a label's values
 // must stay few.
