@@ -196,7 +196,9 @@ func (b *base) reached(call string, began time.Time, err error) {
 	if err == nil {
 		b.health.reached.Store(b.health.now())
 		b.health.problem.Store(nil)
-		b.logBack(b.health.silentSince.Swap(0))
+		if since := b.health.silentSince.Swap(0); since != 0 {
+			b.logBack(time.Duration(b.health.now() - since))
+		}
 		return
 	}
 	text := fmt.Sprint(err)

@@ -127,12 +127,8 @@ func (e *engine) logParked(what string, it *item, outcome *sinks.Outcome) {
 // backAfter is how long a database must have been silent for its return to be told.
 const backAfter = time.Second
 
-// logBack tells that the database answers again, if every call had failed since then.
-func (b *base) logBack(since int64) {
-	if since == 0 {
-		return
-	}
-	silent := time.Duration(b.health.now() - since)
+// logBack tells that the database answers again, after every call had failed for so long.
+func (b *base) logBack(silent time.Duration) {
 	if silent < backAfter {
 		return
 	}
