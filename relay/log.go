@@ -159,27 +159,29 @@ func (q *sinkQueue) inFlight() (n int) {
 }
 
 // work is what a relay has done since it last told so in the log: it counts what the loop tells
-// the Observer, and hands it on. It belongs to the loop.
+// the Observer, and hands it on. All but the Observer belongs to the loop.
 type work struct {
 	Observer
-	started, began                      time.Time
-	observed                            time.Time // what is in memory was told
-	delivered, retried, parked, expired int
+	started, began time.Time
+	observed       time.Time // what is in memory was told
+	counts         counts    // since began
 }
 
+type counts struct{ delivered, retried, parked, expired int }
+
 func (w *work) Delivered(sink, topic string, lag time.Duration) {
-	w.delivered++
+	w.counts.delivered++
 	w.Observer.Delivered(sink, topic, lag)
 }
 
 func (w *work) Expired(sink string, become OnExpire) {
-	w.expired++
+	w.counts.expired++
 	w.Observer.Expired(sink, become)
 }
 
 func (w *work) Settled(counts storage.Settled, states map[storage.State]int) {
-	w.retried += states[storage.StateRetry]
-	w.parked += states[storage.StateError]
+	w.counts.retried += states[storage.StateRetry]
+	w.counts.parked += states[storage.StateError]
 	w.Observer.Settled(counts, states)
 }
 
@@ -194,9 +196,9 @@ func (e *engine) logWork(now time.Time, over bool) {
 	for _, q := range e.queues {
 		inFlight, buffered = inFlight+q.inFlight(), buffered+q.buffered
 	}
-	if w.delivered+w.retried+w.parked+w.expired+buffered > 0 {
+	if w.counts.delivered+w.counts.retried+w.counts.parked+w.counts.expired+buffered > 0 {
 		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),
-			"delivered", w.delivered, "retried", w.retried, "parked", w.parked, "expired", w.expired, "in_flight", inFlight, "in_memory", buffered)
+			"delivered", w.counts.delivered, "retried", w.counts.retried, "parked", w.counts.parked, "expired", w.counts.expired, "in_flight", inFlight, "in_memory", buffered)
 	}
-	*w = work{Observer: w.Observer, started: w.started, began: now, observed: w.observed}
+	w.began, w.counts = now, counts{}
 }
