@@ -124,7 +124,7 @@ type Report struct {
 	Done                 int64               `json:"done"`
 	OldestPendingSeconds float64             `json:"oldest_pending_seconds"`
 	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // since it was written
-	HeldKeys             int64               `json:"held_keys"` // that wait with a parked message
+	HeldKeys             int64               `json:"held_keys"`            // that wait with a parked message
 	OldestHeldSeconds    float64             `json:"oldest_held_key_seconds"`
 	Lanes                int                 `json:"lanes"` // leased now
 	Relays               []storage.RelayInfo `json:"relays"`
