@@ -105,6 +105,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	case outcome.Result == sinks.Reject:
 		return e.refuse(it, t, outcome)
 	case postponed(outcome): // a retry that charges nothing
+		e.logUncharged(it, &outcome)
 		if outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
 			e.alarmUnrouted(it.row.Message.Topic)
 		}

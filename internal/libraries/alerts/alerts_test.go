@@ -21,7 +21,6 @@ import (
 type scene struct {
 	t       *testing.T
 	db      *memstore.DB
-	options relay.Options
 	history history
 
 	answer atomic.Pointer[func(context.Context, sinks.Message) sinks.Outcome] // of the sink; nil: delivered

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -28,7 +29,7 @@ func given(t *testing.T) map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for _, series := range s.history {
 		series.Metric.Range(func(l labels.Label) {
-			name := series.Metric.Get(labels.MetricName)
+			name := series.Metric.Get(model.MetricNameLabel)
 			if all[name] == nil {
 				all[name] = map[string]bool{}
 			}

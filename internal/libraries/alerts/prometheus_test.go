@@ -33,7 +33,7 @@ func (h history) scrape(t *testing.T, gatherer prometheus.Gatherer) {
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			add := func(suffix string, value float64, more ...string) {
-				named := append([]string{labels.MetricName, family.GetName() + suffix, "job", "rowrelay"}, more...)
+				named := append([]string{model.MetricNameLabel, family.GetName() + suffix, "job", "rowrelay"}, more...)
 				for _, pair := range m.GetLabel() {
 					named = append(named, pair.GetName(), pair.GetValue())
 				}
