@@ -224,6 +224,7 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
+	began := time.Now()
 	switch {
 	case f.step == stepBlocked || f.kind == readBlockers:
 		f.blocked, err = b.store.BlockedAmong(ctx, f.asked)
@@ -234,7 +235,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	default:
 		f.page, err = b.store.Read(ctx, f.positions, f.limit, f.maxBytes)
 	}
-	b.reached(err)
+	b.reached("read", began, err)
+	b.traceClaimed(began, f.page.Rows)
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
 		// The answer about keys counts only if the server's epoch is still the page's. A
 		// server that has fallen back doesn't know the retries that were written since, and

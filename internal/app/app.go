@@ -52,6 +52,9 @@ type Options struct {
 	// Build says which program this is.
 	Build metrics.Build
 
+	// Tracer follows messages in all relays. Defaults to none.
+	Tracer relay.Tracer
+
 	// Drain ends the daemon as soon as no source has a message left that could
 	// be delivered now.
 	Drain bool
@@ -235,6 +238,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		Pick:         s.config.Pick,
 		Topics:       s.config.Topics,
 		Observer:     s.observer,
+		Tracer:       a.options.Tracer,
 		Logger:       a.logger.With("source", s.config.Name),
 	})
 	return err

@@ -101,6 +101,7 @@ var homes = map[string][]string{
 	"github.com/goccy/go-yaml":   {"internal/config"},
 	"github.com/spf13":           {"cmd/*"},
 	"github.com/hashicorp":       {"plugins"},
+	"go.opentelemetry.io":        {"relay/tracing", "cmd/*"},
 	"google.golang.org/grpc":     {"plugins", "plugins/*"},
 	"google.golang.org/protobuf": {"plugins", "plugins/*"},
 }

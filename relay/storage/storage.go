@@ -611,6 +611,7 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty before the first relay
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 without one
+	OldestRetry   time.Duration    `json:"-"`     // age, since it was written, of the oldest message that waits for another attempt; 0 without one
 	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one a key and sink, but after a failover
 	OldestHeld    time.Duration    `json:"-"`     // for how long the first of them has; 0 without one
 	Relays        []RelayInfo      `json:"relays"`

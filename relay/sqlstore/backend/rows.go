@@ -565,13 +565,14 @@ const (
 
 // StatusQueries are what a status asks.
 type StatusQueries struct {
-	Mode   Query // the way of claiming, if there is one
-	Counts Query // state, count of all states; done rows up to CountedDone
-	Oldest Query // the age in milliseconds of the oldest row that could be delivered now
-	Held   Query // how many parked rows hold their keys, and for how many milliseconds the first of them has
-	Topics Query // topic, count of the first SampledTopics pending rows
-	Relays Query // name, host, version, claim, since, last_heartbeat, alive, lanes of each relay
-	Leased Query // how many lanes are leased
+	Mode        Query // the way of claiming, if there is one
+	Counts      Query // state, count of all states; done rows up to CountedDone
+	Oldest      Query // the age in milliseconds of the oldest row that could be delivered now
+	OldestRetry Query // the age in milliseconds of the oldest row that waits for another attempt
+	Held        Query // how many parked rows hold their keys, and for how many milliseconds the first of them has
+	Topics      Query // topic, count of the first SampledTopics pending rows
+	Relays      Query // name, host, version, claim, since, last_heartbeat, alive, lanes of each relay
+	Leased      Query // how many lanes are leased
 }
 
 // ReadStatus asks them.
@@ -593,6 +594,10 @@ func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (storage.Stat
 		return status, err
 	}
 	status.OldestPending = time.Duration(milliseconds) * time.Millisecond
+	if err := One(ctx, q, ask.OldestRetry, &milliseconds); err != nil {
+		return status, err
+	}
+	status.OldestRetry = time.Duration(milliseconds) * time.Millisecond
 	if err := One(ctx, q, ask.Held, &status.HeldKeys, &milliseconds); err != nil {
 		return status, err
 	}

@@ -93,7 +93,7 @@ func (m *MySQL) Traits() backend.Traits {
 			FreeRow: m.sql.Query("a free row"), ExpiredRow: m.sql.Query("an expired row"),
 			Replays: m.sql.Query("replays"), LastDelivered: m.sql.Query("last delivered"),
 			Status: backend.StatusQueries{
-				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"), Held: m.sql.Query("held parked"),
+				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"), OldestRetry: m.sql.Query("oldest retry"), Held: m.sql.Query("held parked"),
 				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
 			},
 		},

@@ -54,7 +54,7 @@ func (p *Postgres) Traits() backend.Traits {
 			FreeRow: p.sql.Query("a free row", true), ExpiredRow: p.sql.Query("an expired row", true),
 			Replays: p.sql.Query("replays"), IDsOutOfOrder: p.sql.Query("ids out of order"), LastDelivered: p.sql.Query("last delivered"),
 			Status: backend.StatusQueries{
-				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"), Held: p.sql.Query("held parked"),
+				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"), OldestRetry: p.sql.Query("oldest retry"), Held: p.sql.Query("held parked"),
 				Topics: p.sql.Query("topics", int64(backend.SampledTopics)), Relays: p.sql.Query("list relays"), Leased: p.sql.Query("lanes leased"),
 			},
 		},

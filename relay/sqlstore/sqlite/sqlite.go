@@ -50,7 +50,7 @@ func (s *SQLite) Traits() backend.Traits {
 			FreeRow: s.sql.Query("a free row"), ExpiredRow: s.sql.Query("an expired row"),
 			Replays: s.sql.Query("replays"), LastDelivered: s.sql.Query("last delivered"),
 			Status: backend.StatusQueries{
-				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"), Held: s.sql.Query("held parked"),
+				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"), OldestRetry: s.sql.Query("oldest retry"), Held: s.sql.Query("held parked"),
 				Topics: s.sql.Query("topics", int64(backend.SampledTopics)), Relays: s.sql.Query("list relays"), Leased: s.sql.Query("lanes leased"),
 			},
 		},

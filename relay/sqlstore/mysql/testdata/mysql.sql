@@ -714,6 +714,7 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp
     SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
 ) AS p;
+SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), utc_timestamp(6)) DIV 1000, 0)) FROM `app`.`Events_held` WHERE state = 'retry';
 SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), utc_timestamp(6)) DIV 1000, 0) FROM `app`.`Events_held` WHERE state = 'error' AND holds = 1;
 SELECT topic, count(*) FROM (
     (SELECT t.topic FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1) LIMIT 1000)

@@ -1572,6 +1572,8 @@ SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FRO
     SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(since) AS age FROM (
     SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
     UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))));
+SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
+    SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(created_at) AS age FROM app."Events_held" WHERE state = 'retry');
 SELECT n, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0) FROM (
     SELECT COUNT(*) AS n, SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(available_at) AS age FROM app."Events_held" WHERE state = 'error' AND holds = 1);
 SELECT topic, COUNT(*) FROM (SELECT topic FROM (
