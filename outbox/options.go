@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -57,6 +58,12 @@ type Options struct {
 	// to [AllowDuplicates].
 	Duplicates Duplicates
 
+	// Headers returns what is added to the headers of each message of a Write, whose context
+	// it is given: for a trace that its consumers are to go on with, as the W3C's traceparent.
+	// A message's own headers go before these. It is called once a Write, by concurrent ones.
+	// Defaults to none.
+	Headers func(ctx context.Context) map[string]string
+
 	// NewID makes the ids of messages that have none, which have to be UUIDs; for
 	// tests that compare what was written. It is called by concurrent Writes.
 	// Defaults to [NewID].
@@ -89,6 +96,7 @@ func (w *Writer) apply(o Options) error {
 	}
 	reject(o.Duplicates < AllowDuplicates || o.Duplicates > KeepFirst, "Duplicates: must be AllowDuplicates, RefuseDuplicates or KeepFirst, and is %d", o.Duplicates)
 	w.duplicates = o.Duplicates
+	w.headers = o.Headers
 	if o.NewID != nil {
 		w.newID = o.NewID
 	}

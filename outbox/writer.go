@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -30,7 +32,8 @@ type Writer struct {
 	maxPayload int
 	keyLocks   bool
 	duplicates Duplicates
-	notices    *limiter // nil: none
+	notices    *limiter                                // nil: none
+	headers    func(context.Context) map[string]string // nil: none
 	newID      func() string
 }
 
@@ -66,7 +69,7 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 }
 
 func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error {
-	rows, err := w.rows(messages)
+	rows, err := w.rows(w.withHeaders(ctx, messages))
 	if err != nil {
 		return err
 	}
@@ -161,6 +164,24 @@ func counted(messages int) string {
 		return "1 message"
 	}
 	return fmt.Sprintf("%d messages", messages)
+}
+
+// withHeaders adds the headers of the Write's context to those of the messages, which stay as they are.
+func (w *Writer) withHeaders(ctx context.Context, messages []Message) []Message {
+	if w.headers == nil {
+		return messages
+	}
+	added := w.headers(ctx)
+	if len(added) == 0 {
+		return messages
+	}
+	messages = slices.Clone(messages)
+	for i := range messages {
+		own := messages[i].Headers
+		messages[i].Headers = maps.Clone(added)
+		maps.Copy(messages[i].Headers, own)
+	}
+	return messages
 }
 
 // rows checks all messages and makes them ready to be stored.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -92,5 +93,32 @@ func TestHowFarALookReadsAgain(t *testing.T) {
 	look(990)
 	if got := e.furthest() - e.late.span; got != 1000 {
 		t.Errorf("large rows are read again above %d", got)
+	}
+}
+
+// A queue goes on below the cursor, never above it: what is there for another sink, too, would
+// come before what the cursor has yet to bring.
+func TestWhereASinkThatLagsGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cursor, skipped int64
+		want            []storage.Position
+		left            int64
+	}{
+		"it passed rows over":    {cursor: 50, skipped: 20, want: []storage.Position{{Lane: 3, After: 20, Until: 50}}, left: 20},
+		"it passed nothing over": {cursor: 50, skipped: 50, left: none},
+		"nothing was read":       {cursor: 0, skipped: 0, left: none},
+		"ids began anew since":   {cursor: 0, skipped: 20, left: none},
+		"it doesn't lag":         {cursor: 50, skipped: none, left: none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := laneAt(c.cursor)
+			l.skippedFrom[0] = c.skipped
+			e := withLanes(&engine{}, map[int]*lane{3: l})
+			if got := e.lagging(&sinkQueue{index: 0}); !slices.Equal(got, c.want) || l.skippedFrom[0] != c.left {
+				t.Errorf("goes on at %v and lags from %d, want %v and %d", got, l.skippedFrom[0], c.want, c.left)
+			}
+		})
 	}
 }

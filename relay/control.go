@@ -68,10 +68,11 @@ func (s *keySet) has(queue int, key string) bool {
 func (e *engine) controller(ctx context.Context) {
 	var last []storage.Control
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
+		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
 		inForce, err := e.store.Controls(bounded)
 		cancel()
-		e.reached(err)
+		e.reached("controls", began, err)
 		if err != nil {
 			e.failed("controls", err)
 			continue

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -43,6 +42,7 @@ type engine struct {
 	clock    databaseClock
 	stopping stop
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
+	work     *work
 
 	didRead   chan func()
 	sent      chan *flight
@@ -200,15 +200,46 @@ func (p *polling) count(empty bool) {
 	p.news++
 }
 
-// reached notes how a call of the database went.
-func (b *base) reached(err error) {
+// reached notes how a call of the database went that began then.
+func (b *base) reached(call string, began time.Time, err error) {
+	b.options.Observer.Called(call, time.Since(began))
 	if err == nil {
 		b.health.reached.Store(b.health.now())
 		b.health.problem.Store(nil)
+		if since := b.health.silentSince.Swap(0); since != 0 {
+			b.logBack(time.Duration(b.health.now() - since))
+		}
 		return
 	}
 	text := fmt.Sprint(err)
 	b.health.problem.Store(&text)
+	if !errors.Is(err, context.Canceled) {
+		b.health.silentSince.CompareAndSwap(0, max(1, b.health.now()))
+	}
+}
+
+// traceClaimed tells the tracer, if there is one, of rows that came into memory.
+func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
+	if b.options.Tracer == nil || len(rows) == 0 {
+		return
+	}
+	messages := make([]sinks.Message, len(rows))
+	for i := range rows {
+		messages[i] = (&item{row: rows[i]}).message()
+	}
+	b.options.Tracer.Claimed(began, messages)
+}
+
+// traceSettled tells it of outcomes that were written back.
+func (b *base) traceSettled(began time.Time, items []*item, err error) {
+	if b.options.Tracer == nil {
+		return
+	}
+	messages := make([]sinks.Message, len(items))
+	for i, it := range items {
+		messages[i] = it.message()
+	}
+	b.options.Tracer.Settled(began, messages, err)
 }
 
 // failed reports trouble with a stage, which will try again. Of trouble that
@@ -260,66 +291,9 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// What all parts tell: the log, which doesn't repeat itself, and Healthy.
-
-// quietTime is how long a line of the log that was written is not repeated.
-const quietTime = 10 * time.Second
-
-// logLimiter keeps trouble that lasts from filling the log.
-type logLimiter struct {
-	mu    sync.Mutex
-	lines map[string]limitedLine
-}
-
-type limitedLine struct {
-	last time.Time
-	more int
-}
-
-// allow says whether a line may be written now, and how many like it were not
-// since the last one.
-func (q *logLimiter) allow(line string) (ok bool, more int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.lines == nil {
-		q.lines = map[string]limitedLine{}
-	}
-	l, now := q.lines[line], time.Now()
-	if !l.last.IsZero() && now.Sub(l.last) < quietTime {
-		l.more++
-		q.lines[line] = l
-		return false, 0
-	}
-	q.lines[line] = limitedLine{last: now}
-	return true, l.more
-}
-
 // describe is what an operator reads on the row.
 func describe(outcome sinks.Outcome) string {
 	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
-}
-
-// shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
-// some databases can't store.
-func shorten(s string, n int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
-// loggable is what the log may have of an outcome. What follows the status of an
-// answer is the destination's own text, which may repeat a payload.
-func loggable(outcome sinks.Outcome) string {
-	detail := shorten(outcome.Detail, 4000)
-	if len(detail) > 3 && strings.Trim(detail[:3], "0123456789") == "" {
-		detail, _, _ = strings.Cut(detail, ": ")
-	}
-	return detail
 }
 
 // health tells Healthy how the loop does.
@@ -331,6 +305,8 @@ type health struct {
 
 	safeUntil atomic.Int64 // nothing is sent after it
 	readFails atomic.Int64 // since when some kind of read has been failing; 0 if none is
+
+	silentSince atomic.Int64 // since when every call of the database fails; 0 if the last one didn't
 
 	readError  atomic.Pointer[string] // the last error of a read
 	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds

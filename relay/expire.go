@@ -84,7 +84,7 @@ func (t target) expire(row *storage.Row) (become storage.State, problem string) 
 // log of some, with what else is said of it.
 func (t target) tellExpired(observer Observer, logger *slog.Logger, limiter *logLimiter, relay, sink string, row *storage.Row, said string) {
 	observer.Expired(sink, t.onExpire)
-	level, did := logger.Warn, "parked"
+	level, did := logger.Error, "parked"
 	if t.onExpire == DiscardExpired {
 		level, did = logger.Info, "discarded"
 	}

@@ -168,6 +168,80 @@ func (s *fallsBack) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([
 	return s.Store.BlockedAmong(ctx, keys)
 }
 
+// The server falls back while a relay looks for what is new beyond a backlog, of which there is
+// too little for a scan: the page that tells so is of another epoch than the lanes. What has
+// appeared below their cursors isn't sent before they are leased anew, as what the relay knows of
+// its key counts no more: the message before it waited for another attempt, and doesn't any more.
+func TestServerFallsBackBesideABacklog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		want := db.Write(outbox.Message{Topic: "t", Key: "k"})
+		restore := db.Save()
+		backlog := func() {
+			for range 200 {
+				db.Write(outbox.Message{Topic: "down", Key: "k"})
+			}
+		}
+		backlog()
+		var sent []int64
+		store := &fallsBackBeyond{Store: db.Store(), fall: func() {
+			restore()
+			want = append(want, db.Write(outbox.Message{Topic: "t", Key: "k"})...)
+			backlog()
+		}}
+		down := &recorder{answer: func(sinks.Message) sinks.Outcome {
+			return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down")
+		}}
+		stop := startKeeping(t, 0, store, relay.Options{
+			Sinks: map[string]relay.SinkOptions{
+				"main": {Sink: failsFirst(&sent), Buffer: 10, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}},
+				"down": {Sink: down, Buffer: 10},
+			},
+			Routes: []relay.Route{{Topic: "t", Sink: "main"}, {Topic: "down", Sink: "down"}},
+		})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if store.fall != nil {
+			t.Fatal("nobody looked beyond the backlog")
+		}
+		if !slices.Equal(sent[1:], want) {
+			t.Errorf("%v were sent, want %v, and the first one once before", sent, want)
+		}
+	})
+}
+
+// fallsBackBeyond has its server fall back once a retry is written, before it is asked once more how
+// far its ids go.
+type fallsBackBeyond struct {
+	storage.Store
+	fall    func()
+	retried atomic.Bool
+	looks   int // since then
+}
+
+func (s *fallsBackBeyond) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	settled, err := s.Store.Settle(ctx, name, keep, settlements)
+	if settlements[0].State == storage.StateRetry {
+		s.retried.Store(true)
+	}
+	return settled, err
+}
+
+func (s *fallsBackBeyond) LastID(ctx context.Context) (int64, error) {
+	time.Sleep(time.Millisecond)
+	if s.retried.Load() {
+		s.looks++
+	}
+	if s.fall != nil && s.looks == 2 { // the key was forgotten after the first look
+		s.fall()
+		s.fall = nil
+	}
+	return s.Store.LastID(ctx)
+}
+
 // A settlement is under way while the server loses the lease that it was made under, and the
 // same relay leases the lane again: it changes nothing. The relay has asked which keys wait, and
 // would pass over the row that it took away.

@@ -452,6 +452,23 @@ func (h *heldLanes) skippedAny(q *sinkQueue) bool {
 	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
 }
 
+// lagging returns where the queue has to go on: in each lane from the first row that it passed over, up
+// to the cursor. What is above that is for the cursor to read, so where nothing below it was passed
+// over the queue doesn't lag.
+func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
+	for _, l := range h.lanesInTurn() {
+		from := &l.skippedFrom[q.index]
+		switch {
+		case *from == none || l.draining:
+		case *from >= l.cursor:
+			*from = none
+		default:
+			positions = append(positions, storage.Position{Lane: l.Lane, After: *from, Until: l.cursor})
+		}
+	}
+	return positions
+}
+
 // laneOf returns the lane that a read's row belongs to; nil if it was lost
 // meanwhile, also where it was leased again: what was read before may have been
 // delivered by another since.

@@ -97,7 +97,7 @@ func (e *engine) leaser(ctx context.Context) {
 				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
 			}
 			cancel()
-			e.reached(job.err)
+			e.reached("lease", job.began, job.err)
 			e.leased <- job
 		}
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -24,6 +25,10 @@ type Observer interface {
 	// DeadLettered: a message of the sink is parked, and its dead letter written.
 	DeadLettered(sink string)
 
+	// Parked: a message of the sink is parked as error for this reason. One that is parked as
+	// it has expired is told by Expired alone.
+	Parked(sink string, reason sinks.Reason)
+
 	// Settled: outcomes were written back.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
@@ -41,12 +46,36 @@ type Observer interface {
 	// once a minute after.
 	Unrouted(topic string)
 
+	// InMemory: so many of the sink's messages are being sent, and so many are in memory, these
+	// included. Called once a second.
+	InMemory(sink string, inFlight, buffered int)
+
+	// Called: a call of the database took so long, whether it failed or not. The calls are
+	// "lease", "controls", "read", "scan", "claim", "settle" and "purge".
+	Called(call string, took time.Duration)
+
 	// Failed: a stage's work failed and will be tried again.
 	Failed(stage string, err error)
 
 	// Polled: the loop looked for messages and found so many. A relay that
 	// doesn't look any more is dead.
 	Polled(rows int)
+}
+
+// Tracer follows messages. Its methods are called by several goroutines at the same time, and
+// must return at once. The messages' headers are not theirs to change.
+type Tracer interface {
+	// Claimed: messages came into memory by a read or claim that began then.
+	Claimed(began time.Time, messages []sinks.Message)
+
+	// Send begins the sending of a batch. The context that it returns is what the sink is
+	// called with; in the batch, which is its own, it may replace the headers of messages. What
+	// it returns beside is called with the outcomes, at the same places.
+	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
+
+	// Settled: what became of messages was written back, by a call that began then, or the call
+	// failed.
+	Settled(began time.Time, messages []sinks.Message, err error)
 }
 
 // OutcomeKind is the part of a sinks.Outcome that is counted.
@@ -64,6 +93,9 @@ func (NoObserver) Sent(string, time.Duration, map[OutcomeKind]int) {}
 func (NoObserver) Delivered(string, string, time.Duration)         {}
 func (NoObserver) Expired(string, OnExpire)                        {}
 func (NoObserver) DeadLettered(string)                             {}
+func (NoObserver) Parked(string, sinks.Reason)                     {}
+func (NoObserver) InMemory(string, int, int)                       {}
+func (NoObserver) Called(string, time.Duration)                    {}
 func (NoObserver) Settled(storage.Settled, map[storage.State]int)  {}
 func (NoObserver) LanesHeld(int, int)                              {}
 func (NoObserver) SinkDown(string, sinks.Reason, string)           {}

@@ -83,6 +83,11 @@ type Options struct {
 	// Logger receives what an operator should know; never a payload or a
 	// secret. Defaults to slog.Default.
 	Logger *slog.Logger
+
+	// Tracer follows messages from their writer's trace on; tracing.New in relay/tracing makes
+	// one for OpenTelemetry. Without one, which is the default, the headers that a message was
+	// written with go on as they are.
+	Tracer Tracer
 }
 
 // SinkOptions say how a sink is used.

@@ -48,13 +48,6 @@ func (b *batch) done(e *engine, f *flight) {
 			e.delivered(it, outcome, b.settled != nil && b.settled[i])
 			continue
 		}
-		if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonHandlerError || outcome.Reason == sinks.ReasonPanic) {
-			if allowed, more := e.logLimiter.allow("failed " + it.queue.name + string(outcome.Reason)); allowed {
-				e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
-					"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
-					"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
-			}
-		}
 		if e.apply(it, outcome) {
 			back = append(back, it)
 			if it.key != nil {
@@ -112,11 +105,15 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	case outcome.Result == sinks.Reject:
 		return e.refuse(it, t, outcome)
 	case postponed(outcome): // a retry that charges nothing
+		e.logUncharged(it, &outcome)
 		if outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
 			e.alarmUnrouted(it.row.Message.Topic)
 		}
 		return e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
-	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
+	case outcome.Result == sinks.Unavailable:
+		e.logUncharged(it, &outcome)
+		return true
+	case outcome.Result == sinks.Unsent:
 		return true
 	default:
 		return e.retry(it, t, outcome)
@@ -165,10 +162,8 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 	parked.holds = holds
 	parked.problem = describe(outcome)
 	what += e.addDeadLetter(it.queue, &it.row, string(outcome.Reason), &parked)
-	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
-		e.options.Logger.Warn(what, "relay", e.options.Name, "sink", it.queue.name,
-			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
-	}
+	e.options.Observer.Parked(it.queue.name, outcome.Reason)
+	e.logParked(what, it, &outcome)
 	e.settle.add(it, parked)
 	return false
 }
@@ -186,7 +181,9 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 	if t != nil { // given back should it turn out to be trouble
 		t.charged[it.row.ID] = charged{t.charged[it.row.ID].attempts + 1, it.queue.turn}
 	}
-	return e.putOff(it, outcome, attempts, max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter))
+	wait := max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter)
+	e.logRetry(it, &outcome, attempts, wait)
+	return e.putOff(it, outcome, attempts, wait)
 }
 
 // putOff puts the item away for a while, and blocks its key; or says that it goes back to its
@@ -218,6 +215,7 @@ func (it *item) mustFollow() bool {
 // It says whether the item goes back to its queue.
 func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	q := it.queue
+	e.logUncharged(it, &outcome)
 	if untried := q.roomy() || !q.waiting.empty(); outcome.Destination == "" && untried {
 		it.refusedNow(outcome.Destination).withAll()
 		return e.keepAside(it)
@@ -231,6 +229,7 @@ func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool)
 	if q.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= q.options.RejectAfter) {
 		return e.reject(it, outcome)
 	}
+	e.logUncharged(it, &outcome)
 	r = it.refusedNow(outcome.Destination)
 	if _, counted := t.failing[failingOf(it)]; !counted {
 		r.beside = true

@@ -224,6 +224,7 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
+	began := time.Now()
 	switch {
 	case f.step == stepBlocked || f.kind == readBlockers:
 		f.blocked, err = b.store.BlockedAmong(ctx, f.asked)
@@ -234,7 +235,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	default:
 		f.page, err = b.store.Read(ctx, f.positions, f.limit, f.maxBytes)
 	}
-	b.reached(err)
+	b.reached("read", began, err)
+	b.traceClaimed(began, f.page.Rows)
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
 		// The answer about keys counts only if the server's epoch is still the page's. A
 		// server that has fallen back doesn't know the retries that were written since, and
@@ -335,30 +337,28 @@ func (e *byLanes) merge(f *fetch) {
 // lanes' leases.
 var errOtherServer = errors.New("another server was read than the one that leased the lanes")
 
-// checkEpoch gives up the lanes that were leased in another epoch than the page
-// comes from. What is in memory of them may not be what stands in the table now, and
-// ids at or below their cursors may be given out again. The marks that the server has
-// are as old as its rows: whoever leases the lanes next goes on from there. It may be
-// this relay, at once.
+// checkEpoch gives up the lanes that were leased in another epoch than the page comes from: all
+// of them, as what the page tells of ids would be believed of each. What is in memory of them may
+// not be what stands in the table now, and ids at or below their cursors may be given out again.
+// The marks that the server has are as old as its rows: whoever leases the lanes next goes on from
+// there. It may be this relay, at once.
 //
 // Where it happens again and again, reads go to another server than writes: to a
 // replica, of which no page may be taken in.
 func (e *byLanes) checkEpoch(f *fetch) error {
-	if !slices.ContainsFunc(f.positions, func(p storage.Position) bool {
-		l := e.laneOf(f, p.Lane)
-		return l != nil && l.epoch != f.page.Epoch
-	}) {
+	fell := false
+	for _, l := range e.sortedLanes() {
+		if e.laneOf(f, l.Lane) != nil && l.epoch != f.page.Epoch && !l.void {
+			l.void, fell = true, true
+			e.drainLane(l, true)
+		}
+	}
+	if !fell {
 		e.elsewhere = 0
 		return nil
 	}
 	e.elsewhere++
 	e.late.safeID, e.late.lastID, e.late.lateAfter = 0, 0, none
-	for _, l := range e.sortedLanes() {
-		if l.epoch != f.page.Epoch {
-			l.void = true
-			e.drainLane(l, true)
-		}
-	}
 	if e.elsewhere == 1 {
 		return fmt.Errorf("%w, or the same one after it may have lost commits: the lanes are read again from their marks", errOtherServer)
 	}
@@ -517,14 +517,8 @@ func (e *byLanes) pollSkipped() *fetch {
 		if !q.up() || !e.skippedAny(q) || !q.roomy() {
 			continue
 		}
-		f := &fetch{kind: readSkipped, queue: q, limit: min(q.room(), readLimit), maxBytes: readBytes}
-		for _, l := range e.lanesInTurn() {
-			if l.skippedFrom[q.index] != none && !l.draining {
-				f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
-			}
-		}
-		if len(f.positions) > 0 {
-			return f
+		if positions := e.lagging(q); len(positions) > 0 {
+			return &fetch{kind: readSkipped, queue: q, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}
 		}
 	}
 	return nil
@@ -577,7 +571,7 @@ func (e *byLanes) pollKeys() *fetch {
 	for _, k := range e.resuming {
 		q := e.queues[k.ref.queue]
 		q.freed++
-		if len(f.keys) == catchUpKeys || k.lane.draining || f.queue != q && (f.queue != nil || !q.roomy() || !q.up()) || k.mustWait() {
+		if len(f.keys) == catchUpKeys || k.lane.draining || k.lane.cursor == 0 || f.queue != q && (f.queue != nil || !q.roomy() || !q.up()) || k.mustWait() {
 			continue
 		}
 		f.queue = q

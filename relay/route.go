@@ -331,14 +331,8 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 		}
 	}
 	q := e.queues[len(e.queues)-1]
-	f := &fetch{kind: readUnrouted, queue: q, limit: unroutedRows, maxBytes: 1 << 20}
-	for _, l := range e.lanesInTurn() {
-		if l.skippedFrom[q.index] != none && !l.alarmed && !l.draining {
-			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
-		}
-	}
-	if len(f.positions) > 0 {
-		return f
+	if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
+		return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
 	if len(e.unrouted) > 0 && !e.skippedAny(q) {

@@ -137,9 +137,11 @@ func (r *byRows) claimer(ctx context.Context) {
 			return
 		case job := <-r.claims:
 			bounded, cancel := context.WithTimeout(ctx, r.callTimeout)
+			began := time.Now()
 			rows, err := r.store.Claim(bounded, job.ClaimRequest)
 			cancel()
-			r.reached(err)
+			r.reached("claim", began, err)
+			r.traceClaimed(began, rows)
 			select {
 			case r.didRead <- func() { r.merge(job, rows, err) }:
 			case <-ctx.Done():

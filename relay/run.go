@@ -18,8 +18,13 @@ import (
 
 func (r *Relay) newEngine() *engine {
 	host, _ := os.Hostname()
+	now := time.Now()
+	done := &work{Observer: r.options.Observer, started: now, began: now}
+	options := r.options
+	options.Observer = done
 	e := &engine{
-		base:   &base{store: r.store, options: r.options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
+		work:   done,
+		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		unrouted: map[string]time.Time{},
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
@@ -147,7 +152,10 @@ func (e *engine) loop(ctx context.Context) error {
 		if e.settle.urgent { // what it found that can't be sent, or must not be any more
 			e.settle.start(now)
 		}
-		if over, err := e.over(); over {
+		over, err := e.over()
+		e.observeMemory(now)
+		e.logWork(now, over)
+		if over {
 			return err
 		}
 		// What was due before now has been started, or waits for something that will happen.

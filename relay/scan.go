@@ -337,7 +337,8 @@ func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 	defer cancel()
 	began, stretch := time.Now(), lowestOf(s.left, int64(s.stride))
 	rows, left, err := b.store.Scan(ctx, stretch, s.except(stretch), s.keep)
-	b.reached(err)
+	b.reached("scan", began, err)
+	b.traceClaimed(began, rows)
 	if err == nil {
 		s.stride.learn(time.Since(began))
 		s.rows, s.left = append(s.rows, rows...), restOf(s.left, stretch, left)
@@ -392,8 +393,9 @@ func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64
 func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
+	began := time.Now()
 	page, err := b.store.Read(ctx, nil, 0, 0)
-	b.reached(err)
+	b.reached("read", began, err)
 	return page, err
 }
 
@@ -498,8 +500,9 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 func (b *base) readBeyond(ctx context.Context, f *fetch) error {
 	short, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
+	began := time.Now()
 	last, err := b.store.LastID(short)
-	b.reached(err)
+	b.reached("scan", began, err)
 	near := slices.MinFunc(f.positions, func(a, b storage.Position) int { return cmp.Compare(a.After, b.After) }).After > last-f.scan.farBehind
 	f.positions = slices.DeleteFunc(f.positions, func(p storage.Position) bool { return near || p.After >= last })
 	for i := range f.positions {

@@ -53,7 +53,7 @@ func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 		for i, it := range f.items {
 			messages[i] = it.message()
 		}
-		b.outcomes = send(ctx, f.queue.options.Sink, messages)
+		b.outcomes = f.queue.send(ctx, messages)
 		return
 	}
 	for _, it := range f.items { // each in a transaction of its own
@@ -254,6 +254,18 @@ func (l leased) Err() error {
 // noAnswer is the outcome of a message of which the sink has said nothing.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
+// send hands a batch over, traced if the relay is.
+func (q *sinkQueue) send(ctx context.Context, messages []sinks.Message) []sinks.Outcome {
+	tracer := q.base.options.Tracer
+	if tracer == nil {
+		return send(ctx, q.options.Sink, messages)
+	}
+	ctx, end := tracer.Send(ctx, q.name, messages)
+	outcomes := send(ctx, q.options.Sink, messages)
+	end(outcomes)
+	return outcomes
+}
+
 // send hands a batch over, and returns one outcome a message. After a panic nobody knows
 // what was delivered.
 func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outcomes []sinks.Outcome) {
@@ -277,10 +289,16 @@ func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome si
 	if ctx.Err() != nil {
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
 	}
+	messages := []sinks.Message{it.message()}
+	if tracer := e.options.Tracer; tracer != nil {
+		traced, end := tracer.Send(ctx, q.name, messages)
+		ctx = traced
+		defer func() { end([]sinks.Outcome{outcome}) }()
+	}
 	ran := false
 	err := e.store.(storage.TxStore).HandleTx(ctx, e.options.Name, e.options.Retention != KeepNothing, it.settlement(), func(ctx context.Context, tx *sql.Tx) error {
 		ran = true
-		outcome = handleSafely(ctx, q.tx, tx, it.message())
+		outcome = handleSafely(ctx, q.tx, tx, messages[0])
 		if outcome.Result != sinks.Delivered {
 			return errNotDelivered
 		}

@@ -192,9 +192,11 @@ func (s *settling) settler(ctx context.Context) {
 				settlements = append(settlements, it.settlement())
 			}
 			bounded, cancel := context.WithTimeout(ctx, s.callTimeout)
+			began := time.Now()
 			counts, err := s.store.Settle(bounded, s.options.Name, s.options.Retention != KeepNothing, settlements)
 			cancel()
-			s.reached(err)
+			s.reached("settle", began, err)
+			s.traceSettled(began, job.items, err)
 			s.settled <- settleResult{job, counts, err}
 		}
 	}
@@ -625,6 +627,7 @@ func (b *base) janitor(ctx context.Context) {
 		bounded, cancel := context.WithTimeout(ctx, b.callTimeout)
 		n, err := b.store.Purge(bounded, max(0, b.options.Retention), purgeBatch)
 		cancel()
+		b.options.Observer.Called("purge", time.Since(began))
 		if pause = purgeInterval; err != nil {
 			b.failed("purge", err)
 		} else if n == purgeBatch {

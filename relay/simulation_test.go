@@ -31,9 +31,9 @@ var (
 // histories are as many as a test of every change has time for.
 func histories() int {
 	if underRace {
-		return 6
+		return 2
 	}
-	return 60
+	return 20
 }
 
 // onlyComputes skips a test that has thousands of messages or hours to pass, under the race

@@ -197,7 +197,7 @@ func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	}
 	if allowed, more := q.logLimiter.allow("trouble " + q.name); allowed {
 		q.base.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", q.base.options.Name,
-			"sink", q.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(last), "unsaid", more)
+			"sink", q.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(&last), "unsaid", more)
 	}
 }
 
@@ -226,7 +226,7 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 	case q.inTrouble() && failed != nil:
 		last := *failed
 		last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
-			min(q.options.TroubleAfter, len(q.troubles[""].failing)), failed.Reason, loggable(*failed))
+			min(q.options.TroubleAfter, len(q.troubles[""].failing)), failed.Reason, loggable(failed))
 		q.trip(last)
 	case q.inTrouble() && answered: // postponed: the next one tries it
 	case answered:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,8 +35,8 @@ that are parked when it begins, those first that hold their keys, and then the
 others, each by id; what is parked once more in the meantime stays so. It may be
 interrupted, and is asked again for the rest.
 
-With --to they go to that sink, of which the relay's configuration must know, but for
-those that hold their keys (skip these first), and those of which another part is
+With --to they go to that sink, of which the relay's configuration must know (with
+--config it is looked for there), but for those that hold their keys (skip these first), and those of which another part is
 parked or waits, for other sinks.
 
 It reads all parked messages once (without what they carry), about 100 MB of memory
@@ -75,8 +76,8 @@ func (p program) redriveCommand() *cobra.Command {
 		if r.rate < 0 {
 			return usagef("--rate must not be negative, not %d", r.rate)
 		}
-		if strings.Contains(r.to, ",") || len(r.to) > storage.MostSinks {
-			return usagef("--to is one sink, not %.40q", r.to)
+		if err := r.target.checkSink(r.program, r.to); err != nil {
+			return err
 		}
 		return selects(command, args)
 	}
@@ -163,14 +164,10 @@ func (r *redrive) requeue(ctx context.Context, operator storage.Operator, filter
 	if r.rate > 0 {
 		step = min(step, r.rate)
 	}
-	start := time.Now()
-	shown := start
+	pace := newPace(r.rate)
 	for batch := range slices.Chunk(ids, step) {
-		if r.rate > 0 {
-			due := start.Add(time.Duration(float64(done) / float64(r.rate) * float64(time.Second)))
-			if err := sleep(ctx, time.Until(due)); err != nil {
-				return done, err
-			}
+		if err := sleep(ctx, time.Until(pace.due())); err != nil {
+			return pace.done, err
 		}
 		filter.IDs, filter.AfterID, filter.Limit = nil, slices.Min(batch)-1, len(batch)
 		for _, id := range batch {
@@ -182,19 +179,48 @@ func (r *redrive) requeue(ctx context.Context, operator storage.Operator, filter
 		} else {
 			n, err = operator.Redirect(ctx, filter, r.to)
 		}
-		done += n
+		pace.done += n
 		if err != nil {
-			return done, err
+			return pace.done, err
 		}
-		if now := time.Now(); !r.quiet && now.Sub(shown) >= time.Second {
-			shown = now
-			rate := float64(done) / now.Sub(start).Seconds()
-			left := max(0, len(ids)-done)
-			_, _ = fmt.Fprintf(r.stderr, "requeued %d of %d, %.0f a second, %d left, about %v\n", done, len(ids), rate, left,
+		if r.quiet {
+			continue
+		}
+		pace.tell(r.stderr, func(rate float64) string {
+			left := max(0, len(ids)-pace.done)
+			return fmt.Sprintf("requeued %d of %d, %.0f a second, %d left, about %v", pace.done, len(ids), rate, left,
 				(time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
-		}
+		})
 	}
-	return done, nil
+	return pace.done, nil
+}
+
+// pace keeps what goes through many messages to a rate.
+type pace struct {
+	rate        int // messages a second; 0 is no bound
+	done        int // messages
+	start, told time.Time
+}
+
+func newPace(rate int) *pace {
+	now := time.Now()
+	return &pace{rate: rate, start: now, told: now}
+}
+
+// due is when the next step is.
+func (p *pace) due() time.Time {
+	if p.rate == 0 {
+		return p.start
+	}
+	return p.start.Add(time.Duration(float64(p.done) / float64(p.rate) * float64(time.Second)))
+}
+
+// tell says how far it is, once a second; text gets the rate that was reached.
+func (p *pace) tell(to io.Writer, text func(rate float64) string) {
+	if now := time.Now(); now.Sub(p.told) >= time.Second {
+		p.told = now
+		_, _ = fmt.Fprintln(to, text(float64(p.done)/now.Sub(p.start).Seconds()))
+	}
 }
 
 // sleep waits, or ends with the context.

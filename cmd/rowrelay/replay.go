@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ const replayHelp = `Send delivered messages again, as far as the retention has t
 all of the given filters select, or with --all every one that was delivered before
 now. --since and --until are about the time of delivery. They go where their topics
 are routed now, or to the sink that --to names, of which the relay's configuration
-must know.
+must know (with --config it is looked for there).
 
 They are written as new messages in the order of the old ones, and so each key's in
 their order, with their message ids and with a header rowrelay-replayed that has the
@@ -36,7 +35,9 @@ traffic of its rate costs, and one look through the delivered messages along the
 The user needs the right to INSERT into the table and to change its settings.`
 
 const replaysHelp = `List the replays that were begun, with how far they are. Those that neither have
-finished nor were stopped go on, or wait to be asked for again.`
+finished nor were stopped go on, or wait to be asked for again. A replay stays in the
+list once it is finished: one small row of the table's settings, whose name no other
+replay can have. Nothing else needs it, and it may be deleted there.`
 
 // replaying is a replay at work.
 type replaying struct {
@@ -70,6 +71,9 @@ func (p program) replayCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := r.read(args); err != nil {
 				return usage(err)
+			}
+			if err := r.target.checkSink(r.program, r.replay.To); err != nil {
+				return err
 			}
 			source, err := r.target.resolve(r.program, command)
 			if err != nil {
@@ -143,8 +147,6 @@ func (r *replaying) read(args []string) (err error) {
 		return errors.New("say which messages: by filters, or --all for every delivered one; or the name of a replay that is to go on")
 	case named && !replayName.MatchString(r.replay.Name):
 		return fmt.Errorf("%.40q is no name of a replay: at most 23 small letters, digits, dots and hyphens", r.replay.Name)
-	case strings.Contains(r.replay.To, ",") || len(r.replay.To) > storage.MostSinks:
-		return fmt.Errorf("--to is one sink, not %.40q", r.replay.To)
 	case r.replay.To != "" && !r.all && !r.selects():
 		return errors.New("--to is for a new replay: one that goes on keeps to what it was")
 	case r.replay.Rate < 1:
@@ -251,14 +253,14 @@ const (
 // run writes copies until there are no more.
 func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
 	step := min(mostAStep, max(1, r.replay.Rate/stepsASecond))
-	start, written, shown := time.Now(), 0, time.Now()
+	pace := newPace(r.replay.Rate)
 	for !r.replay.Finished && !r.replay.Stopped {
-		due := start.Add(time.Duration(float64(written) / float64(r.replay.Rate) * float64(time.Second)))
+		due := pace.due()
 		if err := r.wait(ctx, operator, step, due); err != nil {
 			return r.interrupted(err)
 		}
 		if late := time.Since(due); late > time.Second { // it waited, and doesn't make up for it
-			start = start.Add(late)
+			pace.start = pace.start.Add(late)
 		}
 		is, rows, err := operator.Replay(ctx, r.replay, step)
 		switch {
@@ -276,14 +278,11 @@ func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
 			return r.interrupted(err)
 		}
 		r.replay = is
-		written += len(rows)
+		pace.done += len(rows)
 		if len(rows) > 0 {
 			r.outstanding = append(r.outstanding, copied{rows, len(rows), time.Now()})
 		}
-		if now := time.Now(); now.Sub(shown) >= time.Second {
-			shown = now
-			_, _ = fmt.Fprintf(r.stderr, "%s, %.0f a second\n", shownReplay(r.replay), float64(written)/now.Sub(start).Seconds())
-		}
+		pace.tell(r.stderr, func(rate float64) string { return fmt.Sprintf("%s, %.0f a second", shownReplay(r.replay), rate) })
 	}
 	return r.print(shownReplay(r.replay) + "\n")
 }

@@ -102,7 +102,12 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := app.New(c, app.Options{Open: openTable, Sinks: kinds, Build: build(), Drain: r.drain, Logger: logger})
+	tracer, flush, err := newTracer(command.Context(), logger)
+	if err != nil {
+		return usage(err)
+	}
+	defer flush()
+	daemon, err := app.New(c, app.Options{Open: openTable, Sinks: kinds, Build: build(), Drain: r.drain, Logger: logger, Tracer: tracer})
 	if err != nil {
 		return usage(err)
 	}

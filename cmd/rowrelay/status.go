@@ -69,6 +69,9 @@ func (p program) printStatus(r admin.Report) error {
 		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 	}
 	rows = append(rows, []string{"oldest pending", age(r.OldestPendingSeconds)})
+	if r.Retry > 0 {
+		rows = append(rows, []string{"oldest retry", age(r.OldestRetrySeconds)})
+	}
 	if r.HeldKeys > 0 {
 		rows = append(rows, []string{"held keys", fmt.Sprint(r.HeldKeys)}, []string{"oldest held key", age(r.OldestHeldSeconds)})
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const databaseVariable = "ROWRELAY_DATABASE"
@@ -97,6 +98,29 @@ func (t *target) fromFlags() (source config.Source, err error) {
 		return source, usagef("--table: %w", err)
 	}
 	return source, nil
+}
+
+// checkSink refuses a sink to send messages to that isn't one, or that the configuration doesn't
+// have, where one is given.
+func (t *target) checkSink(p program, to string) error {
+	if strings.Contains(to, ",") || len(to) > storage.MostSinks {
+		return usagef("--to is one sink, not %.40q", to)
+	}
+	if to == "" || t.config == "" {
+		return nil
+	}
+	c, err := config.Load(t.config, p.kinds)
+	if err != nil {
+		return usage(err)
+	}
+	var names []string
+	for _, sink := range c.Sinks {
+		names = append(names, sink.Name)
+	}
+	if !slices.Contains(names, to) {
+		return usagef("--to: %s has no sink %q, it has %s", t.config, to, strings.Join(names, ", "))
+	}
+	return nil
 }
 
 func namesOf(sources []config.Source) string {

@@ -52,6 +52,9 @@ type Options struct {
 	// Build says which program this is.
 	Build metrics.Build
 
+	// Tracer follows messages in all relays. Defaults to none.
+	Tracer relay.Tracer
+
 	// Drain ends the daemon as soon as no source has a message left that could
 	// be delivered now.
 	Drain bool
@@ -159,14 +162,6 @@ func (a *App) Addr() string {
 	return a.admin.Addr()
 }
 
-// Wake makes every relay look for new messages now. It never blocks. Call it
-// only after Start.
-func (a *App) Wake() {
-	for _, s := range a.sources {
-		s.relay.Wake()
-	}
-}
-
 // Run starts the daemon and stops it when the context ends, when every relay
 // has drained, or when one has failed. When abort is closed, a stop that has
 // begun doesn't wait any longer for what is being sent. Run returns nil after a
@@ -243,6 +238,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		Pick:         s.config.Pick,
 		Topics:       s.config.Topics,
 		Observer:     s.observer,
+		Tracer:       a.options.Tracer,
 		Logger:       a.logger.With("source", s.config.Name),
 	})
 	return err

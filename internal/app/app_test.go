@@ -254,7 +254,6 @@ func TestTheAdminServerTellsOfADatabaseThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.write("a", "1")
-	a.Wake()
 	<-b.sent
 	waitFor(t, a, "/readyz", "200 a: ok")
 	waitFor(t, a, "/metrics", `rowrelay_delivered_total{sink="all",source="a"} 1`)

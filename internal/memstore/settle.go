@@ -49,6 +49,12 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 }
 
 func checkSettlements(settlements []storage.Settlement) error {
+	type row struct {
+		identity
+		deferred bool
+		fence    int64
+	}
+	seen := map[row]string{} // what the settlement of each leaves, of those that leave something
 	for _, settlement := range settlements {
 		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
@@ -62,6 +68,15 @@ func checkSettlements(settlements []storage.Settlement) error {
 		if settlement.Left != "" && settlement.Token != "" {
 			return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", settlement.ID, settlement.For)
 		}
+		of := row{identity{settlement.Lane, settlement.ID, settlement.MessageID, ""}, settlement.Deferred, settlement.Fence}
+		if settlement.Deferred {
+			of.sinks = settlement.Sinks
+		}
+		left, twice := seen[of]
+		if twice && left+settlement.Left != "" {
+			return fmt.Errorf("settle row %d: twice in one batch, and for some of its sinks", settlement.ID)
+		}
+		seen[of] = left + settlement.Left
 		switch settlement.State {
 		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled:
 		case storage.StatePending:

@@ -34,6 +34,9 @@ func (db *DB) countRows(status *storage.Status) {
 	for _, r := range db.selected(storage.Filter{}) {
 		state := r.shown(now)
 		status.Counts[state]++
+		if state == storage.StateRetry {
+			status.OldestRetry = max(status.OldestRetry, now.Sub(r.row.CreatedAt))
+		}
 		if r.row.Holds == storage.HoldsKey {
 			status.HeldKeys++
 			status.OldestHeld = max(status.OldestHeld, now.Sub(r.row.Message.AvailableAt))

@@ -87,7 +87,7 @@ func TestPages(t *testing.T) {
 		"another method":     {nil, "POST", "/readyz", "", 405, "Method Not Allowed\n"},
 		"metrics, deleted":   {nil, "DELETE", "/metrics", "", 405, "Method Not Allowed\n"},
 		"status": {[]Source{works("a")}, "GET", "/status", "", 200, `{"sources":[{"source":"a","claim":"lanes","pending":3,"claimed":0,"scheduled":0,` +
-			`"retry":0,"error":0,"done":9,"oldest_pending_seconds":1.5,"held_keys":0,"oldest_held_key_seconds":0,"lanes":64,"relays":[],"controls":[],"pending_topics":{"orders":3}}]}` + "\n"},
+			`"retry":0,"error":0,"done":9,"oldest_pending_seconds":1.5,"oldest_retry_seconds":0,"held_keys":0,"oldest_held_key_seconds":0,"lanes":64,"relays":[],"controls":[],"pending_topics":{"orders":3}}]}` + "\n"},
 		"status of a broken one": {[]Source{broken("b")}, "GET", "/status", "", 503, `{"sources":[{"source":"b","failed":"the database is gone"}]}` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,7 +123,8 @@ type Report struct {
 	Error                int64               `json:"error"`
 	Done                 int64               `json:"done"`
 	OldestPendingSeconds float64             `json:"oldest_pending_seconds"`
-	HeldKeys             int64               `json:"held_keys"` // that wait with a parked message
+	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // since it was written
+	HeldKeys             int64               `json:"held_keys"`            // that wait with a parked message
 	OldestHeldSeconds    float64             `json:"oldest_held_key_seconds"`
 	Lanes                int                 `json:"lanes"` // leased now
 	Relays               []storage.RelayInfo `json:"relays"`
@@ -144,6 +145,7 @@ func NewReport(status storage.Status) Report {
 		Error:                status.Counts[storage.StateError],
 		Done:                 status.Counts[storage.StateDone],
 		OldestPendingSeconds: status.OldestPending.Seconds(),
+		OldestRetrySeconds:   status.OldestRetry.Seconds(),
 		HeldKeys:             status.HeldKeys,
 		OldestHeldSeconds:    status.OldestHeld.Seconds(),
 		Lanes:                status.LanesLeased,

@@ -28,11 +28,13 @@ type Metrics struct {
 	expired, deadLetters                  *prometheus.CounterVec
 	leasesLost, fenced, missing, failures *prometheus.CounterVec
 	lag, send                             *prometheus.HistogramVec
+	database                              *prometheus.HistogramVec
 	lanesHeld, sinkUp, lastPoll           *prometheus.GaugeVec
+	inFlight, buffered                    *prometheus.GaugeVec
 	unrouted                              *unrouted
 
 	// What is counted in the tables now and then.
-	messages, oldest, held, oldestHeld, controls, relays *prometheus.GaugeVec
+	messages, oldest, oldestRetry, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
 
 // lagBuckets reach from the promptest delivery to a backlog of a day.
@@ -60,7 +62,7 @@ func New(build Build) *Metrics {
 		delivered:   counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
 		outcomes:    counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
 		retried:     counter("retried_total", "Messages that were put aside for another attempt.", "source"),
-		parked:      counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source"),
+		parked:      counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source", "sink", "reason"),
 		expired:     counter("expired_total", "Messages that were too old to be sent, and were parked or discarded.", "source", "sink", "on_expire"),
 		deadLetters: counter("dead_letters_total", "Messages that were sent elsewhere, too, as they were parked.", "source", "sink"),
 		leasesLost:  counter("leases_lost_total", "Leases of lanes that ended without having been released.", "source"),
@@ -69,17 +71,21 @@ func New(build Build) *Metrics {
 		failures:    counter("failures_total", "Failures of a stage, each of which is tried again.", "source", "stage"),
 		lag:         histogram("lag_seconds", "Time from the writing of a message to its delivery.", lagBuckets, "source", "sink"),
 		send:        histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
+		database:    histogram("database_seconds", "Time that a call of the database took: lease, controls, read, scan, claim, settle, or purge.", sendBuckets, "source", "call"),
 		lanesHeld:   gauge("lanes_held", "Lanes that this relay holds.", "source"),
 		sinkUp:      gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
+		inFlight:    gauge("in_flight_messages", "Messages that are being sent.", "source", "sink"),
+		buffered:    gauge("buffered_messages", "Messages that are in memory: waiting, being sent, or not yet settled.", "source", "sink"),
 		lastPoll:    gauge("last_poll_timestamp_seconds", "When the relay last polled for messages, with success.", "source"),
 		unrouted:    newUnrouted(),
 
-		messages:   gauge("messages", "Messages in the table, by state.", "source", "state"),
-		oldest:     gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
-		held:       gauge("held_keys", "Keys that wait with a parked message for an operator.", "source"),
-		oldestHeld: gauge("oldest_held_key_seconds", "For how long the first of the keys has waited that are held; 0 without one.", "source"),
-		controls:   gauge("controls", "What operators have put in force: pauses of sinks, topics, keys and relays, and limits of sinks.", "source", "kind"),
-		relays:     gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
+		messages:    gauge("messages", "Messages in the table, by state.", "source", "state"),
+		oldest:      gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
+		oldestRetry: gauge("oldest_retry_seconds", "Age, since it was written, of the oldest message that waits for another attempt; 0 without one.", "source"),
+		held:        gauge("held_keys", "Keys that wait with a parked message for an operator.", "source"),
+		oldestHeld:  gauge("oldest_held_key_seconds", "For how long the first of the keys has waited that are held; 0 without one.", "source"),
+		controls:    gauge("controls", "What operators have put in force: pauses of sinks, topics, keys and relays, and limits of sinks.", "source", "kind"),
+		relays:      gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
 	registry.MustRegister(m.unrouted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	gauge("build_info", "Which program this is; always 1.", "version", "revision", "goversion").

@@ -37,6 +37,12 @@ func used() *Metrics {
 	s.Delivered("web", "orders", 40*time.Millisecond)
 	s.Delivered("web", "orders", -time.Millisecond)
 	s.Settled(storage.Settled{Changed: 5, Fenced: 2, Missing: 1}, map[storage.State]int{storage.StateDone: 3, storage.StateRetry: 2, storage.StateError: 1})
+	s.Parked("web", sinks.ReasonRefused)
+	s.Parked("web", "made up by a plug-in")
+	s.Expired("web", relay.ParkExpired)
+	s.Expired("web", relay.DiscardExpired)
+	s.InMemory("web", 3, 20)
+	s.Called("settle", 4*time.Millisecond)
 	s.LanesHeld(64, 0)
 	s.LanesHeld(60, 4)
 	s.SinkDown("web", sinks.ReasonConnection, "refused")
@@ -47,8 +53,8 @@ func used() *Metrics {
 	s.Polled(3)
 	s.show(storage.Status{
 		Counts:        map[storage.State]int64{storage.StatePending: 7, storage.StateError: 1},
-		OldestPending: 90 * time.Second,
-		Relays:        []storage.RelayInfo{{Alive: true}, {}, {Alive: true}},
+		OldestPending: 90 * time.Second, OldestRetry: time.Hour,
+		Relays: []storage.RelayInfo{{Alive: true}, {}, {Alive: true}},
 	})
 	return m
 }
@@ -93,12 +99,18 @@ func TestValues(t *testing.T) {
 	t.Parallel()
 	m := used()
 	want := `
+# HELP rowrelay_buffered_messages Messages that are in memory: waiting, being sent, or not yet settled.
+# TYPE rowrelay_buffered_messages gauge
+rowrelay_buffered_messages{sink="web",source="shop"} 20
 # HELP rowrelay_delivered_total Messages that a sink has taken.
 # TYPE rowrelay_delivered_total counter
 rowrelay_delivered_total{sink="web",source="shop"} 2
 # HELP rowrelay_fenced_writes_total Writes that changed nothing because the lease was another's by then.
 # TYPE rowrelay_fenced_writes_total counter
 rowrelay_fenced_writes_total{source="shop"} 2
+# HELP rowrelay_in_flight_messages Messages that are being sent.
+# TYPE rowrelay_in_flight_messages gauge
+rowrelay_in_flight_messages{sink="web",source="shop"} 3
 # HELP rowrelay_lanes_held Lanes that this relay holds.
 # TYPE rowrelay_lanes_held gauge
 rowrelay_lanes_held{source="shop"} 60
@@ -115,6 +127,9 @@ rowrelay_missing_writes_total{source="shop"} 1
 # HELP rowrelay_oldest_pending_seconds Age of the oldest message that could be delivered now; 0 without one.
 # TYPE rowrelay_oldest_pending_seconds gauge
 rowrelay_oldest_pending_seconds{source="shop"} 90
+# HELP rowrelay_oldest_retry_seconds Age, since it was written, of the oldest message that waits for another attempt; 0 without one.
+# TYPE rowrelay_oldest_retry_seconds gauge
+rowrelay_oldest_retry_seconds{source="shop"} 3600
 # HELP rowrelay_outcomes_total Outcomes that sinks reported, one a message and attempt.
 # TYPE rowrelay_outcomes_total counter
 rowrelay_outcomes_total{reason="",result="delivered",sink="web",source="shop"} 3
@@ -122,7 +137,14 @@ rowrelay_outcomes_total{reason="other",result="other",sink="web",source="shop"} 
 rowrelay_outcomes_total{reason="timeout",result="retry",sink="web",source="shop"} 2
 # HELP rowrelay_parked_total Messages that were parked as error: only an operator brings them back.
 # TYPE rowrelay_parked_total counter
-rowrelay_parked_total{source="shop"} 1
+rowrelay_parked_total{reason="crash",sink="web",source="shop"} 0
+rowrelay_parked_total{reason="exhausted",sink="web",source="shop"} 0
+rowrelay_parked_total{reason="expired",sink="web",source="shop"} 1
+rowrelay_parked_total{reason="invalid",sink="web",source="shop"} 0
+rowrelay_parked_total{reason="other",sink="web",source="shop"} 1
+rowrelay_parked_total{reason="refused",sink="web",source="shop"} 1
+rowrelay_parked_total{reason="too_large",sink="web",source="shop"} 0
+rowrelay_parked_total{reason="unroutable",sink="web",source="shop"} 0
 # HELP rowrelay_relays_alive Relays of the table that are alive, in all processes.
 # TYPE rowrelay_relays_alive gauge
 rowrelay_relays_alive{source="shop"} 2
@@ -136,7 +158,7 @@ rowrelay_sink_up{sink="web",source="shop"} 0
 # TYPE rowrelay_unrouted_topics gauge
 rowrelay_unrouted_topics{source="shop"} 2
 `
-	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), "rowrelay_delivered_total",
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), "rowrelay_delivered_total", "rowrelay_buffered_messages", "rowrelay_in_flight_messages", "rowrelay_oldest_retry_seconds",
 		"rowrelay_fenced_writes_total", "rowrelay_lanes_held", "rowrelay_leases_lost_total", "rowrelay_messages",
 		"rowrelay_missing_writes_total", "rowrelay_oldest_pending_seconds", "rowrelay_outcomes_total", "rowrelay_parked_total",
 		"rowrelay_relays_alive", "rowrelay_retried_total", "rowrelay_sink_up", "rowrelay_unrouted_topics"); err != nil {
@@ -154,7 +176,7 @@ func TestEverythingOfASourceBeginsAtZero(t *testing.T) {
 	scraped := scrape(t, m)
 	for _, line := range []string{
 		`rowrelay_delivered_total{sink="web",source="shop"} 0`,
-		`rowrelay_parked_total{source="shop"} 0`,
+		`rowrelay_parked_total{reason="refused",sink="web",source="shop"} 0`,
 		`rowrelay_unrouted_topics{source="shop"} 0`,
 		`rowrelay_sink_up{sink="web",source="shop"} 1`,
 		`rowrelay_sink_up{sink="queue",source="shop"} 0`,
@@ -276,7 +298,7 @@ func TestWatchingThatWasStoppedIsNoFailure(t *testing.T) {
 	slow := &table{}
 	slow.took.Store(int64(time.Hour))
 	m.Source("shop").Watch(ctx, slow)
-	if got := testutil.CollectAndCount(m.failures); got != 0 {
-		t.Errorf("%d failures, want none", got)
+	if got := testutil.ToFloat64(m.failures.WithLabelValues("shop", "status")); got != 0 {
+		t.Errorf("%v failures, want none", got)
 	}
 }

@@ -33,9 +33,16 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 		m.lag.WithLabelValues(name, sink)
 		m.send.WithLabelValues(name, sink)
 		m.sinkUp.WithLabelValues(name, sink).Set(1)
+		m.inFlight.WithLabelValues(name, sink)
+		m.buffered.WithLabelValues(name, sink)
+		for _, reason := range slices.Concat(rejectReasons, []sinks.Reason{expired}) {
+			m.parked.WithLabelValues(name, sink, string(reason))
+		}
+	}
+	for _, stage := range stages {
+		m.failures.WithLabelValues(name, stage)
 	}
 	m.retried.WithLabelValues(name)
-	m.parked.WithLabelValues(name)
 	m.leasesLost.WithLabelValues(name)
 	m.fenced.WithLabelValues(name)
 	m.missing.WithLabelValues(name)
@@ -43,6 +50,9 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	m.unrouted.source(name)
 	return &Source{name: name, metrics: m}
 }
+
+// stages are those at which a relay fails, and so counts from 0.
+var stages = []string{"lease", "read", "reclaim", "sweep", "journal", "settle", "settle refused", "purge", "listen", "stuck", "status"}
 
 // other stands for what a sink (a plug-in, perhaps) made up: a label's values
 // must stay few.
@@ -57,19 +67,30 @@ var reasons = []sinks.Reason{
 	sinks.ReasonCancelled, sinks.ReasonBlocked, sinks.ReasonExhausted, sinks.ReasonCrash,
 }
 
+// rejectReasons are those for which messages are parked, which count from 0; and expired is for those
+// that were too old.
+var rejectReasons = []sinks.Reason{sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable, sinks.ReasonExhausted, sinks.ReasonCrash}
+
+const expired sinks.Reason = "expired"
+
 // Sent counts a batch's outcomes.
 func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.OutcomeKind]int) {
 	s.metrics.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
 	for outcome, count := range outcomes {
-		result, reason := other, other
+		result := other
 		if slices.Contains(results, outcome.Result) {
 			result = outcome.Result.String()
 		}
-		if slices.Contains(reasons, outcome.Reason) {
-			reason = string(outcome.Reason)
-		}
-		s.metrics.outcomes.WithLabelValues(s.name, sink, result, reason).Add(float64(count))
+		s.metrics.outcomes.WithLabelValues(s.name, sink, result, label(outcome.Reason)).Add(float64(count))
 	}
+}
+
+// label keeps what a plug-in made up out of a label.
+func label(reason sinks.Reason) string {
+	if !slices.Contains(reasons, reason) {
+		return other
+	}
+	return string(reason)
 }
 
 // Delivered counts a message and its lag. The topic is no label: there may be
@@ -82,6 +103,9 @@ func (s *Source) Delivered(sink, _ string, lag time.Duration) {
 // Expired counts a message that was too old.
 func (s *Source) Expired(sink string, become relay.OnExpire) {
 	s.metrics.expired.WithLabelValues(s.name, sink, string(become)).Inc()
+	if become == relay.ParkExpired {
+		s.metrics.parked.WithLabelValues(s.name, sink, string(expired)).Inc()
+	}
 }
 
 // DeadLettered counts a dead letter.
@@ -89,12 +113,27 @@ func (s *Source) DeadLettered(sink string) {
 	s.metrics.deadLetters.WithLabelValues(s.name, sink).Inc()
 }
 
+// Parked counts a message that waits for an operator.
+func (s *Source) Parked(sink string, reason sinks.Reason) {
+	s.metrics.parked.WithLabelValues(s.name, sink, label(reason)).Inc()
+}
+
+// InMemory shows what of a sink is in memory.
+func (s *Source) InMemory(sink string, inFlight, buffered int) {
+	s.metrics.inFlight.WithLabelValues(s.name, sink).Set(float64(inFlight))
+	s.metrics.buffered.WithLabelValues(s.name, sink).Set(float64(buffered))
+}
+
+// Called counts a call of the database and its time.
+func (s *Source) Called(call string, took time.Duration) {
+	s.metrics.database.WithLabelValues(s.name, call).Observe(took.Seconds())
+}
+
 // Settled counts what was written back.
 func (s *Source) Settled(counts storage.Settled, states map[storage.State]int) {
 	s.metrics.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
 	s.metrics.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
 	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[storage.StateRetry]))
-	s.metrics.parked.WithLabelValues(s.name).Add(float64(states[storage.StateError]))
 }
 
 // LanesHeld shows the lanes that are held and counts the lost ones.
@@ -164,7 +203,7 @@ func (s *Source) count(ctx context.Context, table Counter) {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.Failed("status", err)
-		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.held, s.metrics.oldestHeld, s.metrics.controls, s.metrics.relays} {
+		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.oldestRetry, s.metrics.held, s.metrics.oldestHeld, s.metrics.controls, s.metrics.relays} {
 			vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
 		}
 	default:
@@ -178,6 +217,7 @@ func (s *Source) show(status storage.Status) {
 		m.messages.WithLabelValues(s.name, string(state)).Set(float64(count))
 	}
 	m.oldest.WithLabelValues(s.name).Set(status.OldestPending.Seconds())
+	m.oldestRetry.WithLabelValues(s.name).Set(status.OldestRetry.Seconds())
 	m.held.WithLabelValues(s.name).Set(float64(status.HeldKeys))
 	m.oldestHeld.WithLabelValues(s.name).Set(status.OldestHeld.Seconds())
 	inForce := map[storage.ControlKind]int{storage.PauseSink: 0, storage.PauseTopic: 0, storage.PauseKey: 0, storage.PauseRelay: 0, storage.LimitSink: 0}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -28,9 +29,18 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		// Which server is going to be read, and which ids has it given out? Another one
 		// may have answered when the table was opened. Should yet another answer the
 		// second question, the first page tells.
-		first, err := s.backend.BeginLanes(ctx)
+		if order := s.traits.Queries.IDsOutOfOrder; order.SQL != "" {
+			wrong, err := backend.Lines(ctx, s.db, order)
+			if err == nil && len(wrong) > 0 {
+				err = fmt.Errorf("the sequence of the ids has %s, with which a message could be passed over for good: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
+			}
+			if err != nil {
+				return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)
+			}
+		}
+		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
-			return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)
+			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (of the primary, as no standby will do): %w", s.table, err)
 		}
 		given, err := s.lastID(ctx)
 		if err != nil {

@@ -71,7 +71,7 @@ func selection(filter storage.Filter) (backend.Filter, error) {
 
 // Requeue implements [storage.Operator].
 func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, "requeue messages of table", filter, backend.Requeue)
+	return s.changeParked(ctx, "requeue messages of table", filter, backend.Requeue, "")
 }
 
 // Redirect implements [storage.Operator].
@@ -79,25 +79,25 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 	if sink == "" || len(sink) > storage.MostSinks || strings.Contains(sink, ",") {
 		return 0, fmt.Errorf("%.100q is no sink's name", sink)
 	}
-	return s.changeParkedTo(ctx, "redirect messages of table", filter, sink, backend.Redirect)
+	return s.changeParked(ctx, "redirect messages of table", filter, backend.Redirect, sink)
 }
 
 // Skip implements [storage.Operator].
 func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, "skip messages of table", filter, backend.AskSkip)
+	return s.changeParked(ctx, "skip messages of table", filter, backend.AskSkip, "")
 }
 
 // Discard implements [storage.Operator].
 func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error) {
 	const what = "discard messages of table"
-	asked, err := s.changeParked(ctx, what, filter, backend.AskDiscard)
+	asked, err := s.changeParked(ctx, what, filter, backend.AskDiscard, "")
 	if err != nil || filter.Limit > 0 && asked >= filter.Limit {
 		return asked, err
 	}
 	if filter.Limit > 0 {
 		filter.Limit -= asked
 	}
-	discarded, err := s.changeParked(ctx, what, filter, backend.DiscardAtOnce)
+	discarded, err := s.changeParked(ctx, what, filter, backend.DiscardAtOnce, "")
 	return asked + discarded, err
 }
 
@@ -115,13 +115,8 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64)
 }
 
 // changeParked goes on in steps until nothing is left, and says how many it
-// changed, also if it fails on its way.
-func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange) (changed int, err error) {
-	return s.changeParkedTo(ctx, what, filter, "", change)
-}
-
-// changeParkedTo is changeParked where a sink belongs to the change.
-func (s *Store) changeParkedTo(ctx context.Context, what string, filter storage.Filter, sink string, change backend.ParkedChange) (changed int, err error) {
+// changed, also if it fails on its way. Only a Redirect is to a sink.
+func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange, sink string) (changed int, err error) {
 	if filter.State != "" && filter.State != storage.StateError {
 		return 0, nil
 	}

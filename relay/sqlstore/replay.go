@@ -42,7 +42,8 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	if err != nil {
 		return was, nil, err
 	}
-	rows, more, err := s.delivered(ctx, backend.Delivered{Filter: filter, UntilID: was.UntilID, Since: was.Since, Until: was.Until}, max(1, limit))
+	filter.DoneSince, filter.DoneUntil = was.Since, was.Until
+	rows, more, err := s.delivered(ctx, filter, was.UntilID, max(1, limit))
 	if err != nil {
 		return was, nil, err
 	}
@@ -65,10 +66,10 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 
 // delivered returns the next delivered rows, and whether there are more. An id may have several
 // rows, as it was given out again: they come together, as the next ones are those of higher ids.
-func (s *Store) delivered(ctx context.Context, filter backend.Delivered, limit int) (rows []backend.DeliveredRow, more bool, err error) {
+func (s *Store) delivered(ctx context.Context, filter backend.Filter, untilID int64, limit int) (rows []backend.DeliveredRow, more bool, err error) {
 	for ; ; limit *= 2 {
 		filter.Limit = limit + 1
-		rows, err = try(ctx, s, "find delivered messages of table", func() ([]backend.DeliveredRow, error) { return s.backend.Delivered(ctx, filter) })
+		rows, err = try(ctx, s, "find delivered messages of table", func() ([]backend.DeliveredRow, error) { return s.backend.Delivered(ctx, filter, untilID) })
 		if err != nil || len(rows) <= limit {
 			return rows, false, err
 		}
@@ -111,7 +112,10 @@ func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, er
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	return try(ctx, s, "count pending messages of table", func() (int, error) { return s.backend.CountPending(ctx, rows) })
+	return try(ctx, s, "count pending messages of table", func() (count int, err error) {
+		err = backend.One(ctx, s.db, backend.PendingAmong(s.traits.Hot, rows), &count)
+		return count, err
+	})
 }
 
 // withHeader is the JSON of a message's headers with one more. Where they can't be read they

@@ -42,7 +42,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 // settle changes the rows once, and counts what became of the settlements as they were
 // given. The transaction is nil for one of its own.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
-	found, err := s.settleParts(ctx, tx, name, keep, ordered)
+	found, err := s.settleOrdered(ctx, tx, name, keep, ordered)
 	if err != nil {
 		return settled, 0, err
 	}
@@ -56,103 +56,63 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// settleParts settles rows for some of their sinks, if there are such settlements, and then the
-// others, in one transaction. A batch may have several of one row, one after the other: each
-// finds the sinks that the one before has left, the last one may be for the whole row. Those of
-// hot rows that name sinks go to the backend by themselves, the same sinks together: it looks
-// whether the rows still have these, which is left out for the many that name none.
-func (s *Store) settleParts(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
-	var rounds [][]storage.Settlement // of which each has a row once
-	var whole []storage.Settlement
-	named := map[string][]storage.Settlement{}
-	round := 0
-	for i := range ordered {
-		t := &ordered[i]
-		if t.Left == "" && backend.NamesSinks(t) {
-			named[t.Sinks] = append(named[t.Sinks], *t)
-			continue
-		} else if t.Left == "" {
-			whole = append(whole, *t)
-			continue
-		}
-		if i > 0 && ordered[i-1].Left != "" && sameRow(t, &ordered[i-1]) {
-			round++
-		} else {
-			round = 0
-		}
-		if round == len(rounds) {
-			rounds = append(rounds, nil)
-		}
-		rounds[round] = append(rounds[round], *t)
+// alike are settlements of a batch that a backend is given together: of one kind, and, of hot rows
+// that name sinks, those that name the same. Of these it looks whether they still do, which is left
+// out for the many that name none.
+type alike struct {
+	kind  int
+	sinks string
+}
+
+const (
+	forSome   = iota // of the rows' sinks
+	forAll           // the rows are moved
+	discarded        // to a backend, done rows that aren't kept
+)
+
+// settleOrdered has the backend settle the rows, in one transaction: most batches in one call.
+func (s *Store) settleOrdered(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
+	special := func(t storage.Settlement) bool {
+		return t.Left != "" || t.State == storage.StateDiscarded || backend.NamesSinks(&t)
 	}
-	if len(rounds)+len(named) == 0 || len(rounds)+len(whole) == 0 && len(named) == 1 {
-		return s.settleAndDiscard(ctx, tx, name, keep, ordered)
+	if !slices.ContainsFunc(ordered, special) {
+		return s.backend.Settle(ctx, tx, name, keep, ordered)
+	}
+	groups := map[alike][]storage.Settlement{}
+	for _, t := range ordered {
+		of := alike{kind: forAll}
+		switch {
+		case t.Left != "":
+			of.kind = forSome
+		case t.State == storage.StateDiscarded:
+			of.kind, t.State = discarded, storage.StateDone
+		}
+		if of.kind != forSome && backend.NamesSinks(&t) {
+			of.sinks = t.Sinks
+		}
+		groups[of] = append(groups[of], t)
 	}
 	settled.Held = map[storage.Lease]bool{}
-	err = s.within(ctx, tx, func(tx *sql.Tx) error {
-		for _, parts := range rounds {
-			more, err := s.backend.SettleParts(ctx, tx, name, keep, parts)
+	work := func(tx *sql.Tx) error {
+		inTurn := func(a, b alike) int { return cmp.Or(a.kind-b.kind, cmp.Compare(a.sinks, b.sinks)) }
+		for _, of := range slices.SortedFunc(maps.Keys(groups), inTurn) {
+			settle := s.backend.Settle
+			if of.kind == forSome {
+				settle = s.backend.SettleParts
+			}
+			more, err := settle(ctx, tx, name, keep && of.kind != discarded, groups[of])
 			if err != nil {
 				return err
 			}
 			settled.Add(more)
 		}
-		for _, sinks := range slices.Sorted(maps.Keys(named)) {
-			more, err := s.settleAndDiscard(ctx, tx, name, keep, named[sinks])
-			if err != nil {
-				return err
-			}
-			settled.Add(more)
-		}
-		if len(whole) == 0 {
-			return nil
-		}
-		more, err := s.settleAndDiscard(ctx, tx, name, keep, whole)
-		settled.Add(more)
-		return err
-	})
-	return settled, err
-}
-
-// within works in the transaction, or in one of its own if there is none.
-func (s *Store) within(ctx context.Context, tx *sql.Tx, work func(*sql.Tx) error) error {
-	if tx != nil {
-		return work(tx)
+		return nil
 	}
-	return backend.InTx(ctx, s.db, s.traits.Tx, nil, work)
-}
-
-// settleAndDiscard has the backend settle the rows. Those that are discarded are, to a backend,
-// done rows that aren't kept: in a batch with others they are settled by a statement of their own,
-// in the same transaction.
-func (s *Store) settleAndDiscard(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (backend.Settled, error) {
-	var discarded, others []storage.Settlement
-	for i := range ordered {
-		if ordered[i].State == storage.StateDiscarded {
-			discarded = append(discarded, ordered[i])
-			discarded[len(discarded)-1].State = storage.StateDone
-		}
+	if tx != nil || len(groups) == 1 && ordered[0].Left == "" {
+		err = work(tx)
+	} else {
+		err = backend.InTx(ctx, s.db, s.traits.Tx, nil, work)
 	}
-	switch len(discarded) {
-	case 0:
-		return s.backend.Settle(ctx, tx, name, keep, ordered)
-	case len(ordered):
-		return s.backend.Settle(ctx, tx, name, false, discarded)
-	}
-	for i := range ordered {
-		if ordered[i].State != storage.StateDiscarded {
-			others = append(others, ordered[i])
-		}
-	}
-	var settled backend.Settled
-	err := s.within(ctx, tx, func(tx *sql.Tx) (err error) {
-		if settled, err = s.backend.Settle(ctx, tx, name, keep, others); err != nil {
-			return err
-		}
-		more, err := s.backend.Settle(ctx, tx, name, false, discarded)
-		settled.Add(more)
-		return err
-	})
 	return settled, err
 }
 
@@ -166,21 +126,10 @@ func (s *Store) Parallelism() storage.Parallelism {
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
-// settles that meet lock in the same order. Those for some of a row's sinks follow that for the
-// whole row, in the order in which they were given, and may be several. It refuses those that no store can write: a
+// settles that meet lock in the same order. It refuses those that no store can write: a
 // message's id has to be such as the tables have, as some statements have it in their text.
 // And it makes texts storable: a sink's words may be any bytes.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
-	const wholeHeld = 2
-	kind := func(t *storage.Settlement) (kind int) {
-		if t.Deferred {
-			kind += wholeHeld
-		}
-		if t.Left != "" {
-			kind++
-		}
-		return kind
-	}
 	places := make([]int32, len(settlements))
 	for i := range places {
 		places[i] = int32(i)
@@ -190,11 +139,7 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 		if order := cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)); order != 0 {
 			return order
 		}
-		order := cmp.Or(cmp.Compare(a.MessageID, b.MessageID), kind(a)-kind(b))
-		if order == 0 && kind(a) == wholeHeld {
-			order = cmp.Compare(a.Sinks, b.Sinks)
-		}
-		return cmp.Or(order, cmp.Compare(i, j))
+		return cmp.Or(cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(amongRows(a), amongRows(b)), cmp.Compare(i, j))
 	})
 	ordered := make([]storage.Settlement, 0, len(settlements))
 	byRows := settlements[0].Token != ""
@@ -220,8 +165,11 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 		}
 		if n := len(ordered); n > 0 {
 			last := &ordered[n-1]
-			sameSinks := t.For == last.For && t.Left == last.Left && (t.Sinks == last.Sinks || t.Left == "" && !t.Deferred)
-			if sameRow(t, last) && sameSinks && t.Fence == last.Fence && t.Token == last.Token {
+			same := t.ID == last.ID && t.Lane == last.Lane && t.MessageID == last.MessageID && amongRows(t) == amongRows(last)
+			if same && t.Fence == last.Fence && t.Token == last.Token {
+				if t.Left+last.Left != "" {
+					return nil, fmt.Errorf("settle row %d: twice in one batch, and for some of its sinks", t.ID)
+				}
 				continue // the first one changes it, and the others find it gone
 			}
 		}
@@ -236,10 +184,13 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	return ordered, nil
 }
 
-// sameRow says that two settlements are of one message of one table: of one row, but for held
-// ones of several sinks.
-func sameRow(a, b *storage.Settlement) bool {
-	return a.ID == b.ID && a.Lane == b.Lane && a.MessageID == b.MessageID && a.Deferred == b.Deferred
+// amongRows tells which of a message's rows is meant: the pending one, or a held one, which differ
+// by their sinks.
+func amongRows(t *storage.Settlement) string {
+	if !t.Deferred {
+		return ""
+	}
+	return "held for " + t.Sinks
 }
 
 // settledStates are those that a settlement may have.

@@ -26,7 +26,6 @@ type others struct{ backend.Backend }
 type forLanes interface {
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) ([]storage.Grant, uint64, error)
 	ChangeLeases(context.Context, backend.LeaseChange, []backend.Lease) ([]storage.Lease, uint64, error)
-	BeginLanes(context.Context) (backend.FirstLine, error)
 	Read(context.Context, backend.Read, func(storage.Row) (bool, error)) (backend.FirstLine, error)
 	Candidates(context.Context, []storage.Position, []string, int, func(storage.Candidate) (bool, error)) error
 	Pick(context.Context, []storage.RowID, bool) ([]storage.Row, error)

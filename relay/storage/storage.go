@@ -206,8 +206,7 @@ type Settlement struct {
 	// settlement is of the whole row, which takes its sinks along. One without the other, or with
 	// Left as it was, or with a Token, is an error: by rows, a message has one sink.
 	//
-	// A batch may have several of one row: they are made in the order in which they were
-	// given, that of the whole row last, each with the Sinks that the one before has left.
+	// Another settlement of such a row in one batch is an error.
 	For, Left string
 
 	// State is the new one: StateDone, StateRetry, StateError, StateDiscarded,
@@ -615,6 +614,7 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty before the first relay
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 without one
+	OldestRetry   time.Duration    `json:"-"`     // age, since it was written, of the oldest message that waits for another attempt; 0 without one
 	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one a key and sink, but after a failover
 	OldestHeld    time.Duration    `json:"-"`     // for how long the first of them has; 0 without one
 	Relays        []RelayInfo      `json:"relays"`

@@ -106,7 +106,7 @@ func checks() []check {
 		{name: "settle for some sinks, not kept", run: settleForSomeUnkept},
 		{name: "settle for some sinks by lease, message and sinks", run: settleForSomeKeeps},
 		{name: "parts are settled apart", run: partsAreSettledApart},
-		{name: "settle all parts at once", run: settleAllPartsAtOnce},
+		{name: "settle parts beside whole rows", run: settlePartsBesideWholes},
 		{name: "readers tell the sinks", run: readersTellSinks},
 		{name: "filter by sink", run: filterBySink},
 		{name: "pages keep parts together", run: pagesKeepParts},

@@ -184,6 +184,9 @@ func holdMutants() []mutant {
 		{"nothing counts as held", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.HeldKeys, status.OldestHeld = 0, 0 })
 		}},
+		{"no retry gets old", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *storage.Status) { status.OldestRetry = 0 })
+		}},
 		{"what is held came just now", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestHeld = min(status.OldestHeld, time.Millisecond) })
 		}},

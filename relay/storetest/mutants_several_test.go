@@ -36,12 +36,12 @@ func severalMutants() []mutant {
 		unkept  = "settle for some sinks, not kept"
 		keeps   = "settle for some sinks by lease, message and sinks"
 		apart   = "parts are settled apart"
-		atOnce  = "settle all parts at once"
+		beside  = "settle parts beside whole rows"
 	)
 	return []mutant{
-		eachPart("a settlement for some sinks moves the row", []string{forSome, unkept, keeps, apart, atOnce, "readers tell the sinks"}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = "", "" }),
-		eachPart("nothing is written beside the row", []string{forSome, unkept, apart, atOnce}, func(s *storage.Settlement, _ *facts) { s.State = storage.StateDiscarded }),
-		eachPart("what is left is written beside the row", []string{forSome, unkept, atOnce}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = s.Left, s.For }),
+		eachPart("a settlement for some sinks moves the row", []string{forSome, unkept, keeps, apart, beside, "readers tell the sinks"}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = "", "" }),
+		eachPart("nothing is written beside the row", []string{forSome, unkept, apart, beside}, func(s *storage.Settlement, _ *facts) { s.State = storage.StateDiscarded }),
+		eachPart("what is left is written beside the row", []string{forSome, unkept, beside}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = s.Left, s.For }),
 		eachPart("of what is left the first sink stays alone", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Left, _, _ = strings.Cut(s.Left, ",") }),
 		eachPart("what is beside the row has no attempts", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Attempts = 0 }),
 		eachPart("what is beside the row has no error", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Error = "" }),
@@ -62,7 +62,7 @@ func severalMutants() []mutant {
 		{"a repeated settlement for some sinks changes something", []string{forSome}, func(s Store, _ *facts) Store {
 			return counted(s, func(count int, _ storage.Settled) storage.Settled { return storage.Settled{Changed: count} })
 		}},
-		{"a batch settles a row once", []string{atOnce, apart}, func(s Store, _ *facts) Store {
+		{"a batch settles a row once", []string{beside, apart}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				seen := map[string]bool{}
 				once := slices.DeleteFunc(slices.Clone(settlements), func(s storage.Settlement) bool {

@@ -128,7 +128,8 @@ func (w *worker) wantHolders(rows ...storage.Row) {
 // holds its key until it is done.
 func parkedHoldTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	if s := a.status(); s.HeldKeys != 0 || s.OldestHeld != 0 {
+	wrote := time.Now()
+	if s := a.status(); s.HeldKeys != 0 || s.OldestHeld != 0 || s.OldestRetry != 0 {
 		t.Errorf("status of an empty table: %+v", s)
 	}
 	var rows []storage.Row
@@ -151,6 +152,9 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 		}
 	}
 	eventually(t, "the hold gets old", func() bool { return a.status().OldestHeld > short })
+	if s := a.status(); s.OldestRetry <= short || s.OldestRetry > time.Since(wrote)+slack {
+		t.Errorf("the oldest retry was written %v ago, not %v", time.Since(wrote), s.OldestRetry)
+	}
 	if s := a.status(); s.HeldKeys != 2 || s.OldestHeld > time.Since(start)+slack || s.Counts[storage.StateError] != 3 {
 		t.Errorf("2 keys are held for %v: %+v", time.Since(start), s)
 	}

@@ -197,18 +197,28 @@ func partsAreSettledApart(t testing.TB, table Table) {
 	}
 }
 
-// A batch may settle one row for some sinks, for others, and at last as a whole, each with what
-// the one before has left; beside other rows.
-func settleAllPartsAtOnce(t testing.TB, table Table) {
+// A batch settles rows for some sinks beside others as a whole, rows that name sinks and those that
+// name none; but no row for some sinks and once more.
+func settlePartsBesideWholes(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
 		row, other, third := a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, false, outbox.Message{Topic: "several"})
+		fourth := a.waitingAt(table, held, outbox.Message{Topic: "several"})
 		first, second, last := a.part(storage.StateDone, row, "a", "b,c"), a.part(storage.StateError, row, "c", "b"), a.as(storage.StateRetry, row)
+		for what, twice := range map[string]storage.Settlement{"other sinks": a.part(storage.StateError, row, "c", "a,b"), "as a whole": last} {
+			if _, err := a.store.Settle(t.Context(), a.name, true, []storage.Settlement{first, twice}); err == nil {
+				t.Errorf("a batch that settles a row for some sinks and then for %s is no error", what)
+			}
+		}
 		second.Sinks, last.Sinks = "b,c", "b"
-		a.mustSettle(first, a.part(storage.StateDone, other, "a", "b"), second, a.as(storage.StateDone, third), last)
-		a.wantParts("of all sinks at once", row.ID, "a done", "b retry", "c error")
+		a.mustSettle(first, a.part(storage.StateDone, other, "a", "b"), a.as(storage.StateDone, third))
+		a.mustSettle(second, a.part(storage.StateDiscarded, fourth, "a", "b"))
+		fourth.Sinks, other.Sinks = "b", "b"
+		a.mustSettle(last, a.as(storage.StateDiscarded, fourth), a.part(storage.StateRetry, a.waitingAt(table, false, outbox.Message{Topic: "several"}), "a", "b"))
+		a.wantParts("one sink after the other", row.ID, "a done", "b retry", "c error")
 		a.wantParts("beside it", other.ID, "a done", "b "+map[bool]string{false: "pending", true: "retry"}[held])
 		a.wantParts("as a whole", third.ID, "done")
+		a.wantParts("discarded", fourth.ID)
 	}
 }
 

@@ -3,6 +3,7 @@ package inproc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -55,12 +56,24 @@ func RetryAfter(err error, wait time.Duration) error {
 	return &later{wait: max(wait, 0), err: err}
 }
 
+// withStack is an error that shows where it happened when it is formatted with %+v.
+type withStack interface {
+	error
+	fmt.Formatter
+}
+
 // outcomeOf turns what a handler returned into an outcome.
 func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 	if err == nil {
 		return sinks.Ok("")
 	}
-	outcome := sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	text := err.Error()
+	if traced, ok := errors.AsType[withStack](err); ok { // as of github.com/pkg/errors
+		if stack := fmt.Sprintf("%+v", traced); strings.Contains(stack, "\n") {
+			text += "\n" + stack
+		}
+	}
+	outcome := sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, strings.ToValidUTF8(text, "\uFFFD"))
 	if ctx.Err() != nil {
 		outcome.Reason = sinks.ReasonTimeout
 	}

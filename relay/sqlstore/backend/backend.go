@@ -7,6 +7,7 @@ package backend
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -51,10 +52,6 @@ type Backend interface {
 
 	// What a relay by lanes reads. Positions have an Until, which is inclusive,
 	// and either all have a key or none has.
-
-	// BeginLanes tells where reading begins, or why no lane can be claimed on this
-	// server.
-	BeginLanes(ctx context.Context) (FirstLine, error)
 
 	// Read has each pending row at the positions taken, in the order that
 	// [Traits].Walk says, all of one snapshot. Only one goroutine may call it, but for a
@@ -127,20 +124,16 @@ type Backend interface {
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
 	// Parked returns the parked rows that the filter selects, without its limits, in the order
-	// of ids; see [ParkedRows].
+	// of ids; see [ReadParked].
 	Parked(ctx context.Context, filter Filter, within int64) ([]storage.Parked, error)
 
-	// Delivered returns done rows by id, up to the filter's limit.
-	Delivered(ctx context.Context, filter Delivered) ([]DeliveredRow, error)
+	// Delivered returns done rows up to that id, by id, up to the filter's limit.
+	Delivered(ctx context.Context, filter Filter, untilID int64) ([]DeliveredRow, error)
 
 	// ChangeReplay copies done rows, of which it says where the copies are, and stores what the
-	// replay is then, in one transaction; see [SetReplay]. A settlement names a row, and has the
+	// replay is then, in one transaction; see [WriteReplay]. A settlement names a row, and has the
 	// copy as its DeadLetter.
 	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
-
-	// CountPending counts those of the rows, at least one, that are to be delivered; see
-	// [PendingAmong].
-	CountPending(ctx context.Context, rows []storage.RowID) (int, error)
 }
 
 // ParkedChange is what an operator does with parked rows.
@@ -204,6 +197,10 @@ type Queries struct {
 	LastDelivered Query // the highest id of the done rows, 0 without any
 
 	Control ControlQueries // what operators put in force, and what they have done
+
+	// IDsOutOfOrder has a line for each setting by which a message could be passed over, as its id
+	// isn't in order. Empty where there is no such setting.
+	IDsOutOfOrder Query
 
 	// FreeRow has a row if there may be a free one, and ExpiredRow if there may be a claim
 	// that has ended or a held row that is due: for much less than it takes to claim, without
@@ -275,5 +272,19 @@ type Filter struct {
 	RowIDs     []int64
 	MessageIDs []string // in lower case
 
+	DoneSince, DoneUntil time.Time // of done rows: finished at or after the one, and before the other
+
 	To string // the sink of a Redirect
+}
+
+// Times are the bounds of times that are set, as conditions of a row t.
+func (f Filter) Times() []TimeBound {
+	bounds := []TimeBound{{"t.created_at >= ", f.Since}, {"t.finished_at >= ", f.DoneSince}, {"t.finished_at < ", f.DoneUntil}}
+	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })
+}
+
+// TimeBound is a condition up to its time.
+type TimeBound struct {
+	Condition string
+	At        time.Time
 }

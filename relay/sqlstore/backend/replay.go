@@ -2,23 +2,16 @@ package backend
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Delivered selects done rows.
-type Delivered struct {
-	Filter
-	UntilID      int64 // only ids up to this one
-	Since, Until time.Time
-}
-
-// DeliveredRow is one of them.
+// DeliveredRow is a done row.
 type DeliveredRow struct {
 	ID                               int64
 	Lane                             int
@@ -65,18 +58,30 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 	return rows, err
 }
 
-// SetReplay stores what a replay is by now: begin is a statement with its name and text, change
-// one with its new text, its name and the one that it was.
-func SetReplay(ctx context.Context, q Querier, statements Statements, change ReplayChange, written int) error {
-	query := statements.Query("change replay", change.Is(written), change.Name, change.Was)
-	if change.Was == "" {
-		query = statements.Query("begin replay", change.Name, change.Is(written))
-	}
-	changed, err := Exec(ctx, q, query)
-	if err == nil && changed != 1 {
-		err = storage.ErrReplayChanged
-	}
-	return err
+// WriteReplay is a backend's ChangeReplay: write writes the copies, if there are some, and tells
+// where they are, and how many it wrote. Where they are found by their message ids, those that
+// another replay writes at the same time may be among them. The statement "begin replay" has the
+// replay's name and text, and "change replay" its new text, its name and the text that it had.
+func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,
+	write func(tx *sql.Tx) (copies []storage.RowID, written int, err error)) (copies []storage.RowID, err error) {
+	err = inTx(ctx, func(tx *sql.Tx) error {
+		written := 0
+		if len(change.Copies) > 0 {
+			if copies, written, err = write(tx); err != nil {
+				return err
+			}
+		}
+		query := statements.Query("change replay", change.Is(written), change.Name, change.Was)
+		if change.Was == "" {
+			query = statements.Query("begin replay", change.Name, change.Is(written))
+		}
+		changed, err := Exec(ctx, tx, query)
+		if err == nil && changed != 1 {
+			err = storage.ErrReplayChanged
+		}
+		return err
+	})
+	return copies, err
 }
 
 // PendingAmong counts those of the rows that a table has.

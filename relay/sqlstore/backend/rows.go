@@ -347,38 +347,25 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 	})
 }
 
-// ParkedRows is the statement of parked rows t that the filter selects.
-func ParkedRows(table dialect.Table, filter string) string {
-	return "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds\nFROM " + table.Held + " t\nWHERE t.state = 'error' AND " + filter + "\nORDER BY t.id"
-}
-
-// LastDelivered is the statement of the highest id that was delivered of each key that such
-// rows have, above the lowest of theirs by at most within. Each done row is read once. The
-// filter and within have arguments of their own each time. (Joined with the parked rows,
-// MariaDB would do it anew for each of these.)
-func LastDelivered(table dialect.Table, filter, within func() string) string {
-	parked := func(columns string) string {
-		return "(SELECT " + columns + " FROM " + table.Held + " t WHERE t.state = 'error' AND " + filter() + ")"
-	}
-	return `SELECT d.message_key, max(d.id)
-FROM ` + table.Done + ` d
-WHERE d.message_key IN ` + parked("t.message_key") + `
-    AND d.id > ` + parked("min(t.id)") + `
-    AND d.id <= ` + within() + ` + ` + parked("min(t.id)") + `
-GROUP BY d.message_key`
-}
-
-// ReadParked reads both; last is asked if it isn't empty.
-func ReadParked(ctx context.Context, q Querier, parked, last Query) (found []storage.Parked, err error) {
+// ReadParked reads the parked rows t that meet the condition where, with its arguments. Within says
+// how far above the lowest of them those are looked for that were delivered since with the same
+// keys; 0 looks for none. Each done row is read once.
+func ReadParked(ctx context.Context, q Querier, table dialect.Table, where string, args []any, within int64) (found []storage.Parked, err error) {
+	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
 	var id, lane, holds number
-	err = All(ctx, q, parked, func() {
+	err = All(ctx, q, Query{SQL: "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds\n" + parked + "\nORDER BY t.id", Args: args}, func() {
 		row.ID, row.Lane, row.HoldsKey = int64(id), int(lane), holds != 0
 		found = append(found, row)
 	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds)
-	if err != nil || last.SQL == "" {
+	if err != nil || len(found) == 0 || within <= 0 {
 		return found, err
 	}
+	lowest := found[0].ID
+	last := Query{SQL: "SELECT d.message_key, max(d.id)\nFROM " + table.Done + " d" +
+		"\nWHERE d.id > " + strconv.FormatInt(lowest, 10) + " AND d.id <= " + strconv.FormatInt(lowest+within, 10) +
+		"\n    AND d.message_key IN (SELECT t.message_key " + parked + ")" +
+		"\nGROUP BY d.message_key", Args: args}
 	delivered := map[string]int64{}
 	err = All(ctx, q, last, func() { delivered[row.Key] = int64(id) }, (*text)(&row.Key), &id)
 	for i := range found {
@@ -578,13 +565,14 @@ const (
 
 // StatusQueries are what a status asks.
 type StatusQueries struct {
-	Mode   Query // the way of claiming, if there is one
-	Counts Query // state, count of all states; done rows up to CountedDone
-	Oldest Query // the age in milliseconds of the oldest row that could be delivered now
-	Held   Query // how many parked rows hold their keys, and for how many milliseconds the first of them has
-	Topics Query // topic, count of the first SampledTopics pending rows
-	Relays Query // name, host, version, claim, since, last_heartbeat, alive, lanes of each relay
-	Leased Query // how many lanes are leased
+	Mode        Query // the way of claiming, if there is one
+	Counts      Query // state, count of all states; done rows up to CountedDone
+	Oldest      Query // the age in milliseconds of the oldest row that could be delivered now
+	OldestRetry Query // the age in milliseconds of the oldest row that waits for another attempt
+	Held        Query // how many parked rows hold their keys, and for how many milliseconds the first of them has
+	Topics      Query // topic, count of the first SampledTopics pending rows
+	Relays      Query // name, host, version, claim, since, last_heartbeat, alive, lanes of each relay
+	Leased      Query // how many lanes are leased
 }
 
 // ReadStatus asks them.
@@ -606,6 +594,10 @@ func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (storage.Stat
 		return status, err
 	}
 	status.OldestPending = time.Duration(milliseconds) * time.Millisecond
+	if err := One(ctx, q, ask.OldestRetry, &milliseconds); err != nil {
+		return status, err
+	}
+	status.OldestRetry = time.Duration(milliseconds) * time.Millisecond
 	if err := One(ctx, q, ask.Held, &status.HeldKeys, &milliseconds); err != nil {
 		return status, err
 	}

@@ -25,6 +25,9 @@ type Traits struct {
 	// Walk is how Read and Candidates go through the positions that have no key.
 	Walk Walk
 
+	// Hot is the table of rows that are to be delivered, as statements name it.
+	Hot string
+
 	// Queries are the statements that need nothing but their text.
 	Queries Queries
 }

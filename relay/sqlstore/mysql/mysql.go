@@ -8,7 +8,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -87,6 +86,7 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 func (m *MySQL) Traits() backend.Traits {
 	traits := backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByLane,
+		Hot: m.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: m.sql.Query("claim mode"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"), PurgeRelays: m.sql.Query("purge relays"),
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
@@ -94,7 +94,7 @@ func (m *MySQL) Traits() backend.Traits {
 			Replays: m.sql.Query("replays"), LastDelivered: m.sql.Query("last delivered"),
 			Control: backend.ControlStatements(m.sql),
 			Status: backend.StatusQueries{
-				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"), Held: m.sql.Query("held parked"),
+				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"), OldestRetry: m.sql.Query("oldest retry"), Held: m.sql.Query("held parked"),
 				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
 			},
 		},
@@ -288,15 +288,6 @@ func (m *MySQL) ListOpen(ctx context.Context, token string) (list backend.OpenLi
 		return err
 	})
 	return list, err
-}
-
-// BeginLanes implements [backend.Backend].
-func (m *MySQL) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	first, err := m.Read(ctx, backend.Read{}, nil)
-	if err != nil {
-		return first, fmt.Errorf("ask which server this is: %w", err)
-	}
-	return first, nil
 }
 
 // Read implements [backend.Backend].

@@ -49,8 +49,8 @@ func conditions(filter backend.Filter) text {
 	if filter.Sink != "" {
 		parts = append(parts, " AND locate(CAST(", arg(","+filter.Sink+","), " AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0")
 	}
-	if !filter.Since.IsZero() {
-		parts = append(parts, " AND t.created_at >= ", arg(timestamp(filter.Since)))
+	for _, bound := range filter.Times() {
+		parts = append(parts, " AND "+bound.Condition, arg(timestamp(bound.At)))
 	}
 	if filter.Error != "" {
 		parts = append(parts, " AND locate(CAST(", arg(filter.Error), " AS BINARY), CAST(t.last_error AS BINARY)) > 0")
@@ -91,14 +91,7 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 // Parked implements [backend.Backend].
 func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
 	where := conditions(filter)
-	parked, last := query(backend.ParkedRows(m.table, "TRUE"+where.sql), where.args...), backend.Query{}
-	if within > 0 {
-		last.SQL = backend.LastDelivered(m.table, func() string {
-			last.Args = append(last.Args, where.args...)
-			return "TRUE" + where.sql
-		}, func() string { return number(within) })
-	}
-	return backend.ReadParked(ctx, m.db, parked, last)
+	return backend.ReadParked(ctx, m.db, m.table, "TRUE"+where.sql, where.args, within)
 }
 
 // Check implements [backend.Backend]. What the server's version says isn't repeated. On

@@ -38,8 +38,8 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	if states && filter.State != "" {
 		where += " AND t.state = " + a.Add(string(filter.State))
 	}
-	if !filter.Since.IsZero() {
-		where += " AND t.created_at >= " + a.timestamp(filter.Since)
+	for _, bound := range filter.Times() {
+		where += " AND " + bound.Condition + a.timestamp(bound.At)
 	}
 	if filter.Error != "" {
 		where += " AND INSTR(t.last_error, " + a.Add(filter.Error) + ") > 0"
@@ -81,12 +81,9 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 
 // Parked implements [backend.Backend].
 func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
-	var a, b args
-	rows, last := backend.ParkedRows(d.table, a.filter(filter, false)), ""
-	if within > 0 {
-		last = backend.LastDelivered(d.table, func() string { return b.filter(filter, false) }, func() string { return b.Add(within) })
-	}
-	return backend.ReadParked(ctx, d.db, a.query(rows), b.query(last))
+	var a args
+	where := a.filter(filter, false)
+	return backend.ReadParked(ctx, d.db, d.table, where, a.Args, within)
 }
 
 // Check implements [backend.Backend]. The version is looked at when the table is opened.

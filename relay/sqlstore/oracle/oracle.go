@@ -45,13 +45,14 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 func (d *Oracle) Traits() backend.Traits {
 	return backend.Traits{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Hot: d.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"), PurgeRelays: d.sql.Query("purge relays"),
 			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
 			Control: backend.ControlStatements(d.sql),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: d.sql.Query("oldest"), Held: d.sql.Query("held parked"),
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: d.sql.Query("oldest"), OldestRetry: d.sql.Query("oldest retry"), Held: d.sql.Query("held parked"),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays"), Leased: d.sql.Query("lanes leased"),
 			},
 		},
@@ -176,11 +177,6 @@ func (d *Oracle) ListOpen(ctx context.Context, _ string) (backend.OpenList, erro
 // database says that there is no such thing.
 func (d *Oracle) Grant() string {
 	return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)"
-}
-
-// BeginLanes implements [backend.Backend].
-func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return d.Read(ctx, backend.Read{}, nil)
 }
 
 // Read implements [backend.Backend].

@@ -302,6 +302,11 @@ SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FRO
     SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now})
     UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {held} WHERE state = 'scheduled' AND {on time}))
 
+-- A retry's age counts from when its message was written.
+-- name: oldest retry
+SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
+    SELECT {now} - MIN(created_at) AS age FROM {held} WHERE state = 'retry')
+
 -- name: held parked
 SELECT n, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0) FROM (
     SELECT COUNT(*) AS n, {now} - MIN(available_at) AS age FROM {held} WHERE state = 'error' AND holds = 1)

@@ -189,12 +189,16 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copy writes the message that a settlement has as its DeadLetter. Each has a statement of its
-// own: a list has no place for headers of any size.
+// copyOf are the values of a copy of the row t. Each copy has a statement of its own: a list has no
+// place for headers of any size.
+func copyOf(a *args, c *storage.Copy) string {
+	return a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(backend.Nullable(c.Headers)) + ", t.priority, " + a.Add(backend.Nullable(c.Sinks))
+}
+
+// copy writes the message that a settlement has as its DeadLetter.
 func (m moving) copy(from string, s *storage.Settlement) backend.Query {
 	var a args
-	c := s.DeadLetter
-	values := a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(backend.Nullable(c.Headers)) + ", t.priority, " + a.Add(backend.Nullable(c.Sinks))
+	values := copyOf(&a, s.DeadLetter)
 	where := "WHERE t.id = " + a.Add(s.ID) + " AND t.lane = " + a.Add(s.Lane) + " AND t.message_id = " + a.Add(s.MessageID)
 	if backend.BySinks(s) {
 		where += " AND " + same("NVL(t.sinks, ',')", a.Add(cmp.Or(s.Sinks, ",")))

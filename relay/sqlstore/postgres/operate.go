@@ -40,8 +40,8 @@ func (a *args) filter(filter backend.Filter) string {
 	if filter.Sink != "" {
 		where += " AND strpos(',' || t.sinks || ',', " + a.add(","+filter.Sink+",", "text") + ") > 0"
 	}
-	if !filter.Since.IsZero() {
-		where += " AND t.created_at >= " + a.add(filter.Since.UTC().Format(timestamp), "timestamptz")
+	for _, bound := range filter.Times() {
+		where += " AND " + bound.Condition + a.add(bound.At.UTC().Format(timestamp), "timestamptz")
 	}
 	if filter.Error != "" {
 		where += " AND strpos(t.last_error, " + a.add(filter.Error, "text") + ") > 0"
@@ -72,13 +72,10 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 // Parked implements [backend.Backend]. Where statistics are old, as after very many were parked
 // at once, the planner takes nested loops for cheap that last minutes: it is kept from these.
 func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64) (parked []storage.Parked, err error) {
-	var a, b args
-	rows, last := backend.ParkedRows(p.table, a.filter(filter)), ""
-	if within > 0 {
-		last = backend.LastDelivered(p.table, func() string { return b.filter(filter) }, func() string { return b.add(within, "bigint") })
-	}
+	var a args
+	where := a.filter(filter)
 	err = backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
-		parked, err = backend.ReadParked(ctx, tx, backend.Query{SQL: rows, Args: a}, backend.Query{SQL: last, Args: b})
+		parked, err = backend.ReadParked(ctx, tx, p.table, where, a, within)
 		return err
 	})
 	return parked, err

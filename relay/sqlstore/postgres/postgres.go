@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -48,14 +47,15 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 func (p *Postgres) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots,
+		Hot: p.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: p.sql.Query("claim mode"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"), PurgeRelays: p.sql.Query("purge relays"),
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
 			FreeRow: p.sql.Query("a free row", true), ExpiredRow: p.sql.Query("an expired row", true),
-			Replays: p.sql.Query("replays"), LastDelivered: p.sql.Query("last delivered"),
+			Replays: p.sql.Query("replays"), IDsOutOfOrder: p.sql.Query("ids out of order"), LastDelivered: p.sql.Query("last delivered"),
 			Control: backend.ControlStatements(p.sql),
 			Status: backend.StatusQueries{
-				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"), Held: p.sql.Query("held parked"),
+				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"), OldestRetry: p.sql.Query("oldest retry"), Held: p.sql.Query("held parked"),
 				Topics: p.sql.Query("topics", int64(backend.SampledTopics)), Relays: p.sql.Query("list relays"), Leased: p.sql.Query("lanes leased"),
 			},
 		},
@@ -75,9 +75,13 @@ func (a *args) add(value any, as string) string {
 // timestamp is the form of times in arguments, in UTC. The zero time is before all others.
 const timestamp = "2006-01-02 15:04:05.999999+00"
 
+func (p *Postgres) inTx(ctx context.Context, work func(*sql.Tx) error) error {
+	return backend.InTx(ctx, p.db, readCommitted, p.bounded, work)
+}
+
 // SetClaimMode implements [backend.Backend].
 func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error {
-	return backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error {
+	return p.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, p.sql, p.dialect, p.table, claim, p.sql.Query("set claim mode", string(claim)))
 	})
 }
@@ -119,23 +123,6 @@ func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange,
 		query.Args = append(query.Args, change.Epoch)
 	}
 	return backend.Leases(ctx, p.db, query)
-}
-
-// BeginLanes implements [backend.Backend].
-func (p *Postgres) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	var wrong []string
-	var setting string
-	if err := backend.All(ctx, p.db, p.sql.Query("ids out of order"), func() { wrong = append(wrong, setting) }, &setting); err != nil {
-		return backend.FirstLine{}, err
-	}
-	if len(wrong) > 0 {
-		return backend.FirstLine{}, fmt.Errorf("the sequence of the ids has %s, with which a message could be passed over for good: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
-	}
-	first, err := p.Read(ctx, backend.Read{}, nil)
-	if err != nil {
-		return first, fmt.Errorf("read the server's epoch (of the primary, as no standby will do): %w", err)
-	}
-	return first, nil
 }
 
 // Read implements [backend.Backend].
@@ -256,7 +243,7 @@ func (p *Postgres) Purge(ctx context.Context, retention time.Duration, limit int
 	}
 	query := p.sql.Query("purge", retention.Microseconds(), from, int64(limit), true)
 	ids := 0
-	err = backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) (err error) {
+	err = p.inTx(ctx, func(tx *sql.Tx) (err error) {
 		if err := backend.One(ctx, tx, query, &purged, &until); err != nil {
 			return err
 		}
@@ -312,7 +299,7 @@ func (p *Postgres) Extend(ctx context.Context, token string, ids []int64, ttl ti
 // Reclaim implements [backend.Backend].
 func (p *Postgres) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	for _, name := range []string{"free expired", "bring back"} {
-		err := backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error {
+		err := p.inTx(ctx, func(tx *sql.Tx) error {
 			changed, err := backend.Exec(ctx, tx, p.sql.Query(name, int64(limit), true))
 			freed += changed
 			return err

@@ -401,6 +401,10 @@ SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::
     SELECT GREATEST(created_at, available_at) AS since FROM {hot} WHERE {waiting}
     UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {held and waiting}) AS p
 
+-- A retry's age counts from when its message was written.
+-- name: oldest retry
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM {held} WHERE state = 'retry'
+
 -- name: held parked
 SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM {held} WHERE state = 'error' AND holds = 1
 

@@ -33,7 +33,9 @@ func conditions(filter backend.Filter) (string, []any) {
 	add(filter.Topic != "", "t.topic = ?", filter.Topic)
 	add(filter.Key != "", "t.message_key = ?", filter.Key)
 	add(filter.Sink != "", "instr(',' || t.sinks || ',', ?) > 0", ","+filter.Sink+",")
-	add(!filter.Since.IsZero(), "t.created_at >= ?", filter.Since.UTC().Format(timeFormat))
+	for _, bound := range filter.Times() {
+		add(true, bound.Condition+"?", bound.At.UTC().Format(timeFormat))
+	}
 	add(filter.Error != "", "instr(t.last_error, ?) > 0", filter.Error)
 	return strings.Join(where, " AND "), args
 }
@@ -58,17 +60,7 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 // Parked implements [backend.Backend].
 func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
 	where, args := conditions(filter)
-	parked, last := query(backend.ParkedRows(s.table, where), args...), backend.Query{}
-	if within > 0 {
-		last.SQL = backend.LastDelivered(s.table, func() string {
-			last.Args = append(last.Args, args...)
-			return where
-		}, func() string {
-			last.Args = append(last.Args, within)
-			return "?"
-		})
-	}
-	return backend.ReadParked(ctx, s.db, parked, last)
+	return backend.ReadParked(ctx, s.db, s.table, where, args, within)
 }
 
 // Check implements [backend.Backend].

@@ -43,6 +43,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 func (s *SQLite) Traits() backend.Traits {
 	return backend.Traits{
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
+		Hot: s.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: s.sql.Query("claim mode"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"), PurgeRelays: s.sql.Query("purge relays"),
 			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
@@ -50,7 +51,7 @@ func (s *SQLite) Traits() backend.Traits {
 			Replays: s.sql.Query("replays"), LastDelivered: s.sql.Query("last delivered"),
 			Control: backend.ControlStatements(s.sql),
 			Status: backend.StatusQueries{
-				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"), Held: s.sql.Query("held parked"),
+				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"), OldestRetry: s.sql.Query("oldest retry"), Held: s.sql.Query("held parked"),
 				Topics: s.sql.Query("topics", int64(backend.SampledTopics)), Relays: s.sql.Query("list relays"), Leased: s.sql.Query("lanes leased"),
 			},
 		},
@@ -99,11 +100,6 @@ func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, l
 		args = append([]any{seconds(change.TTL)}, args...)
 	}
 	return backend.Leases(ctx, s.db, s.sql.Query(string(change.Kind), args...))
-}
-
-// BeginLanes implements [backend.Backend].
-func (s *SQLite) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return s.Read(ctx, backend.Read{}, nil)
 }
 
 // Read implements [backend.Backend].

@@ -267,6 +267,10 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
     UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM {held}
     WHERE {held and waiting})
 
+-- A retry's age counts from when its message was written.
+-- name: oldest retry
+SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM {held} WHERE state = 'retry'
+
 -- name: held parked
 SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} WHERE state = 'error' AND holds = 1
 

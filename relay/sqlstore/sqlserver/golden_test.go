@@ -73,7 +73,7 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 			t.Errorf("%s with %d parameters", query.SQL, len(query.Args))
 		}
 	}
-	if want := 8; levels != want { // members, six of a status, a page
+	if want := 9; levels != want { // members, seven of a status, a page
 		t.Errorf("%d statements set a level, want %d", levels, want)
 	}
 }

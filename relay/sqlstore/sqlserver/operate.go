@@ -39,8 +39,8 @@ func conditions(a *args, filter backend.Filter, states bool) string {
 	if states && filter.State != "" {
 		where += " AND t.state = " + a.add(string(filter.State))
 	}
-	if !filter.Since.IsZero() {
-		where += " AND t.created_at >= CONVERT(datetime2(7), " + a.add(timestamp(filter.Since)) + ", 126)"
+	for _, bound := range filter.Times() {
+		where += " AND " + bound.Condition + "CONVERT(datetime2(7), " + a.add(timestamp(bound.At)) + ", 126)"
 	}
 	if filter.Error != "" {
 		where += " AND CHARINDEX(" + a.add(filter.Error) + ", t.last_error) > 0"
@@ -83,12 +83,9 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 
 // Parked implements [backend.Backend].
 func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
-	var a, b args
-	rows, last := backend.ParkedRows(d.table, conditions(&a, filter, false)), ""
-	if within > 0 {
-		last = backend.LastDelivered(d.table, func() string { return conditions(&b, filter, false) }, func() string { return b.add(within) })
-	}
-	return backend.ReadParked(ctx, d.db, a.query(rows), backend.Query{SQL: last, Args: b})
+	var a args
+	where := conditions(&a, filter, false)
+	return backend.ReadParked(ctx, d.db, d.table, where, a, within)
 }
 
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right

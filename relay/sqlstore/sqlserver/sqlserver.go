@@ -52,6 +52,7 @@ const none = int64(0)
 func (d *SQLServer) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Hot: d.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
@@ -59,7 +60,7 @@ func (d *SQLServer) Traits() backend.Traits {
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
 			Control: backend.ControlStatements(d.sql),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone)), Oldest: d.sql.Query("oldest", none), Held: d.sql.Query("held parked", none),
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone)), Oldest: d.sql.Query("oldest", none), OldestRetry: d.sql.Query("oldest retry", none), Held: d.sql.Query("held parked", none),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays", none), Leased: d.sql.Query("lanes leased", none),
 			},
 		},
@@ -142,11 +143,6 @@ func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
 // ListOpen implements [backend.TransactionLister].
 func (d *SQLServer) ListOpen(ctx context.Context, _ string) (backend.OpenList, error) {
 	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
-}
-
-// BeginLanes implements [backend.Backend].
-func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return d.Read(ctx, backend.Read{}, nil)
 }
 
 // Read implements [backend.Backend].

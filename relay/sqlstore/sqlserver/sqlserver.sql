@@ -393,6 +393,12 @@ SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MI
     UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM {held} WHERE {held and waiting}) AS p;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
+-- A retry's age counts from when its message was written.
+-- name: oldest retry
+{at one moment}
+SELECT CASE WHEN MIN(created_at) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(created_at), SYSUTCDATETIME()) ELSE 0 END FROM {held} WHERE state = N'retry';
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
 -- name: held parked
 {at one moment}
 SELECT COUNT_BIG(*), COALESCE(DATEDIFF_BIG(MILLISECOND, MIN(available_at), SYSUTCDATETIME()), 0) FROM {held} WHERE state = N'error' AND holds = 1;

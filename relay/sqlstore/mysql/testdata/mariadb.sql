@@ -79,9 +79,6 @@ UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, `until` = NU
 
 -- marks: as in mysql.sql
 
--- begin lanes
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
-
 -- last id: as in mysql.sql
 
 -- first line

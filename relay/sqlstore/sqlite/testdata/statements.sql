@@ -98,9 +98,6 @@ SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 -- marks
 SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
 
--- begin lanes
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
-
 -- last id
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0);
 
@@ -676,17 +673,12 @@ ORDER BY t.id;
 --   2: t
 SELECT d.message_key, max(d.id)
 FROM app."Events_done" d
-WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
-    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
-    AND d.id <= ? + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
+WHERE d.id > 15 AND d.id <= 1015
+    AND d.message_key IN (SELECT t.message_key FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
 GROUP BY d.message_key;
 --   1: 0
 --   2: t
---   3: 0
---   4: t
---   5: 1000
---   6: 0
---   7: t
 
 -- replays
 SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay.%' ORDER BY name;
@@ -736,7 +728,7 @@ SELECT id, made_at, made_by, action, target, reason, coalesce(changed, -1) FROM 
 -- delivered
 SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks
 FROM app."Events_done" AS t INDEXED BY "Events_done_id"
-WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.id <= ? AND t.finished_at >= ? AND t.finished_at < ?
+WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.finished_at >= ? AND t.finished_at < ? AND instr(t.last_error, ?) > 0 AND t.id <= ?
 ORDER BY t.id LIMIT ?;
 --   1: 3
 --   2: [1]
@@ -745,11 +737,10 @@ ORDER BY t.id LIMIT ?;
 --   5: k
 --   6: ,s,
 --   7: 2026-01-31 00:00:00.000
---   8: refused
---   9: 9
---   10: 2026-01-31 00:00:00.000
---   11: 2026-02-01 00:00:00.000
---   12: 10
+--   8: 2026-02-01 00:00:00.000
+--   9: refused
+--   10: 9
+--   11: 10
 
 -- begin a replay
 DELETE FROM app."Events_lanes" WHERE lane < 0;
@@ -791,6 +782,7 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
     WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
     UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM app."Events_held"
     WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1));
+SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM app."Events_held" WHERE state = 'retry';
 SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM app."Events_held" WHERE state = 'error' AND holds = 1;
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)

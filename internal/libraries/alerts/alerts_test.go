@@ -1,0 +1,249 @@
+package alerts
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/metrics"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// scene is a table with one relay, which Prometheus scrapes, and the trouble that can be made.
+type scene struct {
+	t       *testing.T
+	db      *memstore.DB
+	history history
+
+	answer atomic.Pointer[func(context.Context, sinks.Message) sinks.Outcome] // of the sink; nil: delivered
+	fail   atomic.Pointer[func(context.Context, memstore.Op) error]           // of the database
+	gone   bool                                                               // the relay isn't scraped any more
+
+	metrics *metrics.Metrics
+}
+
+// Open, Close and Send make a sink of the scene.
+func (s *scene) Open(context.Context) error  { return nil }
+func (s *scene) Close(context.Context) error { return nil }
+func (s *scene) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	outcomes := sinks.All(len(batch), sinks.Ok(""))
+	if answer := s.answer.Load(); answer != nil {
+		for i, m := range batch {
+			outcomes[i] = (*answer)(ctx, m)
+		}
+	}
+	return outcomes
+}
+
+// fails has the sink answer alike for messages of a topic, or for all.
+func (s *scene) fails(topic string, outcome sinks.Outcome) {
+	answer := func(_ context.Context, m sinks.Message) sinks.Outcome {
+		if topic == "" || m.Topic == topic {
+			return outcome
+		}
+		return sinks.Ok("")
+	}
+	s.answer.Store(&answer)
+}
+
+// breaks has calls of the database go wrong, or take long.
+func (s *scene) breaks(how func(ctx context.Context, op memstore.Op) error) { s.fail.Store(&how) }
+
+// goOn has work done and scraped for so long: a message each second, of few keys.
+func (s *scene) goOn(long time.Duration) {
+	for range long / interval {
+		for range interval / time.Second {
+			s.db.Write(outbox.Message{Topic: "orders"})
+			time.Sleep(time.Second)
+		}
+		if !s.gone {
+			s.history.scrape(s.t, s.metrics.Registry())
+		}
+	}
+}
+
+var troubles = map[string]struct {
+	options func(*relay.Options, *relay.SinkOptions) // nil: the defaults
+	make    func(*scene)
+	within  time.Duration
+}{
+	"RowrelayGone": {nil, func(s *scene) { s.gone = true }, 10 * time.Minute},
+	"RowrelayNotPolling": {nil, func(s *scene) {
+		s.breaks(func(context.Context, memstore.Op) error { return errors.New("connection refused") })
+	}, 5 * time.Minute},
+	"RowrelayDatabaseFails": {nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpSettle {
+				return errors.New("disk full")
+			}
+			return nil
+		})
+	}, 10 * time.Minute},
+	"RowrelayDatabaseSlow": {nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpSettle {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		})
+	}, 20 * time.Minute},
+	"RowrelaySinkDown": {nil, func(s *scene) {
+		s.fails("", sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused"))
+	}, 10 * time.Minute},
+	"RowrelayBacklogOld": {nil, func(s *scene) { s.fails("", sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no answer")) }, 15 * time.Minute},
+	"RowrelayStuck": {nil, func(s *scene) {
+		release := make(chan struct{})
+		s.t.Cleanup(func() { close(release) })
+		answer := func(_ context.Context, m sinks.Message) sinks.Outcome {
+			if m.Topic == "stuck" {
+				<-release
+			}
+			return sinks.Ok("")
+		}
+		s.answer.Store(&answer)
+		s.db.Write(outbox.Message{Topic: "stuck"})
+	}, 5 * time.Minute},
+	"RowrelayDeliverySlow": {func(_ *relay.Options, o *relay.SinkOptions) { o.Batch, o.Workers = 1, 1 }, func(s *scene) {
+		answer := func(context.Context, sinks.Message) sinks.Outcome { time.Sleep(2 * time.Second); return sinks.Ok("") }
+		s.answer.Store(&answer)
+	}, 30 * time.Minute},
+	"RowrelayRetryOld": {func(_ *relay.Options, o *relay.SinkOptions) { o.MaxAttempts = -1 }, func(s *scene) {
+		s.fails("bad", sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500 Internal Server Error"))
+		s.db.Write(outbox.Message{Topic: "bad"})
+	}, 70 * time.Minute},
+	"RowrelayParked": {nil, func(s *scene) {
+		s.fails("bad", sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422 Unprocessable Entity"))
+		s.db.Write(outbox.Message{Topic: "bad"})
+	}, 2 * time.Minute},
+	"RowrelayKeyHeld": {func(_ *relay.Options, o *relay.SinkOptions) { o.OnPark = relay.HoldKey }, func(s *scene) {
+		s.fails("bad", sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "no"))
+		s.db.Write(outbox.Message{Topic: "bad", Key: "42"})
+	}, 20 * time.Minute},
+	"RowrelayUnrouted": {func(o *relay.Options, _ *relay.SinkOptions) {
+		o.Routes = []relay.Route{{Prefix: "orders", Sink: "main"}}
+	}, func(s *scene) {
+		s.db.Write(outbox.Message{Topic: "invoices"})
+	}, 10 * time.Minute},
+	"RowrelayLeasesLost": {nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpRenew {
+				return errors.New("connection refused")
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		_, err := s.db.Store().Acquire(s.t.Context(), "another", storage.Lanes, time.Minute)
+		check(s.t, err)
+		s.breaks(func(context.Context, memstore.Op) error { return nil })
+	}, 5 * time.Minute},
+	"RowrelayOutcomeRefused": {nil, func(s *scene) {
+		var refused atomic.Bool
+		s.fails("bad", sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "no"))
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpSettle && !refused.Load() {
+				return errors.New("violates a constraint")
+			}
+			return nil
+		})
+		s.db.Write(outbox.Message{Topic: "bad"})
+		go func() { time.Sleep(2 * time.Minute); refused.Store(true) }()
+	}, 5 * time.Minute},
+	"RowrelayDiscarded": {func(o *relay.Options, _ *relay.SinkOptions) {
+		o.Routes = []relay.Route{{Topic: "*", Sink: "main", OnExpire: relay.DiscardExpired}}
+	}, func(s *scene) {
+		s.db.Write(outbox.Message{Topic: "orders", ExpiresAt: s.db.Now().Add(-time.Minute)})
+	}, 2 * time.Minute},
+}
+
+// Each alert fires in its trouble, and not before.
+func TestEachAlertFiresInItsTrouble(t *testing.T) {
+	t.Parallel()
+	for _, rule := range rules(t) {
+		t.Run(rule.Alert, func(t *testing.T) {
+			t.Parallel()
+			trouble, known := troubles[rule.Alert]
+			if !known {
+				t.Fatal("nothing here makes its trouble")
+			}
+			s := &scene{t: t, history: history{}}
+			var began, made, ended time.Time
+			synctest.Test(t, func(t *testing.T) {
+				s.t = t
+				began = time.Now()
+				stop := s.start(trouble.options)
+				s.goOn(15 * time.Minute)
+				made = time.Now()
+				trouble.make(s)
+				s.goOn(trouble.within)
+				ended = time.Now()
+				stop()
+			})
+			if first, _ := s.history.firing(t, rule, began.Add(time.Minute), made); !first.IsZero() {
+				t.Errorf("it fires before there is any trouble, %v after the start", first.Sub(began))
+			}
+			if first, last := s.history.firing(t, rule, made, ended); first.IsZero() {
+				t.Errorf("it doesn't fire within %v", trouble.within)
+			} else {
+				t.Logf("fires after %v, until %v", first.Sub(made), last.Sub(made))
+			}
+		})
+	}
+}
+
+// No alert fires while all is well.
+func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
+	t.Parallel()
+	s := &scene{t: t, history: history{}}
+	var began, ended time.Time
+	synctest.Test(t, func(t *testing.T) {
+		s.t, began = t, time.Now()
+		stop := s.start(nil)
+		s.goOn(time.Hour)
+		ended = time.Now()
+		stop()
+	})
+	for _, rule := range rules(t) {
+		if first, _ := s.history.firing(t, rule, began.Add(interval), ended); !first.IsZero() {
+			t.Errorf("%s fires after %v", rule.Alert, first.Sub(began))
+		}
+	}
+}
+
+// start has a relay run until stop.
+func (s *scene) start(options func(*relay.Options, *relay.SinkOptions)) (stop func()) {
+	s.db, s.metrics = memstore.New(), metrics.New(metrics.Build{})
+	s.db.Now = time.Now
+	store, observer := s.db.Store(), s.metrics.Source("shop", "main")
+	store.Hooks.Fail = func(ctx context.Context, op memstore.Op) error {
+		if fail := s.fail.Load(); fail != nil {
+			return (*fail)(ctx, op)
+		}
+		return nil
+	}
+	sink := relay.SinkOptions{Sink: s}
+	o := relay.Options{Name: "relay", Observer: observer, Logger: slog.New(slog.DiscardHandler)}
+	if options != nil {
+		options(&o, &sink)
+	}
+	o.Sinks = map[string]relay.SinkOptions{"main": sink}
+	r, err := relay.New(store, o)
+	check(s.t, err)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 2)
+	go func() { done <- r.Run(ctx) }()
+	go func() { observer.Watch(ctx, s.db.Store()); done <- nil }()
+	return func() {
+		cancel()
+		r.Abort()
+		<-done // what is wrong at the end of a trouble is not looked at
+		<-done
+	}
+}

@@ -1,0 +1,157 @@
+// Package tracing follows messages by OpenTelemetry, from the trace of their writer into those of
+// their consumers.
+//
+// The writer stores its context with each message, as the W3C's traceparent and tracestate:
+//
+//	outbox.Options{Headers: tracing.Headers}
+//
+// and the relay has a [Tracer]:
+//
+//	relay.Options{Tracer: tracing.New(otel.GetTracerProvider())}
+//
+// A message is then sent in a span of its own, a child of its writer's, whose context goes out in
+// the message's headers. The batch that it was sent with, the claim that brought it into memory and
+// the settlement that wrote its outcome back are spans as well, of the relay's own traces, with
+// links to the writers'. They hold topics and ids of messages, never a key, a payload or the text of
+// an answer. It is the only package that imports OpenTelemetry, of which it needs no SDK.
+package tracing
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// w3c is the form of a context in the headers of a message.
+var w3c propagation.TraceContext
+
+// Headers returns the context of the span in ctx as headers of a message; none without a span. It
+// is for outbox.Options.Headers.
+func Headers(ctx context.Context) map[string]string {
+	headers := propagation.MapCarrier{}
+	w3c.Inject(ctx, headers)
+	return headers
+}
+
+// SpanContext returns the context that came with a message: in a handler, to begin a span with.
+func SpanContext(m sinks.Message) trace.SpanContext {
+	return trace.SpanContextFromContext(w3c.Extract(context.Background(), propagation.MapCarrier(m.Headers)))
+}
+
+// mostLinks bounds the links of a span, as SDKs do by default.
+const mostLinks = 128
+
+// Tracer makes the spans of a relay. It may be shared by several.
+type Tracer struct{ tracer trace.Tracer }
+
+var _ relay.Tracer = (*Tracer)(nil)
+
+// New returns a tracer that makes its spans by the provider.
+func New(provider trace.TracerProvider) *Tracer {
+	return &Tracer{tracer: provider.Tracer("github.com/rowrelay/rowrelay/relay/tracing")}
+}
+
+// Claimed makes the span of a read or a claim, once it is known what it has brought.
+func (t *Tracer) Claimed(began time.Time, messages []sinks.Message) {
+	t.past("claim", began, messages, nil)
+}
+
+// Settled makes the span of a settlement.
+func (t *Tracer) Settled(began time.Time, messages []sinks.Message, err error) {
+	t.past("settle", began, messages, err)
+}
+
+// past makes a span of what is over.
+func (t *Tracer) past(operation string, began time.Time, messages []sinks.Message, err error) {
+	_, span := t.tracer.Start(context.Background(), operation, trace.WithNewRoot(), trace.WithTimestamp(began),
+		trace.WithLinks(links(messages)...), trace.WithAttributes(about(operation, len(messages))...))
+	if err != nil {
+		span.SetStatus(codes.Error, operation+" failed")
+	}
+	span.End()
+}
+
+// Send makes a span for the batch and, in the writers' traces, one for each message that came with
+// a context. These go out with the messages; the batch's with those that came without, and to the
+// sink. What belongs to a batch that its destination may have from before stays as it was written.
+func (t *Tracer) Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome)) {
+	ctx, whole := t.tracer.Start(ctx, "send "+sink, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithLinks(links(batch)...), trace.WithAttributes(append(about("send", len(batch)), attribute.String("rowrelay.sink", sink))...))
+	spans := make([]trace.Span, len(batch))
+	for i := range batch {
+		m, out := &batch[i], ctx
+		if writer := SpanContext(*m); writer.IsValid() {
+			out, spans[i] = t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, writer), "send "+m.Topic, trace.WithSpanKind(trace.SpanKindProducer),
+				trace.WithLinks(trace.Link{SpanContext: whole.SpanContext()}), trace.WithAttributes(append(about("send", 1), attribute.String("rowrelay.sink", sink),
+					attribute.String("messaging.destination.name", m.Topic), attribute.String("messaging.message.id", m.ID), attribute.Int("rowrelay.attempt", m.Attempt))...))
+		}
+		if m.BatchRef == (sinks.BatchRef{}) {
+			headers := propagation.MapCarrier(maps.Clone(m.Headers))
+			if headers == nil {
+				headers = propagation.MapCarrier{}
+			}
+			w3c.Inject(out, headers)
+			m.Headers = headers
+		}
+		if len(batch) == 1 {
+			ctx = out
+		}
+	}
+	return ctx, func(outcomes []sinks.Outcome) {
+		delivered := 0
+		for i, outcome := range outcomes {
+			if outcome.Result == sinks.Delivered {
+				delivered++
+			}
+			if spans[i] != nil {
+				end(spans[i], outcome)
+			}
+		}
+		whole.SetAttributes(attribute.Int("rowrelay.delivered", delivered))
+		if len(outcomes) > 0 && delivered < len(outcomes) {
+			whole.SetStatus(codes.Error, "not all was delivered")
+		}
+		whole.End()
+	}
+}
+
+// end says how a message fared. One that wasn't handed over hasn't failed.
+func end(span trace.Span, outcome sinks.Outcome) {
+	span.SetAttributes(attribute.String("rowrelay.result", outcome.Result.String()))
+	if outcome.Reason != sinks.ReasonNone {
+		span.SetAttributes(attribute.String("rowrelay.reason", string(outcome.Reason)))
+	}
+	if outcome.Result != sinks.Delivered && outcome.Result != sinks.Unsent {
+		span.SetStatus(codes.Error, string(outcome.Reason))
+	}
+	span.End()
+}
+
+func about(operation string, messages int) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("messaging.system", "rowrelay"), attribute.String("messaging.operation.name", operation),
+		attribute.Int("messaging.batch.message_count", messages),
+	}
+}
+
+// links are to the writers of messages, each once.
+func links(messages []sinks.Message) (all []trace.Link) {
+	known := map[trace.SpanID]bool{}
+	for _, m := range messages {
+		if writer := SpanContext(m); writer.IsValid() && !known[writer.SpanID()] {
+			known[writer.SpanID()] = true
+			if all = append(all, trace.Link{SpanContext: writer}); len(all) == mostLinks {
+				break
+			}
+		}
+	}
+	return all
+}
