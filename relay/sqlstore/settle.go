@@ -72,10 +72,12 @@ const (
 
 // settleOrdered has the backend settle the rows, in one transaction: most batches in one call.
 func (s *Store) settleOrdered(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
-	special := func(t storage.Settlement) bool {
-		return t.Left != "" || t.State == storage.StateDiscarded || backend.NamesSinks(&t)
+	special := false
+	for i := range ordered { // by its place: a settlement is large, and there are many
+		t := &ordered[i]
+		special = special || t.Left != "" || t.State == storage.StateDiscarded || backend.NamesSinks(t)
 	}
-	if !slices.ContainsFunc(ordered, special) {
+	if !special {
 		return s.backend.Settle(ctx, tx, name, keep, ordered)
 	}
 	groups := map[alike][]storage.Settlement{}
