@@ -39,7 +39,6 @@ broke off.`
 type steering struct {
 	program
 	target      target
-	json        bool
 	by, reason  string
 	until, last string
 }
