@@ -35,11 +35,13 @@ func charts(t testing.TB) map[string]string {
 		return bar{label, thousands(value) + " /s", value, ours}
 	}
 	drain := find("drain", "PostgreSQL 15, lanes, kept, 256 B, batches of 500")
-	throughput := []bar{
-		perSecond("rowrelay", drain.Value, true),
-		perSecond("a loop by hand", drain.Reference, false),
-		perSecond("Watermill's forwarder", find("peers", "PostgreSQL 15, kept, by Watermill forwarder").Reference, false),
-		perSecond("River", find("peers", "PostgreSQL 15, kept, by River").Reference, false),
+	river, watermill := find("peers", "PostgreSQL 15, kept, by River"), find("peers", "PostgreSQL 15, kept, by Watermill forwarder")
+	throughput := []bar{ // of two runs, each beside what took turns with it
+		perSecond("rowrelay", river.Value, true),
+		perSecond("Watermill's forwarder", watermill.Reference, false),
+		perSecond("River", river.Reference, false),
+		perSecond("rowrelay, another run", drain.Value, true),
+		perSecond("a loop by hand, there", drain.Reference, false),
 	}
 	var latency, snapshot []bar
 	for _, way := range []string{"Wake", "NOTIFY", "a loop every ms"} {
