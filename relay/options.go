@@ -52,7 +52,8 @@ type Options struct {
 	Lease time.Duration
 
 	// Poll is the longest time between two looks for new messages when nothing
-	// wakes the relay. Defaults to 200 ms; at least 1 ms.
+	// wakes the relay. While looks that nobody asked for find something, the next ones
+	// follow after 7 ms. Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
 	// Listener wakes the relay when the database says that there is something
