@@ -28,7 +28,8 @@ type engine struct {
 	names      []string     // of the queues
 	wake       waker
 	aborted    <-chan struct{}
-	host       string
+	process    process
+	named      bool // its name is an operator's
 	claiming   claiming
 	readers    []func(context.Context) // the goroutines of the claiming, which run starts
 	guards     []guard                 // those that have something to guard

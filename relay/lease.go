@@ -76,7 +76,8 @@ func (e *engine) startLease(now time.Time) {
 
 // leaser carries out one lease job after the other, as much of each as it can.
 func (e *engine) leaser(ctx context.Context) {
-	self := storage.Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
+	self := storage.Identity{Name: e.options.Name, Host: e.process.host, Version: e.options.Version, Claim: e.options.Claim}
+	predecessor := e.named // there may be one with the relay's name
 	for {
 		select {
 		case <-ctx.Done():
@@ -88,12 +89,21 @@ func (e *engine) leaser(ctx context.Context) {
 			if job.standsDown {
 				ttl = time.Millisecond // others share the lanes among them
 			}
-			if job.leave {
+			if predecessor {
+				job.err = e.store.Bury(bounded, e.options.Name, e.options.Claim)
+				predecessor = job.err != nil
+			}
+			if predecessor {
+				// It is tried again, before the first beat.
+			} else if job.leave {
 				if _, job.err = job.rights.renew(bounded, storage.Members{}, true); job.err == nil {
 					job.err = e.store.Deregister(bounded, e.options.Name)
 				}
 			} else if job.members, job.err = e.store.Heartbeat(bounded, self, ttl); job.err == nil {
 				job.heard = time.Now()
+				if err := e.bury(bounded, &job.members); err != nil {
+					e.failed("lease", err) // it waits for the end of their leases then
+				}
 				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
 			}
 			cancel()

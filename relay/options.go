@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -26,9 +25,12 @@ const KeepNothing time.Duration = -1
 // more than one sink; everything else has a default that suits a production
 // system.
 type Options struct {
-	// Name identifies this relay among those of its table. Two living relays
-	// must not share one. Defaults to the host's name, the process id and a
-	// few random characters.
+	// Name identifies this relay among those of its table. A relay that begins with the name
+	// of another takes its part over at once, and so is back without waiting for the end of its
+	// own leases: give a name where a relay that was killed comes back elsewhere, as a member of
+	// a StatefulSet does. If the other one lives it is fenced, and waits for the end of this one. Defaults to the
+	// host's name, what tells the process, and a few random characters; a relay on the same host then
+	// sees that the process is no more (on Linux).
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".
@@ -236,11 +238,7 @@ type Listener interface {
 
 // withDefaults fills in what was left empty and reports all that is wrong.
 func (o Options) withDefaults() (Options, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	o.Name = or(o.Name, fmt.Sprintf("%s-%d-%s", host, os.Getpid(), randomHex(4)))
+	o.Name = or(o.Name, thisProcess().name())
 	o.Claim = or(o.Claim, storage.ByLanes)
 	o.Pick = or(o.Pick, storage.Oldest)
 	o.Lease = or(o.Lease, 15*time.Second)
