@@ -113,6 +113,24 @@ func (e *engine) leaser(ctx context.Context) {
 	}
 }
 
+// bury ends what relays have that are dead for sure, and leaves them out of those that live.
+func (e *engine) bury(ctx context.Context, members *storage.Members) error {
+	var problems []error
+	members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool {
+		if name == e.options.Name || !e.process.survived(name) {
+			return false
+		}
+		err := e.store.Bury(ctx, name, e.options.Claim)
+		if err != nil {
+			problems = append(problems, err)
+			return false
+		}
+		e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
+		return true
+	})
+	return errors.Join(problems...)
+}
+
 // afterLease takes note of what was kept, lost and won.
 func (e *engine) afterLease(r leaseJob) {
 	e.lease.busy = false

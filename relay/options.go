@@ -2,8 +2,6 @@ package relay
 
 import (
 	"context"
-	crand "crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -353,8 +351,3 @@ func or[T comparable](value, fallback T) T {
 	return value
 }
 
-func randomHex(bytes int) string {
-	b := make([]byte, bytes)
-	crand.Read(b)
-	return hex.EncodeToString(b)
-}

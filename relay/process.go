@@ -2,17 +2,15 @@ package relay
 
 import (
 	"bytes"
-	"context"
+	crand "crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-
-	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Back at once. A relay that dies holds its lanes until its leases end. Two things prove sooner that it
@@ -88,20 +86,8 @@ func beginning(pid int) string {
 	return fields[19]
 }
 
-// bury ends what relays have that are dead for sure, and leaves them out of those that live.
-func (e *engine) bury(ctx context.Context, members *storage.Members) error {
-	var problems []error
-	members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool {
-		if name == e.options.Name || !e.process.survived(name) {
-			return false
-		}
-		err := e.store.Bury(ctx, name, e.options.Claim)
-		if err != nil {
-			problems = append(problems, err)
-			return false
-		}
-		e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
-		return true
-	})
-	return errors.Join(problems...)
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	crand.Read(b)
+	return hex.EncodeToString(b)
 }

@@ -225,6 +225,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		a.logger.Warn("relay: "+warning, "source", s.config.Name)
 	}
 	s.relay, err = relay.New(s.table.Store, relay.Options{
+		Name:         s.config.RelayName,
 		Version:      a.options.Build.Version,
 		Claim:        s.config.Claim,
 		Sinks:        s.sinks,
