@@ -350,4 +350,3 @@ func or[T comparable](value, fallback T) T {
 	}
 	return value
 }
-
