@@ -48,6 +48,7 @@ type engine struct {
 	didRead   chan func()
 	sent      chan *flight
 	journaled chan func()
+	fuses     chan storage.Control // pauses that blown fuses want
 	leases    chan leaseJob
 	leased    chan leaseJob
 

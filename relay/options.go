@@ -136,6 +136,12 @@ type SinkOptions struct {
 	// Defaults to 5 s; negative means that it is parked at once.
 	RejectAfter time.Duration
 
+	// Fuse is how many messages the sink may park within a minute, of all relays together, while it
+	// refuses more than it delivers: then it is paused for all of them until an operator resumes it, and
+	// an error is logged. Messages that no sink can take, as they are invalid, don't count. Defaults
+	// to 50; negative means never. A relay that may not write the table of controls pauses the sink by itself.
+	Fuse int
+
 	// OnPark says what becomes of a key when one of its messages is parked: the next
 	// one is sent ([ContinueKey], the default), or all wait for an operator
 	// ([HoldKey]), which takes a relay that claims by lanes. Messages without a key,
@@ -296,6 +302,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 	s.MaxAttempts = or(s.MaxAttempts, 20)
 	s.TroubleAfter = or(s.TroubleAfter, 5)
 	s.RejectAfter = or(s.RejectAfter, 5*time.Second)
+	s.Fuse = or(s.Fuse, 50)
 	for _, n := range []struct {
 		name  string
 		value int

@@ -40,6 +40,7 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
+	e.fuses = make(chan storage.Control, len(e.queues))
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
 	} else {

@@ -143,6 +143,7 @@ func (a *App) newSource(from config.Source) (*source, error) {
 
 			TroubleAfter: to.TroubleAfter,
 			RejectAfter:  to.RejectAfter,
+			Fuse:         to.Fuse,
 			OnPark:       to.OnPark,
 			DeadLetter:   to.DeadLetter,
 
