@@ -23,6 +23,7 @@ type leasing struct {
 	safeUntil time.Time // nothing is sent after this, by the relay's own clock
 	ended     bool      // the sends were cancelled because of it
 	onlyRelay bool      // no other relay lives
+	downUntil time.Time // it leaves its lanes to others, as it can't read
 	relays    int       // that live
 	failures  int
 }
@@ -71,8 +72,29 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // 2 s at most, to notice relays that came or went
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown}
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || e.readsInVain(now)}
 }
+
+// readsInVain says that others should have the lanes, if there are any, as reads fail here though beats
+// don't, as where a right was revoked. Now and then it tries.
+func (e *engine) readsInVain(now time.Time) bool {
+	since, until := e.health.readFails.Load(), &e.lease.downUntil
+	switch {
+	case since == 0:
+		*until = time.Time{}
+	case time.Duration(e.health.now()-since) <= e.options.Lease:
+	case now.Before(*until):
+		return true
+	case until.IsZero() || now.After(until.Add(2*e.options.Lease)):
+		*until = now.Add(standDownTime)
+		e.options.Logger.Error("relay: the table can't be read, others get the lanes if there are any", "relay", e.options.Name, "error", *e.health.readError.Load())
+		return true
+	}
+	return false
+}
+
+// standDownTime is how long a relay that can't read leaves its lanes to others before it tries again.
+const standDownTime = time.Minute
 
 // leaser carries out one lease job after the other, as much of each as it can.
 func (e *engine) leaser(ctx context.Context) {
