@@ -66,7 +66,7 @@ var arrows = []arrow{
 	{from: "relay/sqlstore", to: []string{"relay/sqlstore/*", "relay/storage", "outbox", "outbox/dialect"}},
 	{from: "relay/metrics", to: []string{"relay", "relay/storage", "sinks"}, modules: true},
 	{from: "relay/operate", to: []string{"relay/storage", "sinks/settings"}},
-	{from: "relay/admin", to: []string{"relay", "relay/operate", "relay/storage", "sinks"}},
+	{from: "relay/admin", to: []string{"relay", "relay/operate", "relay/storage", "sinks", "sinks/settings"}},
 	{from: "relay/relaypgx", to: []string{"relay", "relay/sqlstore/backend", "outbox/dialect"}, modules: true},
 	{from: "relay/*", to: []string{"relay", "relay/storage", "sinks", "outbox", "outbox/dialect"}, modules: true},
 	{from: "internal/memstore", to: []string{"relay/storage", "outbox"}},
