@@ -2,14 +2,15 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -41,28 +42,23 @@ const (
 	operatorToken = "the-token-of-operators"
 )
 
-// programs are the names that Chromium has.
-var programs = []string{"chromium", "chromium-browser", "google-chrome", "chrome"}
-
-// newBrowser starts a Chromium for the test; without one it skips it, or fails if REQUIRE_SERVERS=1.
+// newBrowser starts a Chromium for the test; without one it skips the test, or fails it if
+// REQUIRE_SERVERS=1.
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
-	path := ""
-	for _, name := range programs {
-		if found, err := exec.LookPath(name); err == nil && path == "" {
-			path = found
-		}
-	}
+	path := os.Getenv("ROWRELAY_TEST_CHROMIUM")
 	if path == "" {
+		const missing = "ROWRELAY_TEST_CHROMIUM isn't set: deploy/servers/servers up chromium"
 		if os.Getenv("REQUIRE_SERVERS") == "1" {
-			t.Fatal("there is no Chromium: deploy/servers/servers up chromium installs one")
+			t.Fatal(missing)
 		}
-		t.Skip("there is no Chromium: deploy/servers/servers up chromium installs one")
+		t.Skip(missing)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.Flag("lang", "en-GB"))
+	// Its sandbox takes rights that few containers give; it loads nothing but the tests' pages.
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900))
 	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(stop)
-	// Its errors are events of a newer Chromium that it doesn't know.
+	// Its errors are about events of a newer Chromium that it doesn't know.
 	ctx, end := chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(end)
 	chromedp.ListenTarget(ctx, func(event any) {
@@ -156,12 +152,13 @@ type scene struct {
 	shop   *shop
 	writer *outbox.Writer
 	url    string
+	points []admin.Point   // if there are any, those of the charts, for pictures
 	ctx    context.Context // the browser's
 }
 
 func newScene(t *testing.T, target testdb.Target) *scene {
 	t.Helper()
-	s := &scene{t: t, db: target.OpenOutbox(t), shop: &shop{refuses: map[string]string{}, got: map[string]int{}}}
+	s := &scene{t: t, ctx: newBrowser(t), db: target.OpenOutbox(t), shop: &shop{refuses: map[string]string{}, got: map[string]int{}}}
 	d, err := dialect.ByName(s.db.Kind)
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +190,13 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 		Sources: []admin.Source{{Name: "shop", Healthy: running.Healthy, Status: watch.Counting(s.store.Status), Operator: s.gate, Watch: watch}},
 		Metrics: http.NotFoundHandler(), Logger: quiet, ReaderToken: readerToken, OperatorToken: operatorToken,
 	})
-	server := httptest.NewServer(pages)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if s.points != nil && request.URL.Path == "/api/history" {
+			_ = json.NewEncoder(w).Encode(s.points)
+			return
+		}
+		pages.ServeHTTP(w, request)
+	}))
 	s.url = server.URL
 	t.Cleanup(func() {
 		pages.Close()
@@ -203,7 +206,6 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 			t.Error(err)
 		}
 	})
-	s.ctx = newBrowser(t)
 	return s
 }
 
@@ -411,7 +413,7 @@ func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
 		s.write(outbox.Message{Topic: "ledger.entry", Key: "account-1", Payload: []byte("bad entry")}, outbox.Message{Topic: "ledger.entry", Key: "account-1", Payload: []byte("next entry")})
 		s.counted(storage.StateError, 1)
 		s.login()
-		s.do("find it", shows("#problems", "1 key waits with a parked message"), click("#problems", "Show"), shows("#messages", "holds its key"),
+		s.do("find it", shows("#problems", "1 key waits with a parked message"), click("#problems", "Show"), chromedp.WaitVisible("#bulk"),
 			chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message "))
 		s.do("skip it", click("#panel", "Skip"))
 		s.counted(storage.StateDone, 1)
@@ -461,4 +463,71 @@ func TestChangesAreRefusedWithoutTheToken(t *testing.T) {
 		}
 		s.counted(storage.StateError, 1)
 	})
+}
+
+// The page as it is in a bad night, for pictures: -screenshots names the folder.
+func TestPictures(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("no -screenshots")
+	}
+	for _, target := range testdb.Each() {
+		if target.Name != "sqlite/modernc" {
+			continue
+		}
+		s := newScene(t, target)
+		s.shop.refuse("refunds.issued", "HTTP 422: currency XBT isn't known")
+		s.shop.refuse("orders.paid", "HTTP 400: field customer is missing")
+		s.shop.refuse(`{"account":"4711","amount":-1250,"currency":"EUR","booked":"2026-11-24","tags":["refund","manual"]}`, "HTTP 409: account 4711 is closed")
+		for i := range 180 {
+			s.write(outbox.Message{Topic: "invoices.sent", Key: fmt.Sprintf("invoice-%d", 1000+i), Payload: fmt.Append(nil, i)})
+		}
+		for i := range 34 {
+			s.write(outbox.Message{Topic: "refunds.issued", Key: fmt.Sprintf("refund-%d", 880+i), Payload: fmt.Appendf(nil, `{"refund":%d}`, i)})
+		}
+		for i := range 5 {
+			s.write(outbox.Message{Topic: "orders.paid", Key: fmt.Sprintf("order-%d", 31+i), Payload: fmt.Appendf(nil, `{"order":%d}`, i), Headers: map[string]string{"content-type": "application/json"}})
+		}
+		s.write(outbox.Message{Topic: "ledger.entry", Key: "account-4711", Payload: []byte(`{"account":"4711","amount":-1250,"currency":"EUR","booked":"2026-11-24","tags":["refund","manual"]}`), Headers: map[string]string{"content-type": "application/json", "tenant": "acme"}},
+			outbox.Message{Topic: "ledger.entry", Key: "account-4711", Payload: []byte(`{}`)})
+		s.counted(storage.StateError, 40)
+		if err := s.store.SetControl(t.Context(), storage.Control{Kind: storage.PauseTopic, Name: "newsletter.queued", By: "ann", Reason: "the provider asked us to wait"}, 2*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		s.points = aBadNight(time.Now())
+		s.login()
+		s.do("look at parked ones", filter(map[string]string{"state": "error"}), shows("#messages", "refund-880"), shows("#problems", "newsletter"), chromedp.Poll("document.querySelector('#chart-backlog path')", nil))
+		for _, dark := range []bool{false, true} {
+			s.picture("page", 1280, 900, dark)
+			s.picture("phone", 390, 844, dark)
+		}
+		s.do("open one", chromedp.EmulateViewport(1280, 900), filter(map[string]string{"state": "error", "key": "account-4711"}), gone("#messages tbody tr:nth-child(2)"), chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Headers"))
+		for _, dark := range []bool{false, true} {
+			s.picture("message", 1280, 900, dark)
+			s.picture("message-phone", 390, 844, dark)
+		}
+		s.do("ask", chromedp.EmulateViewport(1280, 900), chromedp.KeyEvent("\x1b"), filter(map[string]string{"state": "error", "topic": "refunds.issued"}), shows("#messages", "refund-880"), click("#bulk", "Requeue all"), shows("#preview", "34 messages"))
+		s.picture("ask", 1280, 900, false)
+		s.picture("ask-phone", 390, 844, true)
+	}
+}
+
+// aBadNight is six hours of traffic, with an outage of forty minutes.
+func aBadNight(now time.Time) (points []admin.Point) {
+	backlog := 0.0
+	for i := range 2160 {
+		at := now.Add(time.Duration(i-2159) * 10 * time.Second)
+		wave := 420 + 130*math.Sin(float64(i)/300) + 30*math.Sin(float64(i)/7) + 18*math.Sin(float64(i)/2.3)
+		rate := wave
+		down := i > 1240 && i < 1480
+		switch {
+		case down:
+			rate, backlog = 40+8*math.Sin(float64(i)/5), backlog+10*(wave-40)
+		case backlog > 0:
+			rate = 1900 + 90*math.Sin(float64(i)/9)
+			backlog = max(0, backlog-10*(rate-wave))
+		}
+		lag := .012 + .004*math.Sin(float64(i)/11) + backlog/1900
+		points = append(points, admin.Point{At: at, Seconds: 10, Delivered: int64(10 * rate), Lag: lag, MostLag: lag*1.6 + .03, Pending: int64(backlog) + 12, Waiting: 60 + int64(backlog/60), Error: min(40, int64(i/54))})
+	}
+	return points
 }
