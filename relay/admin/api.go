@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/settings"
@@ -572,8 +571,6 @@ func writeProblem(w http.ResponseWriter, code int, text string) {
 	writeJSON(w, code, map[string]string{"error": text})
 }
 
-var _ relay.AttemptObserver = (*Watch)(nil)
-
 // parkedGroup is parked messages with about the same error.
 type parkedGroup struct {
 	Topic string `json:"topic"`
@@ -581,6 +578,8 @@ type parkedGroup struct {
 	Error string `json:"error"` // the part that they have in common, by which they can be found
 	Count int    `json:"count"`
 	More  bool   `json:"more,omitempty"` // not all parked messages were looked at
+
+	Example string `json:"example,omitempty"` // the error of one of them
 }
 
 // Bounds of grouping parked messages.
@@ -598,7 +597,7 @@ func groupParked(ctx context.Context, table storage.Operator) ([]parkedGroup, er
 	}
 	var groups []parkedGroup
 	for _, info := range found {
-		group := parkedGroup{Topic: info.Message.Topic, Sinks: info.Sinks, Error: commonError(info.LastError)}
+		group := parkedGroup{Topic: info.Message.Topic, Sinks: info.Sinks, Error: commonError(info.LastError), Example: info.LastError}
 		at := slices.IndexFunc(groups, func(g parkedGroup) bool {
 			return g.Topic == group.Topic && g.Sinks == group.Sinks && g.Error == group.Error
 		})

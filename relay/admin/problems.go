@@ -55,7 +55,7 @@ func (a *api) problems(of *table, c counted) []problem {
 		why = append(why, "no relay is alive")
 	}
 	for _, control := range status.Controls {
-		detail := "since " + ago(c.at.Sub(control.Since)) + " ago"
+		detail := "for " + ago(c.at.Sub(control.Since))
 		if control.By != "" {
 			detail += ", by " + control.By
 		}
@@ -71,7 +71,7 @@ func (a *api) problems(of *table, c counted) []problem {
 		why = append(why, control.String()+" is paused")
 	}
 	if status.HeldKeys > 0 {
-		add("warn", "held", plural(status.HeldKeys, "key waits", "keys wait")+" with a parked message", "The first one since "+ago(status.OldestHeld)+". Requeue the message, skip it or discard it: the key goes on.",
+		add("warn", "held", plural(status.HeldKeys, "key waits", "keys wait")+" with a parked message", "The first one has waited for "+ago(status.OldestHeld)+". Requeue the message, skip it or discard it: the key goes on.",
 			map[string]string{"state": "error"})
 	}
 	if status.OldestPending > lateAfter {
@@ -79,10 +79,10 @@ func (a *api) problems(of *table, c counted) []problem {
 		if len(why) > 0 {
 			detail = "Probably as " + strings.Join(why, ", and as ") + ". " + detail
 		}
-		add("warn", "late", "Messages are late: the oldest waits since "+ago(status.OldestPending), detail, map[string]string{"state": "pending"})
+		add("warn", "late", "Messages are late: the oldest has waited for "+ago(status.OldestPending), detail, map[string]string{"state": "pending"})
 	}
 	if status.OldestRetry > lateRetryAfter {
-		add("info", "retry", "A message is tried again and again, since "+ago(status.OldestRetry), "", map[string]string{"state": "retry"})
+		add("info", "retry", "A message has been tried again and again for "+ago(status.OldestRetry), "", map[string]string{"state": "retry"})
 	}
 	for _, group := range c.parked {
 		sink := ""
@@ -100,7 +100,7 @@ func (a *api) problems(of *table, c counted) []problem {
 		if group.Sinks != "" && !strings.Contains(group.Sinks, ",") {
 			selects["sink"] = group.Sinks
 		}
-		add("warn", "parked", count+" of "+group.Topic+sink+" parked", group.Error, selects)
+		add("warn", "parked", count+" of "+group.Topic+sink+" parked", group.Example, selects)
 	}
 	order := []string{"bad", "warn", "info"}
 	slices.SortStableFunc(found, func(a, b problem) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })
@@ -114,7 +114,7 @@ func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, de
 	}
 	for _, sink := range of.Watch.sinkReports(nil) {
 		if sink.Down {
-			add("bad", "sink", "The sink "+sink.Name+" is unavailable, since "+ago(time.Since(sink.DownSince)), strings.Trim(sink.Reason+": "+sink.Detail, ": "), nil)
+			add("bad", "sink", "The sink "+sink.Name+" has been unavailable for "+ago(time.Since(sink.DownSince)), strings.Trim(sink.Reason+": "+sink.Detail, ": "), nil)
 			why = append(why, "sink "+sink.Name+" is unavailable")
 		}
 	}

@@ -34,6 +34,11 @@ type Watch struct {
 	oldest   []int64              // ids of attempts, the first of which is forgotten first
 }
 
+var (
+	_ relay.Observer        = (*Watch)(nil)
+	_ relay.AttemptObserver = (*Watch)(nil)
+)
+
 // Bounds of what a Watch remembers.
 const (
 	pointEvery      = 10 * time.Second

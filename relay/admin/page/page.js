@@ -37,7 +37,7 @@ const number = n => Number(n).toLocaleString('en-US', {maximumFractionDigits: n 
 function duration(seconds) {
   if (seconds < 0.001) return '0 ms';
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 && seconds % 1 ? 1 : 0)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
   if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
   return `${Math.floor(seconds / 86400)} days`;
@@ -86,8 +86,8 @@ async function enter() {
   session = await (await fetch(new URL('api/session', document.baseURI))).json();
   if (!session.sources.includes(source)) source = session.sources[0] || '';
   fill($('source'), ...session.sources.map(name => el('option', {value: name, selected: name === source}, name)));
-  show($('source'), session.sources.length > 0);
-  $('source').disabled = session.sources.length < 2;
+  show($('source'), session.sources.length > 1);
+  $('only-source').textContent = session.sources.length === 1 ? source : '';
   $('role').textContent = session.role === 'nobody' ? '' : session.changeable ? session.role : 'read-only';
   show($('login-open'), session.role !== 'operator' && (session.changeable || session.role === 'nobody'));
   show($('logout'), session.logged_in);
@@ -133,7 +133,7 @@ function showSinks(sinks) {
       el('h3', {}, sink.name, sink.down ? badge('unavailable', 'down') : badge('takes messages', 'up'),
         sink.paused ? badge('paused') : null, sink.limit ? badge(`${number(sink.limit.rate)} a second`, 'limited') : null),
       el('p', {className: 'quiet'}, `${number(sink.rate)} a second · ${number(sink.in_flight)} in flight · ${number(sink.buffered)} in memory`),
-      el('p', {className: 'quiet'}, `${number(sink.delivered)} delivered, ${number(sink.failed)} attempts failed since the start`),
+      el('p', {className: 'quiet'}, `${number(sink.delivered)} delivered, ${sink.failed === 1 ? '1 attempt' : `${number(sink.failed)} attempts`} failed since the start`),
       parked ? el('p', {}, `Parked since the start: ${parked}`) : null,
       sink.down ? el('p', {className: 'bad'}, `${sink.reason}: ${sink.detail}`) : null,
       canChange() ? el('div', {className: 'buttons'},
