@@ -37,14 +37,21 @@ type table struct {
 	turn    chan struct{} // one counts at a time
 	mu      sync.Mutex
 	counted counted
+	forgot  time.Time // when something was changed last, so that older counts aren't shown
 }
 
+// counted is what a table held at a time.
 type counted struct {
 	status storage.Status
 	parked []parkedGroup
 	err    error
 	at     time.Time
-	took   time.Duration
+	took   time.Duration // to count it
+}
+
+// fresh says that it may be shown still.
+func (c *counted) fresh() bool {
+	return !c.at.IsZero() && time.Since(c.at) < max(countedLasts, countedRest*c.took)
 }
 
 func newAPI(options Options) *api {
@@ -133,7 +140,7 @@ func (t *table) count(ctx context.Context) counted {
 		t.mu.Lock()
 		last := t.counted
 		t.mu.Unlock()
-		if !last.at.IsZero() && time.Since(last.at) < max(countedLasts, countedRest*last.took) {
+		if last.fresh() {
 			return last
 		}
 		select {
@@ -149,12 +156,16 @@ func (t *table) count(ctx context.Context) counted {
 			}
 		}
 		began := time.Now()
-		now := counted{}
-		if now.status, now.err = t.Status(ctx); now.err == nil && now.status.Counts[storage.StateError] > 0 {
+		now := t.Watch.lastCounted() // for the metrics, perhaps
+		if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
+			now = counted{}
+			now.status, now.err = t.Status(ctx)
+			now.at = time.Now()
+		}
+		if now.err == nil && now.status.Counts[storage.StateError] > 0 {
 			now.parked, now.err = groupParked(ctx, t.Operator)
 		}
-		now.at = time.Now()
-		now.took = now.at.Sub(began)
+		now.took += time.Since(began)
 		t.mu.Lock()
 		t.counted = now
 		t.mu.Unlock()
@@ -521,7 +532,13 @@ func (a *api) liftControl(w http.ResponseWriter, request *http.Request, of *tabl
 func (t *table) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.counted.at = time.Time{}
+	t.counted.at, t.forgot = time.Time{}, time.Now()
+}
+
+func (t *table) changed() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.forgot
 }
 
 // author is who the log says it was.

@@ -89,9 +89,9 @@ func (a *api) problems(of *table, c counted) []problem {
 		if group.Sinks != "" {
 			sink = " for " + group.Sinks
 		}
-		count := plural(int64(group.Count), "message", "messages")
+		title := plural(int64(group.Count), "message", "messages") + " of " + group.Topic + sink + " parked"
 		if group.More {
-			count = "Of the first " + fmt.Sprint(mostGrouped) + " parked messages " + fmt.Sprint(group.Count)
+			title = fmt.Sprintf("%d of the first %d parked messages are of %s%s", group.Count, mostGrouped, group.Topic, sink)
 		}
 		selects := map[string]string{"state": "error", "topic": group.Topic}
 		if group.Error != "" {
@@ -100,7 +100,7 @@ func (a *api) problems(of *table, c counted) []problem {
 		if group.Sinks != "" && !strings.Contains(group.Sinks, ",") {
 			selects["sink"] = group.Sinks
 		}
-		add("warn", "parked", count+" of "+group.Topic+sink+" parked", group.Example, selects)
+		add("warn", "parked", title, group.Example, selects)
 	}
 	order := []string{"bad", "warn", "info"}
 	slices.SortStableFunc(found, func(a, b problem) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })

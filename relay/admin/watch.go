@@ -22,12 +22,11 @@ type Watch struct {
 	sinks map[string]*sinkWatch // never changed
 
 	mu       sync.Mutex
-	points   []Point // a ring, once it is full
-	next     int     // of the ring
-	open     Point   // the one that is being filled
-	before   totals  // as it began
-	status   storage.Status
-	counted  bool
+	points   []Point              // a ring, once it is full
+	next     int                  // of the ring
+	open     Point                // the one that is being filled
+	before   totals               // as it began
+	last     counted              // what was counted last, by whomever
 	unrouted map[string]time.Time // when a topic without a route was met last
 	failed   map[string]failure   // by stage
 	attempts map[int64]*attempts  // by the message's id
@@ -175,8 +174,8 @@ func (w *Watch) endPoint(now time.Time) {
 	if point.Delivered > 0 {
 		point.Lag = time.Duration((all.lag - w.before.lag) / point.Delivered).Seconds()
 	}
-	if w.counted {
-		counts := w.status.Counts
+	if w.last.err == nil && !w.last.at.IsZero() {
+		counts := w.last.status.Counts
 		point.Pending = counts[storage.StatePending] + counts[storage.StateClaimed]
 		point.Waiting = counts[storage.StateScheduled] + counts[storage.StateRetry]
 		point.Error = counts[storage.StateError]
@@ -280,15 +279,24 @@ func (w *Watch) attemptsOf(id int64, messageID string) []relay.Attempt {
 // does so by this function.
 func (w *Watch) Counting(count func(context.Context) (storage.Status, error)) func(context.Context) (storage.Status, error) {
 	return func(ctx context.Context) (storage.Status, error) {
+		began := time.Now()
 		status, err := count(ctx)
+		now := counted{status: status, err: err, at: time.Now(), took: time.Since(began)}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.counted = err == nil
-		if err == nil {
-			w.status = status
-		}
+		w.last = now
 		return status, err
 	}
+}
+
+// lastCounted is what was counted last; its time is zero where nothing was.
+func (w *Watch) lastCounted() counted {
+	if w == nil {
+		return counted{}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
 }
 
 // sinkReport is how a sink does, as far as this process knows.
