@@ -480,12 +480,12 @@ func TestProblems(t *testing.T) {
 	}
 	for i, want := range []string{
 		"bad The relay of this process doesn't work | the database didn't answer for 20s",
-		"bad The sink main has been unavailable for 0 s | connection: refused",
+		"bad The sink main has been unavailable for a moment | connection: refused",
 		"bad No route takes the topic stray | ",
 		"bad No relay is alive | ",
 		"warn Work fails and is tried again: settle | deadlock",
 		"warn The relay r1 is dead | It was last heard of ",
-		"warn The topic news is paused | for 0 s, by ann",
+		"warn The topic news is paused | for a moment, by ann",
 		"warn 1 key waits with a parked message | The first one has waited for 1 h 0 min.",
 		"warn Messages are late: the oldest has waited for 1 min | Probably as sink main is unavailable, and as topic stray has no route, and as no relay is alive, and as topic news is paused. The backlog is 12 messages.",
 		"warn 3 messages of t parked | invalid: account 4711",

@@ -132,6 +132,8 @@ func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, de
 // ago is a duration as people say it.
 func ago(d time.Duration) string {
 	switch {
+	case d < 2*time.Second:
+		return "a moment"
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	case d < time.Hour:
