@@ -163,7 +163,7 @@ func (t *table) count(ctx context.Context) counted {
 			now.at = time.Now()
 		}
 		if now.err == nil && now.status.Counts[storage.StateError] > 0 {
-			now.parked, now.err = groupParked(ctx, t.Operator)
+			now.parked, now.err = groupParked(ctx, t.Operator, now.status.Counts[storage.StateError])
 		}
 		now.took += time.Since(began)
 		t.mu.Lock()
@@ -223,7 +223,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	found, err := operate.List(request.Context(), of.Operator, filter, storage.ListBytes)
+	found, err := of.Operator.List(request.Context(), filter)
 	if err != nil {
 		a.failed(w, "list messages", err)
 		return
@@ -232,10 +232,12 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		Messages []operate.Message `json:"messages"`
 		Next     int64             `json:"next,omitempty"` // after, for the next page
 	}{Messages: []operate.Message{}}
+	bytes := 0
 	for _, info := range found {
 		answer.Messages = append(answer.Messages, operate.NewMessage(info))
+		bytes += len(info.Message.Payload)
 	}
-	if len(found) == selection.Limit {
+	if len(found) >= selection.Limit || bytes >= storage.ListBytes { // a page of large ones is shorter
 		answer.Next = found[len(found)-1].ID
 	}
 	writeJSON(w, http.StatusOK, answer)
@@ -594,7 +596,7 @@ type parkedGroup struct {
 	Sinks string `json:"sinks,omitempty"`
 	Error string `json:"error"` // the part that they have in common, by which they can be found
 	Count int    `json:"count"`
-	More  bool   `json:"more,omitempty"` // not all parked messages were looked at
+	Of    int    `json:"of,omitempty"` // so many of the parked messages were looked at, if not all
 
 	Example string `json:"example,omitempty"` // the error of one of them
 }
@@ -607,8 +609,8 @@ const (
 )
 
 // groupParked tells what the parked messages have in common, by the first of them.
-func groupParked(ctx context.Context, table storage.Operator) ([]parkedGroup, error) {
-	found, err := operate.List(ctx, table, storage.Filter{State: storage.StateError, Limit: mostGrouped}, storage.ListBytes)
+func groupParked(ctx context.Context, table storage.Operator, all int64) ([]parkedGroup, error) {
+	found, err := table.List(ctx, storage.Filter{State: storage.StateError, Limit: mostGrouped})
 	if err != nil {
 		return nil, err
 	}
@@ -622,7 +624,11 @@ func groupParked(ctx context.Context, table storage.Operator) ([]parkedGroup, er
 			at, groups = len(groups), append(groups, group)
 		}
 		groups[at].Count++
-		groups[at].More = len(found) == mostGrouped
+	}
+	for i := range groups {
+		if int64(len(found)) < all {
+			groups[i].Of = len(found)
+		}
 	}
 	slices.SortStableFunc(groups, func(a, b parkedGroup) int { return b.Count - a.Count })
 	return groups[:min(len(groups), mostGroups)], nil

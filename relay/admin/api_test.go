@@ -353,6 +353,39 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// Of messages that are large a listing has fewer, and the next page goes on: nothing is read that
+// isn't shown.
+func TestListsOfLargeMessages(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 0, nil)
+	for range 20 {
+		d.db.Write(outbox.Message{Topic: "large", Payload: make([]byte, 1<<20)})
+	}
+	park(t, d.store)
+	type listing struct {
+		Messages []struct{ ID int64 }
+		Next     int64
+	}
+	var seen []int64
+	pages := 0
+	for after := int64(0); ; pages++ {
+		got := read[listing](t, d.ask("GET", fmt.Sprint("/api/messages?after=", after), ""))
+		for _, m := range got.Messages {
+			seen = append(seen, m.ID)
+		}
+		if after = got.Next; after == 0 {
+			break
+		}
+	}
+	if len(seen) != 20 || !slices.IsSorted(seen) || pages != 2 {
+		t.Errorf("%d messages on %d pages and a last one", len(seen), pages)
+	}
+	got := read[struct{ Parked []parkedGroup }](t, d.ask("GET", "/api/overview", ""))
+	if len(got.Parked) != 1 || got.Parked[0].Of != 8 || got.Parked[0].Count != 8 {
+		t.Errorf("parked: %+v, want those of a listing", got.Parked)
+	}
+}
+
 // Jobs do what the command line does, and the log says who.
 func TestJobs(t *testing.T) {
 	t.Parallel()

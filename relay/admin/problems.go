@@ -90,8 +90,8 @@ func (a *api) problems(of *table, c counted) []problem {
 			sink = " for " + group.Sinks
 		}
 		title := plural(int64(group.Count), "message", "messages") + " of " + group.Topic + sink + " parked"
-		if group.More {
-			title = fmt.Sprintf("%d of the first %d parked messages are of %s%s", group.Count, mostGrouped, group.Topic, sink)
+		if group.Of > 0 {
+			title = fmt.Sprintf("%d of the first %d parked messages are of %s%s", group.Count, group.Of, group.Topic, sink)
 		}
 		selects := map[string]string{"state": "error", "topic": group.Topic}
 		if group.Error != "" {
