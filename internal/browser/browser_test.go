@@ -415,6 +415,8 @@ func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
 		s.login()
 		s.do("find it", shows("#problems", "1 key waits with a parked message"), click("#problems", "Show"), chromedp.WaitVisible("#bulk"),
 			chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message "))
+		s.do("find what waits by its id, whatever its state is", chromedp.KeyEvent("\x1b"), gone("#panel"), filter(map[string]string{"id": "2"}), shows("#messages", "pending"),
+			filter(map[string]string{"id": "1"}), shows("#messages", "holds its key"), chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message 1"))
 		s.do("skip it", click("#panel", "Skip"))
 		s.counted(storage.StateDone, 1)
 		if s.shop.delivered("next entry") != 1 {

@@ -228,6 +228,7 @@ async function refreshCharts() {
 function search(select) {
   const form = $('filter');
   form.reset();
+  form.elements.state.value = '';
   for (const [name, value] of Object.entries(select)) if (form.elements[name]) form.elements[name].value = value;
   find();
   $('messages-title').scrollIntoView({block: 'start'});
@@ -235,6 +236,7 @@ function search(select) {
 
 const find = tell(async (after = 0) => {
   filter = new URLSearchParams([...new FormData($('filter'))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
+  if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // whatever its state is
   history.replaceState(null, '', filter.size ? `#${filter}` : location.pathname);
   const query = new URLSearchParams(filter);
   if (after) query.set('after', after);
@@ -244,7 +246,7 @@ const find = tell(async (after = 0) => {
   chosen = -1;
   show($('next'), next > 0);
   show($('first'), after > 0);
-  $('messages-none').textContent = filter.size ? 'No message matches.' : 'The table is empty.';
+  $('messages-none').textContent = filter.toString() === 'state=error' ? 'No message is parked.' : filter.size ? 'No message matches.' : 'The table is empty.';
   show($('messages-none'), listed.length === 0);
   showList();
 });
@@ -577,6 +579,8 @@ function every(milliseconds, work) {
   }, milliseconds);
 }
 
+// Parked messages are listed at first: they are what somebody waits for, and cost little in any table.
+if (location.hash) $('filter').elements.state.value = '';
 for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
   if ($('filter').elements[name]) $('filter').elements[name].value = value;
 }
