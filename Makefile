@@ -55,6 +55,7 @@ on-servers-rest:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
+	cd internal/browser && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a
@@ -106,6 +107,7 @@ lint: ## gofmt, go vet, staticcheck
 	go vet -tags=gomysql,oracle ./cmd/rowrelay ./internal/testdb
 	cd bench && go vet ./...
 	cd internal/libraries && go vet ./...
+	cd internal/browser && go vet ./...
 	cd plugins/examples/natssink && go vet ./...
 	go run $(STATICCHECK) $(PACKAGES)
 
@@ -117,7 +119,7 @@ fmt: ## formats all Go files
 tidy: ## go mod tidy, in all modules
 	go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox
 	GOWORK=off go mod tidy; go mod edit -dropreplace github.com/rowrelay/rowrelay/outbox
-	for folder in outbox bench internal/libraries; do (cd $$folder && go mod tidy) || exit 1; done
+	for folder in outbox bench internal/libraries internal/browser; do (cd $$folder && go mod tidy) || exit 1; done
 
 generate-check: ## fails if generated files are not fresh
 	.ci/generate-check

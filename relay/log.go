@@ -99,6 +99,7 @@ const tellEach = 10
 
 // logRetry tells of a failed attempt that is charged, and when the next one is.
 func (e *engine) logRetry(it *item, outcome *sinks.Outcome, attempts int, wait time.Duration) {
+	e.tellAttempt("is tried again", it, outcome)
 	level, unsaid := slog.LevelDebug, 0
 	if attempts == 1 || attempts%tellEach == 0 {
 		if allowed, more := e.logLimiter.allow("failed " + it.queue.name + string(outcome.Reason)); allowed {
@@ -112,11 +113,13 @@ func (e *engine) logRetry(it *item, outcome *sinks.Outcome, attempts int, wait t
 // logUncharged tells of an attempt that costs the message nothing: the trouble is its
 // destination's, or it is asked once more before it is parked.
 func (e *engine) logUncharged(it *item, outcome *sinks.Outcome) {
+	e.tellAttempt("waits uncharged", it, outcome)
 	e.logAttempt(slog.LevelDebug, "relay: a message was not taken, and waits uncharged", it, outcome)
 }
 
 // logParked tells of a message that waits for an operator, and why.
 func (e *engine) logParked(what string, it *item, outcome *sinks.Outcome) {
+	e.tellAttempt("is parked", it, outcome)
 	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
 		e.logAttempt(slog.LevelError, what, it, outcome, "unsaid", more)
 	} else {

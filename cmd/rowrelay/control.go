@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
@@ -152,16 +154,10 @@ func (s *steering) setCommand(use, short, long, done string, read func(*cobra.Co
 		return read(command, args)
 	}
 	command := s.command(use, short, long, withTime, func(ctx context.Context, operator storage.Operator, c storage.Control) error {
-		if c.Kind == storage.PauseKey {
-			status, err := operator.Status(ctx)
-			if err != nil {
-				return err
+		if err := operate.SetControl(ctx, operator, c, lasts); err != nil {
+			if errors.Is(err, operate.ErrNoKeys) {
+				return usage(err)
 			}
-			if status.Claim == storage.ByRows {
-				return usagef("the table is claimed by rows, which knows no keys: pause a topic or a sink")
-			}
-		}
-		if err := operator.SetControl(ctx, c, lasts); err != nil {
 			return err
 		}
 		return s.print(done + " " + printable(c.Set(lasts).Target) + "\n")

@@ -5,17 +5,14 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
-	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
@@ -91,14 +88,14 @@ func (m *messages) command(use, short, long string, work func(context.Context, s
 func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
 	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-		found, err := listWithoutPayloads(ctx, operator, filter, listedBytes)
+		found, err := operate.List(ctx, operator, filter, listedBytes)
 		if err != nil {
 			return fmt.Errorf("list messages: %w", err)
 		}
 		if m.json {
-			shown := []messageJSON{}
+			shown := []operate.Message{}
 			for _, info := range found {
-				shown = append(shown, newMessageJSON(info))
+				shown = append(shown, operate.NewMessage(info))
 			}
 			return m.printJSON(shown)
 		}
@@ -132,28 +129,6 @@ func (p program) listCommand() *cobra.Command {
 // database more, which sorts what is left for each.
 const listedBytes = 64 << 20
 
-// listWithoutPayloads puts the pages of a listing together.
-func listWithoutPayloads(ctx context.Context, operator storage.Operator, filter storage.Filter, pageBytes int) (found []storage.Info, err error) {
-	filter.MaxBytes = pageBytes
-	for limit := filter.Limit; len(found) < limit; {
-		filter.Limit = limit - len(found)
-		page, err := operator.List(ctx, filter)
-		if err != nil {
-			return nil, err
-		}
-		bytes := 0
-		for i := range page {
-			bytes += len(page[i].Message.Payload)
-			page[i].Message.Payload = nil
-		}
-		if found = append(found, page...); bytes < pageBytes {
-			break
-		}
-		filter.AfterID = page[len(page)-1].ID
-	}
-	return found, nil
-}
-
 func (p program) showCommand() *cobra.Command {
 	m := &messages{program: p}
 	command := m.command("show ID", "Show all of a message, its payload included", "", func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
@@ -166,7 +141,7 @@ func (p program) showCommand() *cobra.Command {
 		}
 		show := m.printMessage
 		if m.json {
-			show = func(info storage.Info) error { return m.printJSON(newFullMessageJSON(info)) }
+			show = func(info storage.Info) error { return m.printJSON(operate.NewFullMessage(info)) }
 		}
 		for _, info := range found { // several where its sinks differ, or its id was given out again
 			if err := show(info); err != nil {
@@ -245,112 +220,10 @@ func (f *filterFlags) addFlags(command *cobra.Command) {
 	flags.StringVar(&f.errorText, "error", "", "only messages whose last error contains this `text`")
 }
 
-var states = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
-
-var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-
 // read checks the flags and the ids.
 func (f *filterFlags) read(ids []string) (storage.Filter, error) {
-	filter := storage.Filter{Topic: f.topic, Key: f.key, Sink: f.sink, State: storage.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
-	if f.state != "" && !slices.Contains(states, filter.State) {
-		return filter, fmt.Errorf("--state: %q isn't one of pending, claimed, scheduled, retry, error, done", f.state)
-	}
-	if f.limit < 0 || f.after < 0 {
-		return filter, fmt.Errorf("--limit and --after must not be negative")
-	}
-	since, err := moment("--since", f.since)
-	if err != nil {
-		return filter, err
-	}
-	filter.Since = since
-	filter.IDs, err = messageIDs(ids)
-	return filter, err
-}
-
-// moment reads a time, or how long ago it is; empty is none.
-func moment(flag, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return at, nil
-	}
-	ago, err := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%s: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", flag, text)
-	}
-	return time.Now().Add(-ago.(time.Duration)), nil
-}
-
-// messageIDs are the table's ids or the messages', once each.
-func messageIDs(texts []string) (ids []string, err error) {
-	for _, text := range texts {
-		number, notNumber := strconv.ParseInt(text, 10, 64)
-		if (notNumber != nil || number < 1) && !uuid.MatchString(text) {
-			return nil, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
-		}
-		if id := strings.ToLower(text); !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
-// messageJSON is a message as JSON, without what it carries.
-type messageJSON struct {
-	ID          int64         `json:"id"`
-	MessageID   string        `json:"message_id"`
-	State       storage.State `json:"state"`
-	Topic       string        `json:"topic"`
-	Key         string        `json:"key,omitempty"`
-	Sinks       []string      `json:"sinks,omitempty"` // some of its topic's, where these differ
-	Lane        int           `json:"lane"`
-	Priority    int16         `json:"priority"`
-	Attempts    int           `json:"attempts"`
-	Crashes     int           `json:"crashes"`
-	CreatedAt   time.Time     `json:"created_at"`
-	AvailableAt *time.Time    `json:"available_at,omitempty"`
-	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
-	FinishedAt  *time.Time    `json:"finished_at,omitempty"`
-	ClaimedBy   string        `json:"claimed_by,omitempty"`
-	Receipt     string        `json:"receipt,omitempty"`
-	LastError   string        `json:"last_error,omitempty"`
-	HoldsKey    bool          `json:"holds_key,omitempty"` // it is parked, and its key waits with it
-}
-
-func newMessageJSON(info storage.Info) messageJSON {
-	return messageJSON{
-		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
-		Sinks: storage.SplitSinks(info.Sinks), Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
-		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), ExpiresAt: orNil(info.Message.ExpiresAt), FinishedAt: orNil(info.FinishedAt),
-		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError, HoldsKey: info.Holds == storage.HoldsKey,
-	}
-}
-
-// fullMessageJSON has what it carries as well. A payload that isn't UTF-8 is in
-// payload_base64; one that is NULL is null in payload.
-type fullMessageJSON struct {
-	messageJSON
-	Headers       map[string]string `json:"headers"`
-	BadHeaders    string            `json:"bad_headers,omitempty"`
-	Payload       *string           `json:"payload"`
-	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
-}
-
-func newFullMessageJSON(info storage.Info) fullMessageJSON {
-	full := fullMessageJSON{messageJSON: newMessageJSON(info), Headers: info.Message.Headers, BadHeaders: info.BadHeaders}
-	if full.Headers == nil {
-		full.Headers = map[string]string{}
-	}
-	switch payload := info.Message.Payload; {
-	case payload == nil:
-	case utf8.Valid(payload):
-		text := string(payload)
-		full.Payload = &text
-	default:
-		full.PayloadBase64 = payload
-	}
-	return full
+	selection := operate.Selection{IDs: ids, Topic: f.topic, Key: f.key, Sink: f.sink, State: f.state, Since: f.since, Error: f.errorText, After: f.after, Limit: f.limit}
+	return selection.Filter("--")
 }
 
 // printMessage shows a message to people: text as it is, bytes as base64.

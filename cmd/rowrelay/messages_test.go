@@ -11,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -36,7 +37,7 @@ func parked(t *testing.T, db testdb.Database) {
 	}
 }
 
-func list(t *testing.T, db testdb.Database, args ...string) (found []messageJSON) {
+func list(t *testing.T, db testdb.Database, args ...string) (found []operate.Message) {
 	t.Helper()
 	got := mustRun(t, append([]string{"messages", "list", "--json", "--database", db.URL}, args...)...)
 	if err := json.Unmarshal([]byte(got.stdout), &found); err != nil {
@@ -96,7 +97,7 @@ func TestShowing(t *testing.T) {
 				t.Errorf("%q isn't in\n%s", want, text)
 			}
 		}
-		var full fullMessageJSON
+		var full operate.FullMessage
 		got := mustRun(t, "messages", "show", fmt.Sprint(mail.ID), "--json", "--database", db.URL)
 		if err := json.Unmarshal([]byte(got.stdout), &full); err != nil || full.Payload == nil || *full.Payload != "hunter2-3" || full.Headers["X-A"] != "b" || full.LastError == "" {
 			t.Errorf("got %+v, %v", full, err)
@@ -203,7 +204,7 @@ func TestListingOfLargeMessages(t *testing.T) {
 		db.Write(outbox.Message{Topic: "large", Payload: make([]byte, 1000)})
 	}
 	for limit, want := range map[int]int{100: 20, 20: 20, 17: 17, 8: 8, 3: 3} {
-		found, err := listWithoutPayloads(t.Context(), db.Store(), storage.Filter{Limit: limit}, 7500)
+		found, err := operate.List(t.Context(), db.Store(), storage.Filter{Limit: limit}, 7500)
 		if err != nil || len(found) != want {
 			t.Errorf("--limit %d: %d messages, %v, want %d", limit, len(found), err, want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -55,16 +56,8 @@ type redrive struct {
 	quiet   bool  // no progress
 }
 
-// redriveStep is how many messages are requeued at once.
-const redriveStep = 500
-
-const (
-	everyDelivered = 1 << 62   // as far as there are any
-	firstDelivered = 1_000_000 // what a requeue looks through by itself
-)
-
 func (p program) redriveCommand() *cobra.Command {
-	r := &redrive{messages: &messages{program: p}, within: everyDelivered}
+	r := &redrive{messages: &messages{program: p}, within: operate.EveryDelivered}
 	command := r.command("redrive [ID…]", "Deliver very many parked messages again, at a rate", redriveHelp, r.run)
 	r.mustSelect(command, "requeued")
 	r.addFlags(command)
@@ -85,10 +78,10 @@ func (p program) redriveCommand() *cobra.Command {
 }
 
 func (p program) requeueCommand() *cobra.Command {
-	r := &redrive{messages: &messages{program: p}, within: firstDelivered, quiet: true}
+	r := &redrive{messages: &messages{program: p}, within: operate.FirstDelivered, quiet: true}
 	command := r.command("requeue [ID…]", "Deliver parked messages again", requeueHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		if r.inOrder {
-			r.within = everyDelivered
+			r.within = operate.EveryDelivered
 		}
 		return r.run(ctx, operator, filter)
 	})
@@ -101,138 +94,52 @@ func (r *redrive) addFlags(command *cobra.Command) {
 	command.Flags().BoolVar(&r.inOrder, "in-order", false, "leave parked what later messages of its key have overtaken")
 }
 
-// plan is what a redrive is to do.
-type plan struct {
-	ids       []int64           // those that hold their keys first
-	topics    map[[2]string]int // by topic and sinks
-	overtaken int
-	holding   int              // they hold their keys, and can't be redirected
-	left      []storage.Parked // they were overtaken, and stay
-}
-
-func (r *redrive) plan(parked []storage.Parked) plan {
-	p := plan{topics: map[[2]string]int{}}
-	var others []int64
-	for _, row := range parked {
-		if row.Overtaken {
-			p.overtaken++
-			if r.inOrder {
-				p.left = append(p.left, row)
-				continue
-			}
-		}
-		if row.HoldsKey && r.to != "" {
-			p.holding++
-			continue
-		}
-		p.topics[[2]string{row.Topic, row.Sinks}]++
-		if row.HoldsKey {
-			p.ids = append(p.ids, row.ID)
-		} else {
-			others = append(others, row.ID)
-		}
-	}
-	p.ids = append(p.ids, others...)
-	return p
-}
-
 func (r *redrive) run(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-	parked, err := operator.Parked(ctx, filter, r.within)
+	bulk := operate.Bulk{Action: operate.Requeue, Filter: filter, Rate: r.rate, To: r.to, InOrder: r.inOrder, Within: r.within}
+	p, err := bulk.Plan(ctx, operator)
 	if err != nil {
-		return fmt.Errorf("find the parked messages: %w", err)
+		return err
 	}
-	p := r.plan(parked)
 	if r.dryRun {
 		return r.printPlan(p)
 	}
-	done, failed := r.requeue(ctx, operator, filter, p.ids)
+	var progress func(int)
+	if !r.quiet {
+		told := newTold()
+		progress = func(done int) {
+			told.tell(r.stderr, done, func(rate float64) string {
+				left := max(0, len(p.IDs)-done)
+				return fmt.Sprintf("requeued %d of %d, %.0f a second, %d left, about %v", done, len(p.IDs), rate, left,
+					(time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
+			})
+		}
+	}
+	done, failed := bulk.Run(ctx, operator, p.IDs, progress)
 	if err := r.report(p, done); err != nil || failed != nil {
 		if failed != nil {
-			err = fmt.Errorf("%d of %d messages were requeued (asked again, it goes on with the rest), then: %w", done, len(p.ids), failed)
+			err = fmt.Errorf("%d of %d messages were requeued (asked again, it goes on with the rest), then: %w", done, len(p.IDs), failed)
 		}
 		return err
 	}
-	if found := len(p.left) + done; found < len(filter.IDs) {
+	if found := len(p.Left) + done; found < len(filter.IDs) {
 		return fmt.Errorf("%d of %d messages were requeued: the others aren't there, or aren't parked (state error)", done, len(filter.IDs))
 	}
 	return nil
 }
 
-// requeue goes through the ids at the rate.
-func (r *redrive) requeue(ctx context.Context, operator storage.Operator, filter storage.Filter, ids []int64) (done int, err error) {
-	step := redriveStep
-	if r.rate > 0 {
-		step = min(step, r.rate)
-	}
-	pace := newPace(r.rate)
-	for batch := range slices.Chunk(ids, step) {
-		if err := sleep(ctx, time.Until(pace.due())); err != nil {
-			return pace.done, err
-		}
-		filter.IDs, filter.AfterID, filter.Limit = nil, slices.Min(batch)-1, len(batch)
-		for _, id := range batch {
-			filter.IDs = append(filter.IDs, strconv.FormatInt(id, 10))
-		}
-		var n int
-		if r.to == "" {
-			n, err = operator.Requeue(ctx, filter)
-		} else {
-			n, err = operator.Redirect(ctx, filter, r.to)
-		}
-		pace.done += n
-		if err != nil {
-			return pace.done, err
-		}
-		if r.quiet {
-			continue
-		}
-		pace.tell(r.stderr, func(rate float64) string {
-			left := max(0, len(ids)-pace.done)
-			return fmt.Sprintf("requeued %d of %d, %.0f a second, %d left, about %v", pace.done, len(ids), rate, left,
-				(time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
-		})
-	}
-	return pace.done, nil
-}
+// told is when the progress of long work was told.
+type told struct{ start, last time.Time }
 
-// pace keeps what goes through many messages to a rate.
-type pace struct {
-	rate        int // messages a second; 0 is no bound
-	done        int // messages
-	start, told time.Time
-}
-
-func newPace(rate int) *pace {
+func newTold() *told {
 	now := time.Now()
-	return &pace{rate: rate, start: now, told: now}
-}
-
-// due is when the next step is.
-func (p *pace) due() time.Time {
-	if p.rate == 0 {
-		return p.start
-	}
-	return p.start.Add(time.Duration(float64(p.done) / float64(p.rate) * float64(time.Second)))
+	return &told{now, now}
 }
 
 // tell says how far it is, once a second; text gets the rate that was reached.
-func (p *pace) tell(to io.Writer, text func(rate float64) string) {
-	if now := time.Now(); now.Sub(p.told) >= time.Second {
-		p.told = now
-		_, _ = fmt.Fprintln(to, text(float64(p.done)/now.Sub(p.start).Seconds()))
-	}
-}
-
-// sleep waits, or ends with the context.
-func sleep(ctx context.Context, wait time.Duration) error {
-	if wait <= 0 {
-		return ctx.Err()
-	}
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+func (t *told) tell(to io.Writer, done int, text func(rate float64) string) {
+	if now := time.Now(); now.Sub(t.last) >= time.Second {
+		t.last = now
+		_, _ = fmt.Fprintln(to, text(float64(done)/now.Sub(t.start).Seconds()))
 	}
 }
 
@@ -246,27 +153,27 @@ type redriveJSON struct {
 // mostNamed is how many messages that stay parked are named to people.
 const mostNamed = 100
 
-func (r *redrive) report(p plan, done int) error {
+func (r *redrive) report(p operate.Plan, done int) error {
 	if r.json {
-		told := redriveJSON{Requeued: done, Overtaken: p.overtaken}
-		for _, row := range p.left {
+		told := redriveJSON{Requeued: done, Overtaken: p.Overtaken}
+		for _, row := range p.Left {
 			told.Left = append(told.Left, row.ID)
 		}
 		return r.printJSON(told)
 	}
-	if len(p.left) > 0 {
+	if len(p.Left) > 0 {
 		var named strings.Builder
-		for _, row := range p.left[:min(len(p.left), mostNamed)] {
+		for _, row := range p.Left[:min(len(p.Left), mostNamed)] {
 			fmt.Fprintf(&named, "  %d, key %s\n", row.ID, cell(row.Key, 60))
 		}
-		if more := len(p.left) - mostNamed; more > 0 {
+		if more := len(p.Left) - mostNamed; more > 0 {
 			fmt.Fprintf(&named, "  and %d more\n", more)
 		}
-		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, as later messages of their keys were delivered:\n%s", len(p.left), printable(named.String()))
-	} else if p.overtaken > 0 {
-		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later ones of their keys were delivered (--in-order leaves such messages parked)\n", p.overtaken)
+		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, as later messages of their keys were delivered:\n%s", len(p.Left), printable(named.String()))
+	} else if p.Overtaken > 0 {
+		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later ones of their keys were delivered (--in-order leaves such messages parked)\n", p.Overtaken)
 	}
-	if stay := p.holding + len(p.ids) - done; r.to != "" && stay > 0 {
+	if stay := p.Unfit + len(p.IDs) - done; r.to != "" && stay > 0 {
 		_, _ = fmt.Fprintf(r.stderr, "%d stay parked: they hold their keys, or other parts of them are parked or wait\n", stay)
 	}
 	return r.print(fmt.Sprintf("requeued %d\n", done))
@@ -280,24 +187,24 @@ type plannedJSON struct {
 }
 
 // printPlan says what would be done.
-func (r *redrive) printPlan(p plan) error {
+func (r *redrive) printPlan(p operate.Plan) error {
 	planned := []plannedJSON{}
-	for at, count := range p.topics {
+	for at, count := range p.Topics {
 		planned = append(planned, plannedJSON{at[0], at[1], count})
 	}
 	slices.SortFunc(planned, func(a, b plannedJSON) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
 	})
 	if r.json {
-		return r.printJSON(map[string]any{"parked": len(p.ids), "overtaken": p.overtaken, "left": len(p.left) + p.holding, "topics": planned})
+		return r.printJSON(map[string]any{"parked": len(p.IDs), "overtaken": p.Overtaken, "left": len(p.Left) + p.Unfit, "topics": planned})
 	}
 	rows := [][]string{{"TOPIC", "SINKS", "PARKED"}}
 	for _, each := range planned {
 		rows = append(rows, []string{cell(each.Topic, 60), cell(each.Sinks, 60), strconv.Itoa(each.Parked)})
 	}
-	rows = append(rows, []string{"(all)", "", strconv.Itoa(len(p.ids))})
+	rows = append(rows, []string{"(all)", "", strconv.Itoa(len(p.IDs))})
 	if err := r.printTable(rows); err != nil {
 		return err
 	}
-	return r.print(fmt.Sprintf("\n%d were overtaken by later messages of their keys; %d would stay parked\n", p.overtaken, len(p.left)+p.holding))
+	return r.print(fmt.Sprintf("\n%d were overtaken by later messages of their keys; %d would stay parked\n", p.Overtaken, len(p.Left)+p.Unfit))
 }

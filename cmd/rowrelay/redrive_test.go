@@ -16,6 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -74,7 +75,7 @@ func (r *requeues) Requeue(ctx context.Context, filter storage.Filter) (int, err
 // aRedrive is one that prints nowhere but here.
 func aRedrive(rate int) (r *redrive, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
-	return &redrive{messages: &messages{program: program{stdout: stdout, stderr: stderr}}, within: everyDelivered, rate: rate}, stdout, stderr
+	return &redrive{messages: &messages{program: program{stdout: stdout, stderr: stderr}}, within: operate.EveryDelivered, rate: rate}, stdout, stderr
 }
 
 // A redrive keeps to its rate and tells how far it is; what holds its key goes first; and what is

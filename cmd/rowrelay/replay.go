@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -50,19 +49,7 @@ type replaying struct {
 	all          bool
 	stop         string
 	by, reason   string // for the log
-
-	outstanding []copied
 }
-
-// copied are copies that were written together, and how many of them were pending when last
-// asked.
-type copied struct {
-	rows    []storage.RowID
-	pending int
-	at      time.Time
-}
-
-var replayName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,22}$`)
 
 func (p program) replayCommand() *cobra.Command {
 	r := &replaying{program: p}
@@ -128,9 +115,6 @@ func (r *replaying) selects() bool {
 	return r.replay.Topic+r.replay.Key+r.replay.Sink+r.since+r.until != "" || len(r.replay.IDs) > 0
 }
 
-// mostReplayIDs fit into the line that a replay is stored as, on every database.
-const mostReplayIDs = 50
-
 func (r *replaying) read(args []string) (err error) {
 	if len(args) > 0 {
 		r.replay.Name = args[0]
@@ -145,207 +129,79 @@ func (r *replaying) read(args []string) (err error) {
 		return errors.New("--all is every delivered message: it can't be given with filters")
 	case !named && !r.all && !r.selects():
 		return errors.New("say which messages: by filters, or --all for every delivered one; or the name of a replay that is to go on")
-	case named && !replayName.MatchString(r.replay.Name):
-		return fmt.Errorf("%.40q is no name of a replay: at most 23 small letters, digits, dots and hyphens", r.replay.Name)
+	case named && operate.CheckReplayName(r.replay.Name) != nil:
+		return operate.CheckReplayName(r.replay.Name)
 	case r.replay.To != "" && !r.all && !r.selects():
 		return errors.New("--to is for a new replay: one that goes on keeps to what it was")
 	case r.replay.Rate < 1:
 		return fmt.Errorf("--rate must be at least 1, not %d", r.replay.Rate)
-	case len(r.replay.IDs) > mostReplayIDs:
-		return fmt.Errorf("at most %d messages can be named by --id", mostReplayIDs)
+	case len(r.replay.IDs) > operate.MostReplayIDs:
+		return fmt.Errorf("at most %d messages can be named by --id", operate.MostReplayIDs)
 	}
-	if r.replay.IDs, err = messageIDs(r.replay.IDs); err != nil {
+	if r.replay.IDs, err = operate.IDs(r.replay.IDs); err != nil {
 		return err
 	}
-	if r.replay.Since, err = moment("--since", r.since); err != nil {
+	if r.replay.Since, err = operate.Moment("--since", r.since); err != nil {
 		return err
 	}
-	r.replay.Until, err = moment("--until", r.until)
+	r.replay.Until, err = operate.Moment("--until", r.until)
 	return err
 }
 
-// find returns what is known of the replay with the name; nil if there is none.
-func (r *replaying) find(ctx context.Context, operator storage.Operator, name string) (*storage.Replay, error) {
-	known, err := operator.Replays(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("look for the replay %s: %w", name, err)
-	}
-	if at := slices.IndexFunc(known, func(replay storage.Replay) bool { return replay.Name == name }); at >= 0 {
-		return &known[at], nil
-	}
-	return nil, nil
-}
-
 // begin stores a new replay, or has an old one go on.
-func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRate bool) error {
-	isNew := r.all || r.selects()
+func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRate bool) (err error) {
 	if r.replay.Name == "" {
-		r.replay.Name = time.Now().UTC().Format("20060102-150405")
+		r.replay.Name = operate.NameReplay(time.Now())
 	}
-	known, err := r.find(ctx, operator, r.replay.Name)
+	name := r.replay.Name
+	r.replay, err = operate.BeginReplay(ctx, operator, r.replay, r.all || r.selects(), newRate)
 	switch {
-	case err != nil:
-		return err
-	case known == nil && !isNew:
-		return usagef("there is no replay %s: rowrelay messages replays lists them; a new one needs filters, or --all", r.replay.Name)
-	case known != nil && isNew:
-		return usagef("there is a replay %s already: without filters it goes on; a new one needs another name", r.replay.Name)
-	case known == nil:
-		r.replay, err = operator.StoreReplay(ctx, nil, r.replay)
-	default:
-		is := *known
-		is.Stopped = false
-		if newRate {
-			is.Rate = r.replay.Rate
-		}
-		r.replay = is
-		if is.Stopped != known.Stopped || is.Rate != known.Rate {
-			_, err = operator.StoreReplay(ctx, known, is)
-		}
+	case errors.Is(err, operate.ErrNoReplay):
+		return usagef("there is no replay %s: rowrelay messages replays lists them; a new one needs filters, or --all", name)
+	case errors.Is(err, operate.ErrReplayIsThere):
+		return usagef("there is a replay %s already: without filters it goes on; a new one needs another name", name)
+	}
+	return err
+}
+
+// stopIt has the replay end wherever it is carried out.
+func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error {
+	is, err := operate.StopReplay(ctx, operator, r.stop)
+	if errors.Is(err, operate.ErrNoReplay) {
+		return fmt.Errorf("there is no replay %s: rowrelay messages replays lists them", r.stop)
 	}
 	if err != nil {
-		return fmt.Errorf("begin the replay %s: %w", r.replay.Name, err)
+		return err
 	}
-	return nil
+	return r.print(shownReplay(is) + "\n")
 }
-
-// stopIt has the replay end wherever it is carried out. It may go on in between.
-func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error {
-	for {
-		known, err := r.find(ctx, operator, r.stop)
-		if err != nil {
-			return err
-		}
-		if known == nil {
-			return fmt.Errorf("there is no replay %s: rowrelay messages replays lists them", r.stop)
-		}
-		is := *known
-		is.Stopped = true
-		if !known.Stopped && !known.Finished {
-			_, err = operator.StoreReplay(ctx, known, is)
-		}
-		if err == nil {
-			return r.print(shownReplay(is) + "\n")
-		}
-		if !errors.Is(err, storage.ErrReplayChanged) {
-			return fmt.Errorf("stop the replay %s: %w", r.stop, err)
-		}
-	}
-}
-
-// How a replay keeps out of the way of other messages. The bounds are times at its rate.
-const (
-	stepsASecond = 10
-	mostAStep    = 200
-
-	// Of the copies that were written lately no more are pending than in this time. They stand
-	// before messages that are new, so this is about how much later these are.
-	mostLately = 200 * time.Millisecond
-
-	// What is pending for longer waits for its key, or its sink is down. It isn't in the way, up
-	// to this much: an outage doesn't fill the table.
-	lately   = 5 * time.Second
-	mostEver = 2 * time.Second
-
-	waitingPause = 50 * time.Millisecond
-)
 
 // run writes copies until there are no more.
 func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
-	step := min(mostAStep, max(1, r.replay.Rate/stepsASecond))
-	pace := newPace(r.replay.Rate)
-	for !r.replay.Finished && !r.replay.Stopped {
-		due := pace.due()
-		if err := r.wait(ctx, operator, step, due); err != nil {
-			return r.interrupted(err)
-		}
-		if late := time.Since(due); late > time.Second { // it waited, and doesn't make up for it
-			pace.start = pace.start.Add(late)
-		}
-		is, rows, err := operator.Replay(ctx, r.replay, step)
-		switch {
-		case errors.Is(err, storage.ErrReplayChanged):
-			known, err := r.find(ctx, operator, r.replay.Name)
-			if err != nil {
-				return r.interrupted(err)
-			}
-			if known == nil {
-				return fmt.Errorf("the replay %s isn't there any more", r.replay.Name)
-			}
-			r.replay = *known
-			continue
-		case err != nil:
-			return r.interrupted(err)
-		}
-		r.replay = is
-		pace.done += len(rows)
-		if len(rows) > 0 {
-			r.outstanding = append(r.outstanding, copied{rows, len(rows), time.Now()})
-		}
-		pace.tell(r.stderr, func(rate float64) string { return fmt.Sprintf("%s, %.0f a second", shownReplay(r.replay), rate) })
+	told, before := newTold(), r.replay.Written
+	work := operate.Replaying{
+		Replay: r.replay,
+		Progress: func(is storage.Replay) {
+			told.tell(r.stderr, int(is.Written-before), func(rate float64) string { return fmt.Sprintf("%s, %.0f a second", shownReplay(is), rate) })
+		},
+		Waits: func(is storage.Replay) {
+			_, _ = fmt.Fprintf(r.stderr, "%s; it waits, as earlier copies aren't delivered: see rowrelay status\n", shownReplay(is))
+		},
+	}
+	err := work.Run(ctx, operator)
+	r.replay = work.Replay
+	switch {
+	case errors.Is(err, operate.ErrNoReplay):
+		return fmt.Errorf("the replay %s isn't there any more", r.replay.Name)
+	case err != nil:
+		_, _ = fmt.Fprintf(r.stderr, "%s; it goes on with: rowrelay messages replay %s\n", shownReplay(r.replay), r.replay.Name)
+		return err
 	}
 	return r.print(shownReplay(r.replay) + "\n")
 }
 
-func (r *replaying) interrupted(err error) error {
-	_, _ = fmt.Fprintf(r.stderr, "%s; it goes on with: rowrelay messages replay %s\n", shownReplay(r.replay), r.replay.Name)
-	return err
-}
-
-// wait waits until it is time for the next step, and the earlier ones are out of the way.
-func (r *replaying) wait(ctx context.Context, operator storage.Operator, step int, due time.Time) error {
-	if err := sleep(ctx, time.Until(due)); err != nil {
-		return err
-	}
-	for told := false; r.inTheWay(step); {
-		for i := range r.outstanding {
-			pending, err := operator.CountPending(ctx, r.outstanding[i].rows)
-			if err != nil {
-				return err
-			}
-			r.outstanding[i].pending = pending
-		}
-		r.outstanding = slices.DeleteFunc(r.outstanding, func(c copied) bool { return c.pending == 0 })
-		if !r.inTheWay(step) {
-			return nil
-		}
-		if !told && time.Since(due) > lately {
-			told = true
-			_, _ = fmt.Fprintf(r.stderr, "%s; it waits, as earlier copies aren't delivered: see rowrelay status\n", shownReplay(r.replay))
-		}
-		if err := sleep(ctx, waitingPause); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// inTheWay says that too many copies are pending for another step.
-func (r *replaying) inTheWay(step int) bool {
-	ever, late := 0, 0
-	for _, c := range r.outstanding {
-		ever += c.pending
-		if time.Since(c.at) < lately {
-			late += c.pending
-		}
-	}
-	return late >= max(step, int(float64(r.replay.Rate)*mostLately.Seconds())) || ever >= max(step, int(float64(r.replay.Rate)*mostEver.Seconds()))
-}
-
-// replayState is a replay's in a word.
-func replayState(replay storage.Replay) string {
-	switch {
-	case replay.Finished:
-		return "finished"
-	case replay.Stopped:
-		return "stopped"
-	default:
-		return "goes on"
-	}
-}
-
 func shownReplay(replay storage.Replay) string {
-	return fmt.Sprintf("replay %s: %d written, up to id %d of %d, %s", replay.Name, replay.Written, replay.AfterID, replay.UntilID, replayState(replay))
+	return fmt.Sprintf("replay %s: %d written, up to id %d of %d, %s", replay.Name, replay.Written, replay.AfterID, replay.UntilID, operate.ReplayState(replay))
 }
 
 // replayJSON is a replay as JSON.
@@ -363,13 +219,13 @@ func (r *replaying) list(ctx context.Context, operator storage.Operator) error {
 	if r.json {
 		shown := []replayJSON{}
 		for _, replay := range known {
-			shown = append(shown, replayJSON{replay.Name, replayState(replay), replay})
+			shown = append(shown, replayJSON{replay.Name, operate.ReplayState(replay), replay})
 		}
 		return r.printJSON(shown)
 	}
 	rows := [][]string{{"NAME", "STATE", "WRITTEN", "UP TO ID", "OF", "RATE", "TOPIC", "KEY", "SINK", "TO", "DELIVERED SINCE", "UNTIL"}}
 	for _, replay := range known {
-		rows = append(rows, []string{replay.Name, replayState(replay), fmt.Sprint(replay.Written), fmt.Sprint(replay.AfterID), fmt.Sprint(replay.UntilID),
+		rows = append(rows, []string{replay.Name, operate.ReplayState(replay), fmt.Sprint(replay.Written), fmt.Sprint(replay.AfterID), fmt.Sprint(replay.UntilID),
 			fmt.Sprint(replay.Rate), cell(replay.Topic, 40), cell(replay.Key, 40), cell(replay.Sink, 40), cell(replay.To, 40), shownTime(replay.Since), shownTime(replay.Until)})
 	}
 	return r.printTable(rows)

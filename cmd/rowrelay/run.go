@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ func (p program) runCommand() *cobra.Command {
 		flags.String(s.flag, "", s.help)
 	}
 	flags.StringSliceVar(&r.topics, "topics", nil, "with --claim rows, take only these `topics`, separated by commas")
-	flags.String("admin", "", "serve /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321")
+	flags.String("admin", "", "serve the admin page, /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321; $ROWRELAY_OPERATOR_TOKEN lets the page change things, $ROWRELAY_READER_TOKEN is needed to see it")
 	flags.String("log-level", "", "log from this `level` on: debug, info, warn or error (default info)")
 	flags.String("log-format", "", "log as `text` or json (default text)")
 	return command
@@ -196,7 +197,15 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 	if _, err := sink.Make(r.kinds); err != nil {
 		problems = append(problems, fmt.Errorf("--sink: %w", err))
 	}
-	return config.Config{Sources: []config.Source{source}, Sinks: []config.Sink{sink}}, errors.Join(problems...)
+	c := config.Config{Sources: []config.Source{source}, Sinks: []config.Sink{sink}}
+	for variable, name := range map[string]string{"ROWRELAY_READER_TOKEN": "reader_token", "ROWRELAY_OPERATOR_TOKEN": "operator_token"} {
+		if token := os.Getenv(variable); token != "" && command.Flags().Changed("admin") {
+			if err := c.Admin.Set(name, token); err != nil {
+				problems = append(problems, fmt.Errorf("$%s: %w", variable, err))
+			}
+		}
+	}
+	return c, errors.Join(problems...)
 }
 
 // set hands a flag that was given to the setting that it stands for.

@@ -96,6 +96,7 @@ type source struct {
 	config   config.Source
 	sinks    map[string]relay.SinkOptions
 	observer *metrics.Source
+	watch    *admin.Watch // tells the observer, too
 	table    Table
 	relay    *relay.Relay
 	err      error // of the relay's Run; read after it has ended
@@ -152,6 +153,7 @@ func (a *App) newSource(from config.Source) (*source, error) {
 		}
 	}
 	s.observer = a.metrics.Source(from.Name, names...)
+	s.watch = admin.NewWatch(s.observer, names...)
 	return s, nil
 }
 
@@ -204,9 +206,13 @@ func (a *App) Start(ctx context.Context) (err error) {
 		}
 	}
 	if a.config.Admin.Listen != "" {
-		options := admin.Options{Address: a.config.Admin.Listen, Metrics: a.metrics.Handler(), Logger: a.logger}
+		c := a.config.Admin
+		options := admin.Options{
+			Address: c.Listen, Metrics: a.metrics.Handler(), Logger: a.logger, ReaderToken: c.ReaderToken, OperatorToken: c.OperatorToken,
+			HidePayloads: c.Payloads == config.HidePayloads, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile,
+		}
 		for _, s := range a.sources {
-			options.Sources = append(options.Sources, admin.Source{Name: s.config.Name, Healthy: s.relay.Healthy, Status: s.table.Store.Status})
+			options.Sources = append(options.Sources, admin.Source{Name: s.config.Name, Healthy: s.relay.Healthy, Status: s.watch.Counting(s.table.Store.Status), Operator: s.table.Store, Watch: s.watch})
 		}
 		if a.admin, err = admin.Start(options); err != nil {
 			return err
@@ -239,7 +245,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		Drain:        a.options.Drain,
 		Pick:         s.config.Pick,
 		Topics:       s.config.Topics,
-		Observer:     s.observer,
+		Observer:     s.watch,
 		Tracer:       a.options.Tracer,
 		Logger:       a.logger.With("source", s.config.Name),
 	})
@@ -257,10 +263,15 @@ func (a *App) runRelays(ctx context.Context) {
 				a.end()
 			}
 		})
-		a.running.Go(func() { s.observer.Watch(ctx, s.table.Store) })
+		a.running.Go(func() { s.observer.Watch(ctx, counter(s.watch.Counting(s.table.Store.Status))) })
 	}
 	a.running.Go(func() { relays.Wait(); a.end() })
 }
+
+// counter counts a table.
+type counter func(context.Context) (storage.Status, error)
+
+func (c counter) Status(ctx context.Context) (storage.Status, error) { return c(ctx) }
 
 // Stop lets the relays finish what is being sent, each within its drain
 // timeout, or until the context ends; then everything is closed, what was

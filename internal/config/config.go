@@ -125,6 +125,7 @@ func (r *reader) check(root *node, c *Config) {
 		}
 	}
 	r.checkDeadLetters(root, c)
+	r.checkAdmin(root, c)
 	if len(c.Routes) == 0 && len(c.Sinks) > 1 {
 		r.report(root.line, root.column, "routes", "are needed where there is more than one sink: say which topic goes to which")
 	}

@@ -2,24 +2,76 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
 	"strings"
 )
 
-// Admin is the server for metrics and probes.
+// Admin is the server for metrics, probes, the page and its API.
 type Admin struct {
 	// Listen is its address, host:port. Empty means that there is none.
 	Listen string
+
+	ReaderToken   string // without one everybody is a reader
+	OperatorToken string // without one nobody changes anything
+	Payloads      Payloads
+	TLS           AdminTLS
 }
+
+// AdminTLS are the files of the admin server's certificate; none means no TLS.
+type AdminTLS struct{ CertFile, KeyFile string }
+
+// Payloads says whether the page and its API show what messages carry.
+type Payloads string
+
+// What is shown of payloads.
+const (
+	ShowPayloads Payloads = "show" // the default
+	HidePayloads Payloads = "hide"
+)
 
 // Set sets one setting as the file would, by the name that it has there:
 // listen. The error says what is wrong with the text.
 func (a *Admin) Set(name, text string) error { return setText(adminFields(), a, name, text) }
 
 func adminFields() []field[Admin] {
-	return []field[Admin]{value("listen", parseListen, func(a *Admin) *string { return &a.Listen })}
+	return []field[Admin]{
+		value("listen", parseListen, func(a *Admin) *string { return &a.Listen }),
+		secret("reader_token", parseToken, func(a *Admin) *string { return &a.ReaderToken }),
+		secret("operator_token", parseToken, func(a *Admin) *string { return &a.OperatorToken }),
+		value("payloads", oneOf(ShowPayloads, HidePayloads), func(a *Admin) *Payloads { return &a.Payloads }),
+		group("tls", []field[AdminTLS]{
+			value("cert_file", text(4096), func(t *AdminTLS) *string { return &t.CertFile }),
+			value("key_file", text(4096), func(t *AdminTLS) *string { return &t.KeyFile }),
+		}, func(a *Admin) *AdminTLS { return &a.TLS }),
+	}
+}
+
+// shortestToken is so long that nobody guesses it.
+const shortestToken = 16
+
+// parseToken reads a token as it stands in a header.
+func parseToken(text string) (string, error) {
+	if len(text) < shortestToken || len(text) > 1000 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("isn't a token: it has %d characters or more of ASCII, and no blanks, such as openssl rand -hex 32 makes", shortestToken)
+	}
+	return text, nil
+}
+
+// checkAdmin reports settings of the admin server that don't go together.
+func (r *reader) checkAdmin(root *node, c *Config) {
+	n := root.get("admin")
+	if n == nil || anyBroken(n) {
+		return
+	}
+	if c.Admin.OperatorToken != "" && c.Admin.OperatorToken == c.Admin.ReaderToken {
+		r.fail(n, "has one token for readers and operators: readers could change everything")
+	}
+	if (c.Admin.TLS.CertFile == "") != (c.Admin.TLS.KeyFile == "") {
+		r.fail(n.get("tls"), "needs both cert_file and key_file")
+	}
 }
 
 // parseListen reads host:port, :port or port. Without a host it is the

@@ -82,7 +82,7 @@ func TestPages(t *testing.T) {
 		"not ready":          {[]Source{works("a"), broken("b")}, "GET", "/readyz", "text/html", 503, "a: ok\nb: the database is gone\n"},
 		"not ready, as JSON": {[]Source{works("a"), broken("b")}, "GET", "/readyz", "text/html;q=0.1, application/json", 503, `{"ready":false,"sources":{"a":"ok","b":"the database is gone"}}` + "\n"},
 		"ready, as JSON":     {[]Source{works("a")}, "GET", "/readyz", "application/json", 200, `{"ready":true,"sources":{"a":"ok"}}` + "\n"},
-		"index":              {nil, "GET", "/", "", 200, "rowrelay\n\n/metrics\n/healthz\n/readyz\n/status\n"},
+		"page":               {nil, "GET", "/", "", 200, string(indexHTML)},
 		"elsewhere":          {nil, "GET", "/nowhere", "", 404, "404 page not found\n"},
 		"another method":     {nil, "POST", "/readyz", "", 405, "Method Not Allowed\n"},
 		"metrics, deleted":   {nil, "DELETE", "/metrics", "", 405, "Method Not Allowed\n"},

@@ -13,28 +13,54 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Handler returns the server's pages, for an application with a server of its
-// own:
+// Pages are what the server serves, for an application with a server of its own:
 //
+//	/          the page: what is wrong, charts, messages, and what can be done
+//	/api/…     what the page asks for, as JSON
 //	/metrics   Prometheus' text format
 //	/healthz   200 as long as the process serves
 //	/readyz    200 if every relay works; 503 and the reason if one doesn't
 //	/status    what the tables hold, as JSON
-func Handler(options Options) http.Handler {
+//
+// Nobody needs a token for /healthz, /readyz and the page without its content. Whether
+// others do, says Options.ReaderToken.
+type Pages struct {
+	http.Handler
+	api *api
+}
+
+// Handler returns the pages. Close ends what they work at.
+func Handler(options Options) *Pages {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", options.Metrics)
+	a := newAPI(options)
+	mux.Handle("GET /metrics", a.guard.need(reader, options.Metrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
 	mux.Handle("GET /readyz", ready(options.Sources))
-	mux.Handle("GET /status", status(options.Sources, options.Logger))
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		writeText(w, http.StatusOK, "rowrelay\n\n/metrics\n/healthz\n/readyz\n/status\n")
-	})
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		// A browser must not make anything of an answer but text.
+	mux.Handle("GET /status", a.guard.need(reader, status(options.Sources, options.Logger)))
+	a.routes(mux)
+	for path, asset := range assets {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", asset.kind)
+			_, _ = w.Write(asset.content)
+		})
+	}
+	return &Pages{api: a, Handler: http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		// A browser must not make anything of an answer but what it is, nor show the page
+		// within another; and the page runs and loads nothing but its own files.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'")
 		mux.ServeHTTP(w, request)
-	}))
+	}))}
+}
+
+// Close ends the jobs that were begun, and waits for them.
+func (p *Pages) Close() {
+	p.api.jobs.mu.Lock() // a job that begins meanwhile has begun before or is refused
+	p.api.stop()
+	p.api.jobs.mu.Unlock()
+	p.api.jobs.working.Wait()
 }
 
 // ready is the page /readyz. It is red as soon as one relay doesn't work: its

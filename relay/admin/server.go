@@ -1,16 +1,21 @@
 // Package admin serves what an operator and a supervisor want to know of a
 // daemon: its metrics, whether it is alive, whether it is ready, and what its
-// tables hold. It has no authentication, and so listens on the loopback
-// interface unless it is told otherwise.
+// tables hold; and a page to see and steer it by.
+//
+// It listens on the loopback interface unless it is told otherwise, and changes
+// nothing unless it has a token for operators.
 package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -25,21 +30,44 @@ type Source struct {
 
 	// Status counts what the source's table holds.
 	Status func(context.Context) (storage.Status, error)
+
+	// Operator shows and changes messages; a sqlstore.Store is one. Without it the page and the
+	// API don't have this source.
+	Operator storage.Operator
+
+	// Watch is the relay's observer: what the page shows of its sinks, of the last hours, and of
+	// failed attempts. May be nil.
+	Watch *Watch
 }
 
-// Options say what a server shows. All are required.
+// Options say what a server shows. Address, Sources, Metrics and Logger are required.
 type Options struct {
 	// Address is host:port; port 0 takes a free one.
 	Address string
 	Sources []Source
 	Metrics http.Handler
 	Logger  *slog.Logger
+
+	// ReaderToken is what it takes to see anything but /healthz and /readyz: Authorization: Bearer
+	// …, or a login on the page. Without one nothing is needed.
+	ReaderToken string
+
+	// OperatorToken is what it takes to change anything. Without one nobody can. Who has it
+	// needs no other.
+	OperatorToken string
+
+	// HidePayloads never shows what messages carry; keys and headers are shown.
+	HidePayloads bool
+
+	// CertFile and KeyFile make the server speak TLS. They are read again when they change.
+	CertFile, KeyFile string
 }
 
 // Server is a running server.
 type Server struct {
 	listener net.Listener
 	http     *http.Server
+	pages    *Pages
 	served   chan error
 }
 
@@ -58,10 +86,20 @@ func Start(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for admin requests: %w", err)
 	}
+	if options.CertFile != "" {
+		certificate := &certificate{cert: options.CertFile, key: options.KeyFile}
+		if _, err := certificate.get(nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("read the admin server's certificate: %w", err), listener.Close())
+		}
+		listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate.get})
+	}
+	warn(options, listener.Addr().String())
+	pages := Handler(options)
 	s := &Server{
 		listener: listener,
+		pages:    pages,
 		http: &http.Server{
-			Handler:           Handler(options),
+			Handler:           ownHost(options, listener.Addr().String(), pages),
 			ReadHeaderTimeout: readTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
@@ -75,12 +113,67 @@ func Start(options Options) (*Server, error) {
 	return s, nil
 }
 
+// warn tells of what should not be, where others than this machine can reach the server.
+func warn(options Options, address string) {
+	if loopback(address) {
+		return
+	}
+	if options.ReaderToken == "" {
+		options.Logger.Warn("admin: everybody who reaches this address can read messages: set a reader_token, or listen on 127.0.0.1", "address", address)
+	}
+	if options.CertFile == "" && options.ReaderToken+options.OperatorToken != "" {
+		options.Logger.Warn("admin: tokens travel unencrypted to this address: set tls, or put a proxy with TLS before it", "address", address)
+	}
+}
+
+// ownHost refuses requests under a name that isn't this machine's own, where nothing but the
+// address protects what is shown: by a name of its own that leads here, a page of another
+// site could read it in an operator's browser.
+func ownHost(options Options, address string, next http.Handler) http.Handler {
+	if options.ReaderToken != "" || !loopback(address) {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if !loopback(request.Host) {
+			writeProblem(w, http.StatusMisdirectedRequest, "ask by 127.0.0.1 or localhost, or set a reader_token")
+			return
+		}
+		next.ServeHTTP(w, request)
+	})
+}
+
+// certificate is read from its files, and again when they are new.
+type certificate struct {
+	cert, key string
+
+	mu     sync.Mutex
+	read   time.Time // the file's time
+	loaded *tls.Certificate
+}
+
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	info, err := os.Stat(c.cert)
+	if err == nil && (c.loaded == nil || !info.ModTime().Equal(c.read)) {
+		var loaded tls.Certificate
+		if loaded, err = tls.LoadX509KeyPair(c.cert, c.key); err == nil {
+			c.loaded, c.read = &loaded, info.ModTime()
+		}
+	}
+	if c.loaded != nil { // while one file is new and the other isn't, the old ones serve
+		return c.loaded, nil
+	}
+	return nil, err
+}
+
 // Addr is the address that the server listens on.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Stop lets the requests that are under way finish until the context ends, and
 // then closes their connections. It may be called once.
 func (s *Server) Stop(ctx context.Context) error {
+	s.pages.Close()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("stop the admin server: %w", err), s.http.Close())

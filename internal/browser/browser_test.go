@@ -1,0 +1,535 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/admin"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+var (
+	screenshots = flag.String("screenshots", "", "a folder for pictures of the page")
+	many        = flag.Int("many", 5000, "how many messages are requeued by a filter")
+)
+
+const (
+	readerToken   = "the-token-of-readers"
+	operatorToken = "the-token-of-operators"
+)
+
+// newBrowser starts a Chromium for the test; without one it skips the test, or fails it if
+// REQUIRE_SERVERS=1.
+func newBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := os.Getenv("ROWRELAY_TEST_CHROMIUM")
+	if path == "" {
+		const missing = "ROWRELAY_TEST_CHROMIUM isn't set: deploy/servers/servers up chromium"
+		if os.Getenv("REQUIRE_SERVERS") == "1" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	// Its sandbox takes rights that few containers give; it loads nothing but the tests' pages.
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900))
+	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(stop)
+	// Its errors are about events of a newer Chromium that it doesn't know.
+	ctx, end := chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
+	t.Cleanup(end)
+	chromedp.ListenTarget(ctx, func(event any) {
+		switch event := event.(type) {
+		case *runtime.EventExceptionThrown:
+			t.Errorf("the page threw: %s", event.ExceptionDetails.Error())
+		case *log.EventEntryAdded:
+			if event.Entry.Source == log.SourceSecurity || strings.Contains(event.Entry.Text, "Content Security Policy") {
+				t.Errorf("the browser says: %s", event.Entry.Text)
+			}
+		}
+	})
+	if err := chromedp.Run(ctx, log.Enable()); err != nil { // it lives as long as the context of its first step
+		t.Fatalf("start Chromium: %v", err)
+	}
+	return ctx
+}
+
+// shop answers for messages: it refuses those of the topics that it is told to.
+type shop struct {
+	mu      sync.Mutex
+	refuses map[string]string // the answer, by topic; or by the payload
+	got     map[string]int    // delivered, by payload
+}
+
+func (s *shop) Open(context.Context) error  { return nil }
+func (s *shop) Close(context.Context) error { return nil }
+
+func (s *shop) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	outcomes := make([]sinks.Outcome, len(batch))
+	for i, m := range batch {
+		refusal := s.refuses[string(m.Payload)]
+		if refusal == "" {
+			refusal = s.refuses[m.Topic]
+		}
+		if refusal != "" {
+			outcomes[i] = sinks.Fail(sinks.Reject, sinks.ReasonInvalid, refusal)
+			continue
+		}
+		s.got[string(m.Payload)]++
+		outcomes[i] = sinks.Ok("receipt " + m.ID[:8])
+	}
+	return outcomes
+}
+
+func (s *shop) refuse(what, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuses[what] = why
+}
+
+func (s *shop) delivered(payload string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got[payload]
+}
+
+// gate lets so many batches be requeued; the next one waits until its job is stopped.
+type gate struct {
+	storage.Operator
+	mu   sync.Mutex
+	left int // negative: any number
+}
+
+func (g *gate) set(left int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.left = left
+}
+
+func (g *gate) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
+	g.mu.Lock()
+	waits := g.left == 0
+	g.left--
+	g.mu.Unlock()
+	if waits {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return g.Operator.Requeue(ctx, filter)
+}
+
+// scene is a relay with its page.
+type scene struct {
+	t      *testing.T
+	db     testdb.Database
+	store  *sqlstore.Store
+	gate   *gate
+	shop   *shop
+	writer *outbox.Writer
+	url    string
+	points []admin.Point   // if there are any, those of the charts, for pictures
+	ctx    context.Context // the browser's
+}
+
+func newScene(t *testing.T, target testdb.Target) *scene {
+	t.Helper()
+	s := &scene{t: t, ctx: newBrowser(t), db: target.OpenOutbox(t), shop: &shop{refuses: map[string]string{}, got: map[string]int{}}}
+	d, err := dialect.ByName(s.db.Kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.store, err = sqlstore.Open(t.Context(), s.db.DB, d, sqlstore.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if s.writer, err = outbox.NewWriter(d, outbox.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s.gate = &gate{Operator: s.store, left: -1}
+	quiet := slog.New(slog.DiscardHandler)
+	watch := admin.NewWatch(nil, "billing", "ledger")
+	running, err := relay.New(s.store, relay.Options{
+		Name: "relay-1", Observer: watch, Logger: quiet, Poll: 50 * time.Millisecond,
+		Sinks: map[string]relay.SinkOptions{"billing": {Sink: s.shop}, "ledger": {Sink: s.shop, OnPark: relay.HoldKey, RejectAfter: -1}},
+		Routes: []relay.Route{
+			{Prefix: "ledger.", Sink: "ledger"},
+			{Topic: "*", Sink: "billing"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- running.Run(ctx) }()
+	pages := admin.Handler(admin.Options{
+		Sources: []admin.Source{{Name: "shop", Healthy: running.Healthy, Status: watch.Counting(s.store.Status), Operator: s.gate, Watch: watch}},
+		Metrics: http.NotFoundHandler(), Logger: quiet, ReaderToken: readerToken, OperatorToken: operatorToken,
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if s.points != nil && request.URL.Path == "/api/history" {
+			_ = json.NewEncoder(w).Encode(s.points)
+			return
+		}
+		pages.ServeHTTP(w, request)
+	}))
+	s.url = server.URL
+	t.Cleanup(func() {
+		pages.Close()
+		server.Close()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// write writes messages in one transaction.
+func (s *scene) write(messages ...outbox.Message) {
+	s.t.Helper()
+	tx, err := s.db.DB.BeginTx(s.t.Context(), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.writer.Write(s.t.Context(), tx, messages...); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// patience is how long the page may take for a step before the test gives up.
+const patience = 2 * time.Minute
+
+// do carries out steps in the browser.
+func (s *scene) do(what string, steps ...chromedp.Action) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	if err := chromedp.Run(ctx, steps...); err != nil {
+		var text string
+		_ = chromedp.Run(s.ctx, chromedp.Evaluate("document.body.innerText", &text))
+		s.t.Fatalf("%s: %v; the page shows:\n%s", what, err, text)
+	}
+}
+
+// shows waits until the element's text has what is wanted.
+func shows(selector, want string) chromedp.Action {
+	return chromedp.Poll(fmt.Sprintf("(document.querySelector(%q)?.innerText ?? '').includes(%q)", selector, want), nil, chromedp.WithPollingTimeout(patience))
+}
+
+// gone waits until there is no such element to be seen.
+func gone(selector string) chromedp.Action {
+	return chromedp.Poll(fmt.Sprintf("!document.querySelector(%q)?.checkVisibility()", selector), nil, chromedp.WithPollingTimeout(patience))
+}
+
+// click clicks on the button within an element that has this text.
+func click(within, text string) chromedp.Action {
+	button := fmt.Sprintf("[...document.querySelectorAll(%q)].find(button => button.checkVisibility() && !button.disabled && button.innerText.startsWith(%q))", within+" button", text)
+	return chromedp.Tasks{
+		chromedp.Poll("Boolean("+button+")", nil, chromedp.WithPollingTimeout(patience)),
+		chromedp.Evaluate(button+".click()", nil),
+	}
+}
+
+// filter fills the form of filters in, and has the page find.
+func filter(fields map[string]string) chromedp.Action {
+	steps := chromedp.Tasks{chromedp.Evaluate("document.getElementById('filter').reset()", nil)}
+	for name, value := range fields {
+		steps = append(steps, chromedp.SetValue("#filter [name="+name+"]", value))
+	}
+	return append(steps, chromedp.Evaluate("document.getElementById('filter').requestSubmit()", nil))
+}
+
+// counted waits until the table has so many messages in a state.
+func (s *scene) counted(state storage.State, want int64) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	for {
+		status, err := s.store.Status(ctx)
+		if err != nil {
+			s.t.Fatalf("waiting for %d messages in state %s: %v", want, state, err)
+		}
+		if status.Counts[state] == want {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (s *scene) login() {
+	s.t.Helper()
+	s.do("log in", chromedp.Navigate(s.url), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", operatorToken), click("#login", "Log in"), shows("#role", "operator"), gone("#login"))
+}
+
+// picture takes one of the page, if that is asked for.
+func (s *scene) picture(name string, width, height int64, dark bool) {
+	s.t.Helper()
+	if *screenshots == "" {
+		return
+	}
+	scheme := map[bool]string{true: "dark", false: "light"}[dark]
+	var png []byte
+	s.do("take a picture",
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+		chromedp.EmulateViewport(width, height), chromedp.Sleep(300*time.Millisecond), chromedp.CaptureScreenshot(&png))
+	if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+scheme+".png"), png, 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func onDatabases(t *testing.T, test func(t *testing.T, target testdb.Target)) {
+	for _, target := range testdb.Each() {
+		if target.Name == "postgres15/pgx" || target.Name == "sqlite/modernc" {
+			t.Run(target.Name, func(t *testing.T) { test(t, target) })
+		}
+	}
+}
+
+// An operator finds a parked message by its error, reads its history, requeues it and sees it
+// delivered.
+func TestAParkedMessageIsFoundAndRequeued(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		const hostile = `{"note":"<img src=x onerror=alert(1)>"}`
+		s.shop.refuse(hostile, "HTTP 422: the card was declined <script>alert(1)</script>")
+		s.write(outbox.Message{Topic: "orders.paid", Key: "o-1", Payload: []byte(hostile), Headers: map[string]string{"tenant": "<b>acme</b>"}}, outbox.Message{Topic: "orders.paid", Payload: []byte("fine")})
+		s.counted(storage.StateError, 1)
+		s.login()
+		s.do("see it among the problems", shows("#problems", "1 message of orders.paid parked"), shows("#problems", "the card was declined"))
+		s.do("find it by its error", filter(map[string]string{"error": "card was declined"}), shows("#messages", "o-1"), chromedp.Click("#messages tbody tr"),
+			shows("#panel", "and it is parked: invalid"), shows("#panel", "<script>alert(1)</script>"), shows("#panel", "<b>acme</b>"), shows("#panel", `"note": "<img src=x`))
+		s.shop.refuse(hostile, "")
+		s.do("requeue it", click("#panel", "Requeue"), shows("#panel", "Delivered"), shows("#panel", "receipt "), shows("#actions", "requeue"))
+		if n := s.shop.delivered(hostile); n != 1 {
+			t.Errorf("delivered %d times, want once", n)
+		}
+		var injected int
+		s.do("look for markup of messages", chromedp.Evaluate("document.querySelectorAll('main img, main script, #panel img, #panel script, #panel b').length", &injected))
+		if injected != 0 {
+			t.Errorf("%d elements are made of what messages carry", injected)
+		}
+	})
+}
+
+// Very many messages are requeued by a filter; stopped half-way, it goes on.
+func TestManyAreRequeuedByAFilter(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.shop.refuse("bulk", "HTTP 503 for a while")
+		for at := 0; at < *many; at += 500 {
+			batch := make([]outbox.Message, min(500, *many-at))
+			for i := range batch {
+				batch[i] = outbox.Message{Topic: "bulk", Payload: fmt.Append(nil, at+i)}
+			}
+			s.write(batch...)
+		}
+		s.counted(storage.StateError, int64(*many))
+		s.shop.refuse("bulk", "")
+		s.gate.set(3)
+		s.login()
+		began := time.Now()
+		total := strings.TrimSpace(commas(*many))
+		s.do("ask how many", filter(map[string]string{"state": "error", "topic": "bulk"}), shows("#messages", "bulk"), click("#bulk", "Requeue all"), shows("#preview", total+" messages"))
+		s.picture("bulk", 1280, 900, false)
+		s.do("begin", click("#confirm", "Requeue "), gone("#confirm"), shows("#jobs", "1,500 of "+total))
+		s.picture("job", 1280, 900, true)
+		s.do("stop half-way", click("#jobs", "Stop"), shows("#jobs", "stopped"))
+		s.counted(storage.StateError, int64(*many-1500))
+		s.gate.set(-1)
+		s.do("go on", click("#jobs", "Go on"), shows("#jobs", commas(*many-1500)+" of "+commas(*many-1500)))
+		t.Logf("%d messages by the page, with a stop: %v", *many, time.Since(began).Round(time.Millisecond))
+		s.counted(storage.StateError, 0)
+		s.counted(storage.StatePending, 0)
+		s.counted(storage.StateDone, int64(*many))
+	})
+}
+
+func commas(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", commas(n/1000), n%1000)
+}
+
+// A sink is paused and resumed.
+func TestASinkIsPausedAndResumed(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.login()
+		s.do("pause it", click("#sinks li:first-child", "Pause"), chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm [name=reason]", "a test"), chromedp.SendKeys("#confirm [name=by]", "ann"), click("#confirm", "Pause"),
+			shows("#sinks li:first-child", "paused"), shows("#problems", "The sink billing is paused"), shows("#actions", "ann from 127.0.0.1"))
+		// By the time that a message of another sink is through, the relay has heard of the pause.
+		for heard := false; !heard; {
+			controls, err := s.store.Controls(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			heard = len(controls) == 1
+		}
+		time.Sleep(time.Second) // a relay hears of a pause within a second
+		s.write(outbox.Message{Topic: "orders", Payload: []byte("waits")}, outbox.Message{Topic: "ledger.entry", Payload: []byte("goes")})
+		s.counted(storage.StateDone, 1)
+		if s.shop.delivered("goes") != 1 || s.shop.delivered("waits") != 0 {
+			t.Error("the paused sink got its message, or the other one didn't")
+		}
+		s.do("resume it", click("#sinks li:first-child", "Resume"), shows("#problems", "Nothing is wrong"))
+		s.counted(storage.StateDone, 2)
+	})
+}
+
+// The head of a key is skipped, and the key goes on.
+func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.shop.refuse("bad entry", "no such account")
+		s.write(outbox.Message{Topic: "ledger.entry", Key: "account-1", Payload: []byte("bad entry")}, outbox.Message{Topic: "ledger.entry", Key: "account-1", Payload: []byte("next entry")})
+		s.counted(storage.StateError, 1)
+		s.login()
+		s.do("find it", shows("#problems", "1 key waits with a parked message"), click("#problems", "Show"), chromedp.WaitVisible("#bulk"),
+			chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message "))
+		s.do("find what waits by its id, whatever its state is", chromedp.KeyEvent("\x1b"), gone("#panel"), filter(map[string]string{"id": "2"}), shows("#messages", "pending"),
+			filter(map[string]string{"id": "1"}), shows("#messages", "holds its key"), chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message 1"))
+		s.do("skip it", click("#panel", "Skip"))
+		s.counted(storage.StateDone, 1)
+		if s.shop.delivered("next entry") != 1 {
+			t.Error("the next message of the key isn't delivered")
+		}
+		s.do("see it parked without its key", shows("#panel", "Parked: it waits"), chromedp.Poll("!document.querySelector('#panel .head').innerText.includes('holds its key')", nil))
+		s.counted(storage.StateError, 1)
+	})
+}
+
+// Without the operator's token every change is refused, whatever a page tries.
+func TestChangesAreRefusedWithoutTheToken(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.shop.refuse("bad", "no")
+		s.write(outbox.Message{Topic: "t", Payload: []byte("bad")})
+		s.counted(storage.StateError, 1)
+		s.do("log in to read", chromedp.Navigate(s.url), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", "a wrong one"), click("#login", "Log in"), shows("#login-error", "no reader's"),
+			chromedp.SetValue("#token", readerToken), click("#login", "Log in"), shows("#role", "reader"), shows("#messages", "parked"),
+			chromedp.Click("#messages tbody tr"), shows("#panel", "Parked"))
+		var buttons []string
+		s.do("look for buttons", chromedp.Evaluate(`[...document.querySelectorAll('button')].filter(b => b.checkVisibility()).map(b => b.innerText)`, &buttons))
+		for _, button := range buttons {
+			for _, change := range []string{"Requeue", "Discard", "Skip", "Pause", "Limit", "Replay", "Stop"} {
+				if strings.HasPrefix(button, change) {
+					t.Errorf("a reader sees the button %q", button)
+				}
+			}
+		}
+		for path, body := range map[string]string{
+			"jobs": `{"action":"discard","all":true,"select":{}}`, "jobs/1/stop": `{}`, "replays/x/stop": `{}`,
+			"controls": `{"kind":"sink","name":"billing"}`, "controls/lift": `{"kind":"sink","name":"billing"}`,
+		} {
+			var code int
+			s.do("try "+path, chromedp.Evaluate(fmt.Sprintf(`fetch('/api/%s', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: %q}).then(a => a.status)`, path, body), &code,
+				func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+			if code != http.StatusForbidden {
+				t.Errorf("%s got %d, want 403", path, code)
+			}
+			if answer, err := http.Post(s.url+"/api/"+path, "application/json", strings.NewReader(body)); err != nil || answer.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s without any token: %v, %v, want 401", path, answer, err)
+			} else {
+				_, _ = io.Copy(io.Discard, answer.Body)
+				_ = answer.Body.Close()
+			}
+		}
+		s.counted(storage.StateError, 1)
+	})
+}
+
+// The page as it is in a bad night, for pictures: -screenshots names the folder.
+func TestPictures(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("no -screenshots")
+	}
+	for _, target := range testdb.Each() {
+		if target.Name != "sqlite/modernc" {
+			continue
+		}
+		s := newScene(t, target)
+		s.shop.refuse("refunds.issued", "HTTP 422: currency XBT isn't known")
+		s.shop.refuse("orders.paid", "HTTP 400: field customer is missing")
+		s.shop.refuse(`{"account":"4711","amount":-1250,"currency":"EUR","booked":"2026-11-24","tags":["refund","manual"]}`, "HTTP 409: account 4711 is closed")
+		for i := range 180 {
+			s.write(outbox.Message{Topic: "invoices.sent", Key: fmt.Sprintf("invoice-%d", 1000+i), Payload: fmt.Append(nil, i)})
+		}
+		for i := range 34 {
+			s.write(outbox.Message{Topic: "refunds.issued", Key: fmt.Sprintf("refund-%d", 880+i), Payload: fmt.Appendf(nil, `{"refund":%d}`, i)})
+		}
+		for i := range 5 {
+			s.write(outbox.Message{Topic: "orders.paid", Key: fmt.Sprintf("order-%d", 31+i), Payload: fmt.Appendf(nil, `{"order":%d}`, i), Headers: map[string]string{"content-type": "application/json"}})
+		}
+		s.write(outbox.Message{Topic: "ledger.entry", Key: "account-4711", Payload: []byte(`{"account":"4711","amount":-1250,"currency":"EUR","booked":"2026-11-24","tags":["refund","manual"]}`), Headers: map[string]string{"content-type": "application/json", "tenant": "acme"}},
+			outbox.Message{Topic: "ledger.entry", Key: "account-4711", Payload: []byte(`{}`)})
+		s.counted(storage.StateError, 40)
+		if err := s.store.SetControl(t.Context(), storage.Control{Kind: storage.PauseTopic, Name: "newsletter.queued", By: "ann", Reason: "the provider asked us to wait"}, 2*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		s.points = aBadNight(time.Now())
+		s.login()
+		s.do("look at parked ones", filter(map[string]string{"state": "error"}), shows("#messages", "refund-880"), shows("#problems", "newsletter"), chromedp.Poll("document.querySelector('#chart-backlog path')", nil))
+		for _, dark := range []bool{false, true} {
+			s.picture("page", 1280, 900, dark)
+			s.picture("phone", 390, 844, dark)
+		}
+		s.do("open one", chromedp.EmulateViewport(1280, 900), filter(map[string]string{"state": "error", "key": "account-4711"}), gone("#messages tbody tr:nth-child(2)"), chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Headers"))
+		for _, dark := range []bool{false, true} {
+			s.picture("message", 1280, 900, dark)
+			s.picture("message-phone", 390, 844, dark)
+		}
+		s.do("ask", chromedp.EmulateViewport(1280, 900), chromedp.KeyEvent("\x1b"), filter(map[string]string{"state": "error", "topic": "refunds.issued"}), shows("#messages", "refund-880"), click("#bulk", "Requeue all"), shows("#preview", "34 messages"))
+		s.picture("ask", 1280, 900, false)
+		s.picture("ask-phone", 390, 844, true)
+	}
+}
+
+// aBadNight is six hours of traffic, with an outage of forty minutes.
+func aBadNight(now time.Time) (points []admin.Point) {
+	backlog := 0.0
+	for i := range 2160 {
+		at := now.Add(time.Duration(i-2159) * 10 * time.Second)
+		wave := 420 + 130*math.Sin(float64(i)/300) + 30*math.Sin(float64(i)/7) + 18*math.Sin(float64(i)/2.3)
+		rate := wave
+		down := i > 1240 && i < 1480
+		switch {
+		case down:
+			rate, backlog = 40+8*math.Sin(float64(i)/5), backlog+10*(wave-40)
+		case backlog > 0:
+			rate = 1900 + 90*math.Sin(float64(i)/9)
+			backlog = max(0, backlog-10*(rate-wave))
+		}
+		lag := .012 + .004*math.Sin(float64(i)/11) + backlog/1900
+		points = append(points, admin.Point{At: at, Seconds: 10, Delivered: int64(10 * rate), Lag: lag, MostLag: lag*1.6 + .03, Pending: int64(backlog) + 12, Waiting: 60 + int64(backlog/60), Error: min(40, int64(i/54))})
+	}
+	return points
+}

@@ -1,0 +1,50 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The tokens of the admin server come as they are, or from files, and no problem repeats them.
+func TestAdminSettings(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "token"), []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		settings string
+		want     Admin
+		problem  string // a part of it
+	}{
+		"all": {
+			"{listen: 8321, reader_token: readers-readers-readers, operator_token_file: token, payloads: hide, tls: {cert_file: a.pem, key_file: b.pem}}",
+			Admin{Listen: "127.0.0.1:8321", ReaderToken: "readers-readers-readers", OperatorToken: "0123456789abcdef", Payloads: HidePayloads, TLS: AdminTLS{"a.pem", "b.pem"}}, "",
+		},
+		"a short token":          {"{listen: 8321, operator_token: swordfish}", Admin{}, "admin.operator_token: the value isn't a token: it has 16 characters or more"},
+		"a token with blanks":    {`{listen: 8321, operator_token: "swordfish swordfish"}`, Admin{}, "isn't a token"},
+		"one token for both":     {"{listen: 8321, operator_token_file: token, reader_token_file: token}", Admin{}, "admin: has one token for readers and operators"},
+		"half a certificate":     {"{listen: 8321, tls: {cert_file: a.pem}}", Admin{}, "admin.tls: needs both cert_file and key_file"},
+		"unknown for payloads":   {"{listen: 8321, payloads: maybe}", Admin{}, "admin.payloads"},
+		"no such file":           {"{listen: 8321, reader_token_file: nowhere}", Admin{}, "can't be read"},
+		"a misspelled setting":   {"{listen: 8321, operator_tokn: x}", Admin{}, "did you mean operator_token?"},
+		"a token and its file":   {"{listen: 8321, reader_token: readers-readers-readers, reader_token_file: token}", Admin{}, "is given beside reader_token"},
+		"without an address":     {"{reader_token: readers-readers-readers}", Admin{ReaderToken: "readers-readers-readers"}, ""},
+		"nothing but an address": {"{listen: 0.0.0.0:80}", Admin{Listen: "0.0.0.0:80"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := Parse(filepath.Join(folder, "rowrelay.yaml"), []byte(smallest+"admin: "+test.settings+"\n"), allKinds(t))
+			switch {
+			case test.problem == "" && (err != nil || c.Admin != test.want):
+				t.Errorf("got %+v, %v, want %+v", c.Admin, err, test.want)
+			case test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)):
+				t.Errorf("got %v, want %s", err, test.problem)
+			case err != nil && strings.Contains(err.Error(), "swordfish"):
+				t.Errorf("the problem repeats a token: %v", err)
+			}
+		})
+	}
+}

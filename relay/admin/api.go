@@ -1,0 +1,656 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/operate"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks/settings"
+)
+
+// api is what programs and the page ask for, below /api/. Changes are the same calls as the
+// command line's, and are written to the log of actions.
+type api struct {
+	options Options
+	guard   *guard
+	tables  map[string]*table
+	jobs    *jobs
+	stop    context.CancelFunc // ends the jobs
+}
+
+// table is a source with what is remembered of it from one request to the next.
+type table struct {
+	Source
+	turn    chan struct{} // one counts at a time
+	mu      sync.Mutex
+	counted counted
+	forgot  time.Time // when something was changed last, so that older counts aren't shown
+}
+
+// counted is what a table held at a time.
+type counted struct {
+	status storage.Status
+	parked []parkedGroup
+	err    error
+	at     time.Time
+	took   time.Duration // to count it
+}
+
+// fresh says that it may be shown still.
+func (c *counted) fresh() bool {
+	return !c.at.IsZero() && time.Since(c.at) < max(countedLasts, countedRest*c.took)
+}
+
+func newAPI(options Options) *api {
+	a := &api{options: options, guard: newGuard(options), tables: map[string]*table{}, jobs: &jobs{}}
+	a.jobs.ctx, a.stop = context.WithCancel(context.Background())
+	for _, source := range options.Sources {
+		a.tables[source.Name] = &table{Source: source, turn: make(chan struct{}, 1)}
+	}
+	return a
+}
+
+// routes are those of the API. What changes nothing takes a reader, everything else an operator.
+func (a *api) routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/session", a.session)
+	mux.HandleFunc("POST /api/login", a.guard.login)
+	mux.HandleFunc("POST /api/logout", a.guard.logout)
+	for route, show := range map[string]func(http.ResponseWriter, *http.Request, *table){
+		"overview":      a.overview,
+		"history":       a.history,
+		"messages":      a.messages,
+		"messages/{id}": a.message,
+		"actions":       a.actions,
+		"replays":       a.replays,
+	} {
+		mux.Handle("GET /api/"+route, a.guard.need(reader, a.ofTable(show)))
+	}
+	mux.Handle("GET /api/jobs", a.guard.need(reader, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, a.jobs.shown("")) })))
+	mux.Handle("GET /api/jobs/{id}", a.guard.need(reader, http.HandlerFunc(a.showJob)))
+	for route, change := range map[string]func(http.ResponseWriter, *http.Request, *table){
+		"jobs":                a.beginJob,
+		"jobs/{id}/stop":      a.stopJob,
+		"replays/{name}/stop": a.stopReplay,
+		"controls":            a.setControl,
+		"controls/lift":       a.liftControl,
+	} {
+		mux.Handle("POST /api/"+route, a.guard.need(operator, a.ofTable(change)))
+	}
+	mux.Handle("/api/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, http.StatusNotFound, "there is no such thing in the API")
+	}))
+}
+
+// ofTable finds the source that a request is about: the one that it names, or the first.
+func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		name := request.URL.Query().Get("source")
+		if name == "" && len(a.options.Sources) > 0 {
+			name = a.options.Sources[0].Name
+		}
+		of := a.tables[name]
+		if of == nil || of.Operator == nil {
+			writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no source %q", name))
+			return
+		}
+		ctx, cancel := context.WithTimeout(request.Context(), countTimeout)
+		defer cancel()
+		next(w, request.WithContext(ctx), of)
+	})
+}
+
+// session says who the client is, and what there is to see.
+func (a *api) session(w http.ResponseWriter, request *http.Request) {
+	names := []string{}
+	is := a.guard.roleOf(request)
+	for _, source := range a.options.Sources {
+		if is >= reader && source.Operator != nil {
+			names = append(names, source.Name)
+		}
+	}
+	_, changeable := a.guard.tokens[operator]
+	cookie, err := request.Cookie(cookieName)
+	loggedIn := err == nil && a.guard.byCookie(cookie.Value) > nobody
+	writeJSON(w, http.StatusOK, map[string]any{"role": is.String(), "sources": names, "changeable": changeable, "logged_in": loggedIn})
+}
+
+// How long a count of a table is shown before it is counted again: at least so long, and so many
+// times as long as counting took, so that a page that stays open costs little.
+const (
+	countedLasts = 2 * time.Second
+	countedRest  = 20
+)
+
+// count returns what the table holds, counted a short while ago or now.
+func (t *table) count(ctx context.Context) counted {
+	for {
+		t.mu.Lock()
+		last := t.counted
+		t.mu.Unlock()
+		if last.fresh() {
+			return last
+		}
+		select {
+		case t.turn <- struct{}{}:
+		default:
+			if !last.at.IsZero() {
+				return last // another request counts
+			}
+			select {
+			case t.turn <- struct{}{}:
+			case <-ctx.Done():
+				return counted{err: ctx.Err(), at: time.Now()}
+			}
+		}
+		began := time.Now()
+		now := t.Watch.lastCounted() // for the metrics, perhaps
+		if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
+			now = counted{}
+			now.status, now.err = t.Status(ctx)
+			now.at = time.Now()
+		}
+		if now.err == nil && now.status.Counts[storage.StateError] > 0 {
+			now.parked, now.err = groupParked(ctx, t.Operator, now.status.Counts[storage.StateError])
+		}
+		now.took += time.Since(began)
+		t.mu.Lock()
+		t.counted = now
+		t.mu.Unlock()
+		<-t.turn
+		return now
+	}
+}
+
+// overview is the first look: what is wrong, what there is, and how it does.
+func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) {
+	c := of.count(request.Context())
+	answer := map[string]any{"source": of.Name, "problems": a.problems(of, c), "sinks": []sinkReport{}, "parked": append([]parkedGroup{}, c.parked...)}
+	if c.err == nil {
+		answer["status"], answer["counted_at"] = NewReport(c.status), c.at
+	}
+	if of.Watch != nil {
+		answer["sinks"] = append([]sinkReport{}, of.Watch.sinkReports(c.status.Controls)...)
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// history is the charts.
+func (a *api) history(w http.ResponseWriter, _ *http.Request, of *table) {
+	points := []Point{}
+	if of.Watch != nil {
+		points = append(points, of.Watch.History()...)
+	}
+	writeJSON(w, http.StatusOK, points)
+}
+
+// Bounds of a listing.
+const (
+	listedByDefault = 50
+	mostListed      = 500
+)
+
+// messages lists messages by id, lowest first, without what they carry.
+func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) {
+	query := request.URL.Query()
+	selection := operate.Selection{IDs: query["id"], Topic: query.Get("topic"), Key: query.Get("key"), Sink: query.Get("sink"), State: query.Get("state"), Since: query.Get("since"), Error: query.Get("error")}
+	var err, limitErr error
+	selection.Limit = listedByDefault
+	if text := query.Get("limit"); text != "" {
+		selection.Limit, limitErr = strconv.Atoi(text)
+	}
+	if text := query.Get("after"); text != "" {
+		selection.After, err = strconv.ParseInt(text, 10, 64)
+	}
+	if err != nil || limitErr != nil || selection.Limit < 1 || selection.Limit > mostListed {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("after is an id, and limit a number from 1 to %d", mostListed))
+		return
+	}
+	filter, err := selection.Filter("")
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	found, err := of.Operator.List(request.Context(), filter)
+	if err != nil {
+		a.failed(w, "list messages", err)
+		return
+	}
+	answer := struct {
+		Messages []operate.Message `json:"messages"`
+		Next     int64             `json:"next,omitempty"` // after, for the next page
+	}{Messages: []operate.Message{}}
+	bytes := 0
+	for _, info := range found {
+		answer.Messages = append(answer.Messages, operate.NewMessage(info))
+		bytes += len(info.Message.Payload)
+	}
+	if len(found) >= selection.Limit || bytes >= storage.ListBytes { // a page of large ones is shorter
+		answer.Next = found[len(found)-1].ID
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// mostPayload is how much of a payload is shown.
+const mostPayload = 256 << 10
+
+// shownMessage is a message with what it carries, as far as it is to be shown, and its failed attempts.
+type shownMessage struct {
+	operate.FullMessage
+	PayloadBytes  int       `json:"payload_bytes"`
+	PayloadCut    bool      `json:"payload_cut,omitempty"`    // there is more than is shown
+	PayloadHidden bool      `json:"payload_hidden,omitempty"` // it wasn't asked for, or is never shown
+	Attempted     []attempt `json:"attempted"`                // by this process, the first one first
+}
+
+type attempt struct {
+	At     time.Time `json:"at"`
+	Sink   string    `json:"sink"`
+	Number int       `json:"number"`
+	Reason string    `json:"reason"`
+	Detail string    `json:"detail,omitempty"`
+	Became string    `json:"became"`
+}
+
+// message shows the rows of one message: several where its sinks differ.
+func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
+	id := request.PathValue("id")
+	filter, err := operate.Selection{IDs: []string{id}}.Filter("")
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	found, err := of.Operator.List(request.Context(), filter)
+	if err != nil {
+		a.failed(w, "read message "+id, err)
+		return
+	}
+	if len(found) == 0 {
+		writeProblem(w, http.StatusNotFound, "there is no message "+id)
+		return
+	}
+	hide := a.options.HidePayloads || request.URL.Query().Get("payload") == "no"
+	shown := []shownMessage{}
+	for _, info := range found {
+		each := shownMessage{PayloadBytes: len(info.Message.Payload), PayloadHidden: hide, PayloadCut: len(info.Message.Payload) > mostPayload, Attempted: []attempt{}}
+		if each.PayloadCut {
+			info.Message.Payload = info.Message.Payload[:mostPayload]
+		}
+		if hide {
+			info.Message.Payload, each.PayloadCut = nil, false
+		}
+		each.FullMessage = operate.NewFullMessage(info)
+		if of.Watch != nil {
+			for _, was := range of.Watch.attemptsOf(info.ID, info.Message.ID) {
+				each.Attempted = append(each.Attempted, attempt{was.At.UTC(), was.Sink, was.Number, string(was.Reason), was.Detail, was.Became})
+			}
+		}
+		shown = append(shown, each)
+	}
+	writeJSON(w, http.StatusOK, shown)
+}
+
+// actions is the log of what operators have done.
+func (a *api) actions(w http.ResponseWriter, request *http.Request, of *table) {
+	actions, err := of.Operator.Actions(request.Context(), 50)
+	if err != nil {
+		a.failed(w, "read the log of actions", err)
+		return
+	}
+	writeJSON(w, http.StatusOK, append([]storage.Action{}, actions...))
+}
+
+func (a *api) replays(w http.ResponseWriter, request *http.Request, of *table) {
+	type named struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+		storage.Replay
+	}
+	known, err := of.Operator.Replays(request.Context())
+	if err != nil {
+		a.failed(w, "read the replays", err)
+		return
+	}
+	shown := []named{}
+	for _, replay := range known {
+		shown = append(shown, named{replay.Name, operate.ReplayState(replay), replay})
+	}
+	writeJSON(w, http.StatusOK, shown)
+}
+
+func (a *api) showJob(w http.ResponseWriter, request *http.Request) {
+	found := a.jobs.shown(request.PathValue("id"))
+	if len(found) == 0 {
+		writeProblem(w, http.StatusNotFound, "there is no such job")
+		return
+	}
+	writeJSON(w, http.StatusOK, found[0])
+}
+
+// beginJob does something with many messages, or with one.
+func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) {
+	var asked jobRequest
+	if !readJSON(w, request, &asked) {
+		return
+	}
+	work, target, err := a.work(request.Context(), of, &asked)
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	by := author(request, asked.By)
+	begun, err := a.jobs.begin(of.Name, asked, by, work(storage.Logged(of.Operator, by, asked.Reason, target)))
+	if err != nil {
+		writeProblem(w, http.StatusTooManyRequests, err.Error())
+		return
+	}
+	a.jobs.answer(w, request, begun)
+}
+
+// work checks what is asked for, and says how it is done and what the log calls it.
+func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work func(storage.Operator) func(context.Context, func(func(*job))) error, target string, err error) {
+	filter, err := asked.Select.Filter("")
+	switch {
+	case err != nil:
+		return nil, "", err
+	case len(asked.Reason) > 255 || len(asked.By) > 150:
+		return nil, "", errors.New("who does it has at most 150 bytes, and the reason 255")
+	case asked.All == asked.Select.Selects() && (asked.Action != "replay" || asked.Name == ""):
+		return nil, "", errors.New("say which messages: by ids or filters, or all; not both")
+	case asked.Rate < 0 || asked.Select.Limit != 0 || asked.Select.After != 0:
+		return nil, "", errors.New("a rate isn't negative, and a job has neither limit nor after")
+	case asked.To != "" && !a.hasSink(of, asked.To):
+		return nil, "", fmt.Errorf("there is no sink %q", asked.To)
+	}
+	switch asked.Action {
+	case operate.Requeue, operate.Skip, operate.Discard:
+		if filter.State != "" && filter.State != storage.StateError {
+			return nil, "", errors.New("only parked messages, those in state error, can be requeued, skipped or discarded")
+		}
+		if asked.To != "" && asked.Action != operate.Requeue || asked.Until != "" || asked.Name != "" {
+			return nil, "", errors.New("to is for requeue and replay, until and name are for replay")
+		}
+		b := operate.Bulk{Action: asked.Action, Filter: filter, Rate: asked.Rate, To: asked.To, InOrder: asked.InOrder}
+		if asked.Action == operate.Requeue {
+			b.Within = operate.FirstDelivered
+			if asked.InOrder {
+				b.Within = operate.EveryDelivered
+			}
+		}
+		return func(o storage.Operator) func(context.Context, func(func(*job))) error {
+			return bulk(o, b, asked.Preview)
+		}, filter.Describe(), nil
+	case "replay":
+		begun, err := beginReplay(ctx, of, asked, filter)
+		if err != nil {
+			return nil, "", err
+		}
+		return func(o storage.Operator) func(context.Context, func(func(*job))) error { return replay(o, begun) }, "replay " + begun.Name, nil
+	}
+	return nil, "", fmt.Errorf("%.40q is no action: it is requeue, skip, discard or replay", asked.Action)
+}
+
+func (a *api) hasSink(of *table, name string) bool {
+	return of.Watch != nil && of.Watch.sinks[name] != nil
+}
+
+// beginReplay stores a new replay, or has the one of the name go on.
+func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter storage.Filter) (storage.Replay, error) {
+	if filter.State != "" && filter.State != storage.StateDone || filter.Error != "" || asked.Preview || asked.InOrder {
+		return storage.Replay{}, errors.New("a replay is of delivered messages: it has no other state, no error, no preview and no order of its own")
+	}
+	until, err := operate.Moment("until", asked.Until)
+	if err != nil {
+		return storage.Replay{}, err
+	}
+	if len(filter.IDs) > operate.MostReplayIDs {
+		return storage.Replay{}, fmt.Errorf("a replay names at most %d messages", operate.MostReplayIDs)
+	}
+	begun := storage.Replay{
+		Name: cmp.Or(asked.Name, operate.NameReplay(time.Now())), IDs: filter.IDs, Topic: filter.Topic, Key: filter.Key, Sink: filter.Sink,
+		Since: filter.Since, Until: until, To: asked.To, Rate: cmp.Or(asked.Rate, 100),
+	}
+	if err := operate.CheckReplayName(begun.Name); err != nil {
+		return begun, err
+	}
+	isNew := asked.All || asked.Select.Selects()
+	begun, err = operate.BeginReplay(ctx, of.Operator, begun, isNew, asked.Rate > 0)
+	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // asked again it goes on
+	return begun, err
+}
+
+func (a *api) stopJob(w http.ResponseWriter, request *http.Request, of *table) {
+	id := request.PathValue("id")
+	found := a.jobs.shown(id)
+	if len(found) == 0 {
+		writeProblem(w, http.StatusNotFound, "there is no such job")
+		return
+	}
+	if replay := found[0].Replay; replay != nil && found[0].Ended.IsZero() {
+		if _, err := operate.StopReplay(request.Context(), a.tables[found[0].Source].Operator, replay.Name); err != nil {
+			a.failed(w, "stop the replay", err)
+			return
+		}
+	}
+	found[0].stop()
+	select {
+	case <-found[0].ended:
+	case <-request.Context().Done():
+	}
+	a.showJob(w, request)
+}
+
+func (a *api) stopReplay(w http.ResponseWriter, request *http.Request, of *table) {
+	stopped, err := operate.StopReplay(request.Context(), of.Operator, request.PathValue("name"))
+	if errors.Is(err, operate.ErrNoReplay) {
+		writeProblem(w, http.StatusNotFound, err.Error())
+		return
+	}
+	if err != nil {
+		a.failed(w, "stop the replay", err)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"name": stopped.Name, "state": operate.ReplayState(stopped)})
+}
+
+// controlRequest is a pause or a limit that is to be put in force, or lifted.
+type controlRequest struct {
+	Kind   storage.ControlKind `json:"kind"`
+	Name   string              `json:"name"`
+	Rate   int                 `json:"rate,omitempty"`
+	For    string              `json:"for,omitempty"` // how long; empty: until it is lifted
+	By     string              `json:"by,omitempty"`
+	Reason string              `json:"reason,omitempty"`
+}
+
+func (a *api) setControl(w http.ResponseWriter, request *http.Request, of *table) {
+	var asked controlRequest
+	if !readJSON(w, request, &asked) {
+		return
+	}
+	control := storage.Control{Kind: asked.Kind, Name: asked.Name, Rate: asked.Rate, By: author(request, asked.By), Reason: asked.Reason}
+	err := control.Validate()
+	var lasts time.Duration
+	if asked.For != "" && err == nil {
+		var parsed any
+		if parsed, err = (settings.Field{Type: settings.TypeDuration, Min: "1s", Max: "3650d"}).Parse(asked.For); err == nil {
+			lasts = parsed.(time.Duration)
+		} else {
+			err = fmt.Errorf("for: %q is no duration such as 90m or 2d", asked.For)
+		}
+	}
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if err := operate.SetControl(request.Context(), of.Operator, control, lasts); err != nil {
+		if errors.Is(err, operate.ErrNoKeys) {
+			writeProblem(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		a.failed(w, "control the "+control.String(), err)
+		return
+	}
+	of.forget()
+	writeJSON(w, http.StatusOK, map[string]string{"set": control.Set(lasts).Target})
+}
+
+func (a *api) liftControl(w http.ResponseWriter, request *http.Request, of *table) {
+	var asked controlRequest
+	if !readJSON(w, request, &asked) {
+		return
+	}
+	control := storage.Control{Kind: asked.Kind, Name: asked.Name, Rate: 1, By: author(request, asked.By), Reason: asked.Reason}
+	if err := control.Validate(); err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	was, err := of.Operator.LiftControl(request.Context(), control)
+	if err != nil {
+		a.failed(w, "lift the control", err)
+		return
+	}
+	if !was {
+		writeProblem(w, http.StatusNotFound, control.Lifted().Target+" is neither paused nor limited")
+		return
+	}
+	of.forget()
+	writeJSON(w, http.StatusOK, map[string]string{"lifted": control.Lifted().Target})
+}
+
+// forget has the table counted anew when it is asked for next, as something was changed.
+func (t *table) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counted.at, t.forgot = time.Time{}, time.Now()
+}
+
+func (t *table) changed() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.forgot
+}
+
+// author is who the log says it was.
+func author(request *http.Request, by string) string {
+	host, _, err := net.SplitHostPort(request.RemoteAddr)
+	if err != nil {
+		host = request.RemoteAddr
+	}
+	return strings.TrimSpace(cmp.Or(by, "admin")) + " from " + host
+}
+
+// mostBody is the longest body of a request.
+const mostBody = 64 << 10
+
+// readJSON reads a request strictly, or answers what is wrong with it. A form of another site
+// can't be JSON.
+func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
+	kind, _, err := mime.ParseMediaType(request.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		writeProblem(w, http.StatusUnsupportedMediaType, "send application/json")
+		return false
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, request.Body, mostBody))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(into)
+	if err == nil && decoder.Decode(&struct{}{}) != io.EOF {
+		err = errors.New("there is more than one value")
+	}
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, "the body isn't what is expected: "+err.Error())
+		return false
+	}
+	return true
+}
+
+// failed answers that the database didn't do it. Its own words are for operators as well.
+func (a *api) failed(w http.ResponseWriter, what string, err error) {
+	a.options.Logger.Warn("admin: a request failed", "request", what, "error", err)
+	code := http.StatusInternalServerError
+	if errors.Is(err, context.DeadlineExceeded) {
+		code = http.StatusGatewayTimeout
+	}
+	writeProblem(w, code, what+": "+err.Error())
+}
+
+func writeProblem(w http.ResponseWriter, code int, text string) {
+	writeJSON(w, code, map[string]string{"error": text})
+}
+
+// parkedGroup is parked messages with about the same error.
+type parkedGroup struct {
+	Topic string `json:"topic"`
+	Sinks string `json:"sinks,omitempty"`
+	Error string `json:"error"` // the part that they have in common, by which they can be found
+	Count int    `json:"count"`
+	Of    int    `json:"of,omitempty"` // so many of the parked messages were looked at, if not all
+
+	Example string `json:"example,omitempty"` // the error of one of them
+}
+
+// Bounds of grouping parked messages.
+const (
+	mostGrouped = 200
+	mostGroups  = 8
+	mostCommon  = 60 // bytes of an error by which messages are put together
+)
+
+// groupParked tells what the parked messages have in common, by the first of them.
+func groupParked(ctx context.Context, table storage.Operator, all int64) ([]parkedGroup, error) {
+	found, err := table.List(ctx, storage.Filter{State: storage.StateError, Limit: mostGrouped})
+	if err != nil {
+		return nil, err
+	}
+	var groups []parkedGroup
+	for _, info := range found {
+		group := parkedGroup{Topic: info.Message.Topic, Sinks: info.Sinks, Error: commonError(info.LastError), Example: info.LastError}
+		at := slices.IndexFunc(groups, func(g parkedGroup) bool {
+			return g.Topic == group.Topic && g.Sinks == group.Sinks && g.Error == group.Error
+		})
+		if at < 0 {
+			at, groups = len(groups), append(groups, group)
+		}
+		groups[at].Count++
+	}
+	for i := range groups {
+		if int64(len(found)) < all {
+			groups[i].Of = len(found)
+		}
+	}
+	slices.SortStableFunc(groups, func(a, b parkedGroup) int { return b.Count - a.Count })
+	return groups[:min(len(groups), mostGroups)], nil
+}
+
+// commonError is the beginning of an error, up to what differs from message to message: a
+// number of more than three digits, or the end of the line.
+func commonError(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	digits := 0
+	for i := 0; i < len(text); i++ {
+		if text[i] >= '0' && text[i] <= '9' {
+			if digits++; digits > 3 {
+				text = text[:i+1-digits]
+				break
+			}
+		} else {
+			digits = 0
+		}
+	}
+	if len(text) > mostCommon {
+		text = strings.ToValidUTF8(text[:mostCommon], "")
+	}
+	return strings.TrimSpace(text)
+}

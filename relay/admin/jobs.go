@@ -1,0 +1,206 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/operate"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// States of a job.
+const (
+	jobLooks   = "looking" // for what it is to do
+	jobRuns    = "running"
+	jobDone    = "done"
+	jobStopped = "stopped" // by an operator; or the server was
+	jobFailed  = "failed"
+)
+
+// job is work of this process that may take long.
+type job struct {
+	ID      string     `json:"id"`
+	Source  string     `json:"source"`
+	Request jobRequest `json:"request"` // asked again, it goes on with the rest
+	By      string     `json:"by"`
+	State   string     `json:"state"`
+	Error   string     `json:"error,omitempty"`
+	Began   time.Time  `json:"began"`
+	Ended   time.Time  `json:"ended,omitzero"`
+	Total   int        `json:"total"` // messages; of a replay 0, as nobody knows
+	Done    int        `json:"done"`
+
+	// Of parked messages.
+	Topics    []jobTopic `json:"topics,omitempty"`
+	Overtaken int        `json:"overtaken,omitempty"` // later messages of their keys were delivered
+	Left      int        `json:"left,omitempty"`      // of these stay parked
+	Unfit     int        `json:"unfit,omitempty"`     // the action isn't for them
+
+	Replay *storage.Replay `json:"replay,omitempty"`
+
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+type jobTopic struct {
+	Topic  string `json:"topic"`
+	Sinks  string `json:"sinks,omitempty"`
+	Parked int    `json:"parked"`
+}
+
+// jobRequest is what is to be done: requeue, skip or discard with parked messages, or replay.
+type jobRequest struct {
+	Action  string            `json:"action"`
+	Select  operate.Selection `json:"select"`
+	All     bool              `json:"all,omitempty"`      // without ids and filters: every one
+	Preview bool              `json:"preview,omitempty"`  // change nothing
+	Rate    int               `json:"rate,omitempty"`     // messages a second; 0 is no bound
+	To      string            `json:"to,omitempty"`       // this sink instead of their own
+	InOrder bool              `json:"in_order,omitempty"` // those that were overtaken stay parked
+
+	// Of a replay. Since and Until are about when messages were delivered.
+	Name  string `json:"name,omitempty"`
+	Until string `json:"until,omitempty"`
+
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Bounds of jobs.
+const (
+	mostJobs    = 50 // that are remembered
+	mostRunning = 8
+	quickJob    = 2 * time.Second // an answer waits so long for a job that is soon over
+)
+
+// jobs are those of this process.
+type jobs struct {
+	mu      sync.Mutex
+	ctx     context.Context // over when the server is
+	list    []*job          // the first one first
+	last    int
+	working sync.WaitGroup
+}
+
+var errTooManyJobs = fmt.Errorf("%d jobs run already: stop one, or wait", mostRunning)
+
+// begin starts a job; work gets a context that is over when it is to stop, and a function by which
+// it changes what is shown of the job.
+func (j *jobs) begin(source string, request jobRequest, by string, work func(ctx context.Context, show func(func(*job))) error) (*job, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	running := 0
+	for _, each := range j.list {
+		if each.Ended.IsZero() {
+			running++
+		}
+	}
+	if running >= mostRunning {
+		return nil, errTooManyJobs
+	}
+	if err := j.ctx.Err(); err != nil {
+		return nil, errors.New("the server stops")
+	}
+	ctx, stop := context.WithCancel(j.ctx)
+	j.last++
+	begun := &job{ID: strconv.Itoa(j.last), Source: source, Request: request, By: by, State: jobLooks, Began: time.Now(), stop: stop, ended: make(chan struct{})}
+	if len(j.list) >= mostJobs {
+		if old := slices.IndexFunc(j.list, func(each *job) bool { return !each.Ended.IsZero() }); old >= 0 {
+			j.list = slices.Delete(j.list, old, old+1)
+		}
+	}
+	j.list = append(j.list, begun)
+	j.working.Go(func() {
+		defer close(begun.ended)
+		defer stop()
+		err := work(ctx, func(change func(*job)) {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			change(begun)
+		})
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		begun.Ended = time.Now()
+		switch {
+		case ctx.Err() != nil && err != nil:
+			begun.State = jobStopped
+		case err != nil:
+			begun.State, begun.Error = jobFailed, err.Error()
+		case begun.State != jobStopped:
+			begun.State = jobDone
+		}
+	})
+	return begun, nil
+}
+
+// shown are copies of the jobs, the last one first; of one with the id only that.
+func (j *jobs) shown(id string) []job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	shown := []job{}
+	for _, each := range slices.Backward(j.list) {
+		if id == "" || each.ID == id {
+			shown = append(shown, *each)
+		}
+	}
+	return shown
+}
+
+// answer shows a job once it is over, or after a short while as it is then.
+func (j *jobs) answer(w http.ResponseWriter, request *http.Request, begun *job) {
+	select {
+	case <-begun.ended:
+	case <-time.After(quickJob):
+	case <-request.Context().Done():
+	}
+	writeJSON(w, http.StatusAccepted, j.shown(begun.ID)[0])
+}
+
+// bulk is the job of changing parked messages.
+func bulk(table storage.Operator, b operate.Bulk, preview bool) func(context.Context, func(func(*job))) error {
+	return func(ctx context.Context, show func(func(*job))) error {
+		plan, err := b.Plan(ctx, table)
+		if err != nil {
+			return err
+		}
+		show(func(j *job) {
+			j.State, j.Total, j.Overtaken, j.Left, j.Unfit = jobRuns, len(plan.IDs), plan.Overtaken, len(plan.Left), plan.Unfit
+			for at, count := range plan.Topics {
+				j.Topics = append(j.Topics, jobTopic{at[0], at[1], count})
+			}
+			slices.SortFunc(j.Topics, func(a, b jobTopic) int {
+				return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
+			})
+		})
+		if preview {
+			return nil
+		}
+		done, err := b.Run(ctx, table, plan.IDs, func(done int) { show(func(j *job) { j.Done = done }) })
+		show(func(j *job) { j.Done = done })
+		return err
+	}
+}
+
+// replay is the job of sending delivered messages again.
+func replay(table storage.Operator, begun storage.Replay) func(context.Context, func(func(*job))) error {
+	return func(ctx context.Context, show func(func(*job))) error {
+		tell := func(is storage.Replay) {
+			show(func(j *job) { j.State, j.Done, j.Replay = jobRuns, int(is.Written), &is })
+		}
+		tell(begun)
+		work := operate.Replaying{Replay: begun, Progress: tell}
+		err := work.Run(ctx, table)
+		tell(work.Replay)
+		if work.Replay.Stopped {
+			show(func(j *job) { j.State = jobStopped })
+		}
+		return err
+	}
+}

@@ -1,0 +1,22 @@
+package admin
+
+import _ "embed"
+
+// The page is three files, as they are: nothing builds them, and they load nothing else.
+var (
+	//go:embed page/index.html
+	indexHTML []byte
+	//go:embed page/page.css
+	pageCSS []byte
+	//go:embed page/page.js
+	pageJS []byte
+)
+
+var assets = map[string]struct {
+	kind    string
+	content []byte
+}{
+	"/{$}":      {"text/html; charset=utf-8", indexHTML},
+	"/page.css": {"text/css; charset=utf-8", pageCSS},
+	"/page.js":  {"text/javascript; charset=utf-8", pageJS},
+}

@@ -1,0 +1,595 @@
+'use strict';
+
+// The page asks the API below api/ and shows what it answers. Whatever comes from messages is
+// hostile: it becomes text by textContent, never markup.
+
+const $ = id => document.getElementById(id);
+
+function el(tag, props = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
+    else if (name in made && name !== 'list') made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children.filter(child => child !== null && child !== undefined && child !== ''));
+  return made;
+}
+
+const show = (node, visible) => { node.hidden = !visible; };
+const fill = (node, ...children) => node.replaceChildren(...children);
+
+// --- What is known ---
+
+let session = {role: 'nobody', sources: [], changeable: false};
+let source = '';
+let overview = null;
+let listed = [], chosen = -1, next = 0, filter = new URLSearchParams();
+let open = null, openUntil = 0, shownAs = ''; // the message in the panel; how long it is asked for again
+let jobs = [];
+
+const canChange = () => session.role === 'operator';
+
+// --- Words ---
+
+const number = n => Number(n).toLocaleString('en-US', {maximumFractionDigits: n < 10 && n % 1 ? 1 : 0});
+
+function duration(seconds) {
+  if (seconds < 0.001) return '0 ms';
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 && seconds % 1 ? 1 : 0)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
+  return `${Math.floor(seconds / 86400)} days`;
+}
+
+const ago = time => {
+  const seconds = (Date.now() - new Date(time)) / 1000;
+  return seconds < -1 ? `in ${duration(-seconds)}` : seconds < 1 ? 'now' : `${duration(Math.floor(seconds))} ago`;
+};
+const when = time => el('time', {dateTime: time, title: new Date(time).toLocaleString()}, ago(time));
+const exactly = time => `${new Date(time).toLocaleString()} (${ago(time)})`;
+const stateName = state => state === 'error' ? 'parked' : state;
+const badge = (text, kind = text) => el('span', {className: `badge ${kind}`}, text);
+const messages = n => n === 1 ? '1 message' : `${number(n)} messages`;
+
+// --- The API ---
+
+async function api(path, body) {
+  const url = new URL(`api/${path}`, document.baseURI);
+  if (source && !url.searchParams.has('source')) url.searchParams.set('source', source);
+  const options = body === undefined ? {} : {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)};
+  let answer;
+  try {
+    answer = await fetch(url, {...options, credentials: 'same-origin'});
+  } catch {
+    throw new Error('The server does not answer.');
+  }
+  const read = await answer.json().catch(() => ({error: `HTTP ${answer.status}`}));
+  if (answer.status === 401 && path !== 'login') await enter();
+  if (!answer.ok) throw new Error(read.error || `HTTP ${answer.status}`);
+  return read;
+}
+
+function trouble(error) {
+  $('gone').textContent = error ? error.message : '';
+  show($('gone'), Boolean(error));
+}
+
+// tell runs what was asked for, and shows what went wrong.
+const tell = work => async (...args) => {
+  try { await work(...args); trouble(null); } catch (error) { trouble(error); }
+};
+
+async function enter() {
+  const was = session;
+  session = await (await fetch(new URL('api/session', document.baseURI))).json();
+  if (!session.sources.includes(source)) source = session.sources[0] || '';
+  fill($('source'), ...session.sources.map(name => el('option', {value: name, selected: name === source}, name)));
+  show($('source'), session.sources.length > 1);
+  $('only-source').textContent = session.sources.length === 1 ? source : '';
+  $('role').textContent = session.role === 'nobody' ? '' : session.changeable ? session.role : 'read-only';
+  show($('login-open'), session.role !== 'operator' && (session.changeable || session.role === 'nobody'));
+  show($('logout'), session.logged_in);
+  for (const node of document.querySelectorAll('.operator')) show(node, canChange());
+  if (session.role === 'nobody' && was.role !== 'nobody' || session.role === 'nobody' && !$('login').open) askToken();
+}
+
+// --- The first look ---
+
+async function refresh() {
+  if (session.role === 'nobody') return;
+  overview = await api('overview');
+  const status = overview.status;
+  const worst = overview.problems.some(p => p.level === 'bad') ? 'bad' : overview.problems.some(p => p.level === 'warn') ? 'warn' : 'good';
+  $('state-dot').className = `dot ${worst}`;
+  document.title = `${{bad: '● ', warn: '○ ', good: ''}[worst]}rowrelay ${source}`;
+  if (status) {
+    fill($('counts'), ...['pending', 'claimed', 'scheduled', 'retry', 'error', 'done']
+      .filter(state => status[state] > 0 || ['pending', 'error', 'done'].includes(state))
+      .map(state => el('div', {className: state === 'error' && status[state] > 0 ? 'alarm' : ''}, el('dt', {}, stateName(state)), el('dd', {id: `count-${state}`}, number(status[state])))));
+    showRelays(status.relays);
+    showControls(status.controls);
+  }
+  showProblems(overview.problems);
+  showSinks(overview.sinks);
+}
+
+function showProblems(problems) {
+  if (problems.length === 0) {
+    fill($('problems'), el('li', {className: 'fine'}, el('span', {className: 'dot good'}), el('b', {}, 'Nothing is wrong.')));
+    return;
+  }
+  fill($('problems'), ...problems.map(problem => el('li', {className: problem.level},
+    el('span', {className: `dot ${problem.level}`}), el('b', {}, problem.title),
+    problem.select ? el('button', {type: 'button', className: 'plain small', onclick: () => search(problem.select)}, 'Show') : null,
+    problem.detail ? el('p', {}, problem.detail) : null)));
+}
+
+function showSinks(sinks) {
+  fill($('sinks'), ...sinks.map(sink => {
+    const parked = Object.entries(sink.parked).map(([reason, count]) => `${reason || 'other'} ${number(count)}`).join(', ');
+    return el('li', {},
+      el('h3', {}, sink.name, sink.down ? badge('unavailable', 'down') : badge('takes messages', 'up'),
+        sink.paused ? badge('paused') : null, sink.limit ? badge(`${number(sink.limit.rate)} a second`, 'limited') : null),
+      el('p', {className: 'quiet'}, `${number(sink.rate)} a second · ${number(sink.in_flight)} in flight · ${number(sink.buffered)} in memory`),
+      el('p', {className: 'quiet'}, `${number(sink.delivered)} delivered, ${sink.failed === 1 ? '1 attempt' : `${number(sink.failed)} attempts`} failed since the start`),
+      parked ? el('p', {}, `Parked since the start: ${parked}`) : null,
+      sink.down ? el('p', {className: 'bad'}, `${sink.reason}: ${sink.detail}`) : null,
+      canChange() ? el('div', {className: 'buttons'},
+        el('button', {type: 'button', className: 'plain small', onclick: () => steer('sink', sink.name, sink.paused)}, sink.paused ? 'Resume' : 'Pause…'),
+        el('button', {type: 'button', className: 'plain small', onclick: () => steer('limit', sink.name, sink.limit)}, sink.limit ? 'End the limit' : 'Limit…')) : null);
+  }));
+}
+
+function showControls(controls) {
+  fill($('controls'), ...controls.map(control => el('li', {},
+    badge(control.kind === 'limit' ? `limit ${control.rate}/s` : `paused ${control.kind}`, 'paused'), el('b', {}, control.name),
+    el('span', {className: 'quiet'}, `since ${ago(control.since)}${control.ends ? `, until ${new Date(control.ends).toLocaleString()}` : ''}${control.by ? `, by ${control.by}` : ''}${control.reason ? `: ${control.reason}` : ''}`),
+    canChange() ? el('button', {type: 'button', className: 'plain small', onclick: () => steer(control.kind, control.name, control)}, 'End') : null)));
+}
+
+function showRelays(relays) {
+  fill($('relays').tBodies[0], ...relays.map(relay => el('tr', {},
+    el('td', {}, relay.name), el('td', {}, relay.host), el('td', {}, relay.version), el('td', {}, relay.claim), el('td', {className: 'number'}, number(relay.lanes)),
+    el('td', {}, when(relay.since)), el('td', {}, relay.alive ? badge('alive', 'up') : badge('dead', 'down'), ' ', when(relay.last_heartbeat)))));
+}
+
+async function refreshLogs() {
+  if (session.role === 'nobody') return;
+  const [actions, replays] = await Promise.all([api('actions'), api('replays')]);
+  fill($('actions').tBodies[0], ...actions.map(action => el('tr', {},
+    el('td', {}, when(action.at)), el('td', {title: action.by || ''}, action.by || ''), el('td', {}, action.action), el('td', {title: action.target || ''}, action.target || ''),
+    el('td', {className: 'number'}, action.changed < 0 ? '–' : number(action.changed)), el('td', {title: action.reason || ''}, action.reason || ''))));
+  show($('replays-section'), replays.length > 0);
+  fill($('replays'), ...replays.map(replay => el('li', {}, el('b', {}, replay.name), badge(replay.state, replay.state === 'finished' ? 'done' : ''),
+    el('span', {className: 'quiet'}, `${number(replay.written || 0)} written, ${number(replay.rate || 0)} a second${replay.topic ? `, topic ${replay.topic}` : ''}${replay.to ? `, to ${replay.to}` : ''}`),
+    canChange() && replay.state === 'goes on' ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`replays/${encodeURIComponent(replay.name)}/stop`, {}); await refreshLogs(); })}, 'Stop') : null,
+    canChange() && replay.state !== 'finished' && !jobs.some(job => !job.ended && job.request.name === replay.name) ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin({action: 'replay', name: replay.name, select: {}}))}, 'Go on') : null)));
+}
+
+// --- Charts ---
+
+function svg(tag, attributes, text) {
+  const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// chart draws series of [time, value]; a value that is null makes a gap.
+function chart(node, series, label) {
+  const width = node.clientWidth || 300, height = node.clientHeight || 110, bottom = height - 16, top = 14;
+  node.setAttribute('viewBox', `0 0 ${width} ${height}`);
+  const points = series.flat().filter(([, value]) => value !== null);
+  if (points.length === 0) {
+    fill(node, svg('text', {x: 0, y: height / 2}, 'The first point comes ten seconds after the start.'));
+    return;
+  }
+  const times = points.map(([time]) => time), from = Math.min(...times), to = Math.max(...times, from + 60000);
+  const most = Math.max(...points.map(([, value]) => value)) || 1;
+  const x = time => (time - from) / (to - from) * width, y = value => bottom - value / most * (bottom - top);
+  const drawn = [svg('line', {class: 'grid', x1: 0, x2: width, y1: bottom, y2: bottom}), svg('line', {class: 'grid', x1: 0, x2: width, y1: top, y2: top}),
+    svg('text', {x: 0, y: top - 4}, label(most)), svg('text', {x: 0, y: height - 3}, clock(from)), svg('text', {x: width, y: height - 3, 'text-anchor': 'end'}, clock(to))];
+  series.forEach((line, index) => {
+    let path = '', before = null;
+    for (const [time, value] of line) {
+      if (value !== null) {
+        const joins = before !== null && time - before < 60000;
+        path += `${joins ? 'L' : 'M'}${x(time).toFixed(1)} ${y(value).toFixed(1)}`;
+        if (!joins) path += `h.1`;
+        before = time;
+      }
+    }
+    if (index === 0 && line.length > 1 && !/M.*M/.test(path)) drawn.push(svg('path', {class: 'area s1', d: `${path}L${x(line.at(-1)[0]).toFixed(1)} ${bottom}L${x(line[0][0]).toFixed(1)} ${bottom}Z`}));
+    drawn.push(svg('path', {class: `line s${index + 1}`, d: path}));
+  });
+  fill(node, ...drawn);
+}
+
+const clock = time => new Date(time).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit'});
+
+async function refreshCharts() {
+  if (session.role === 'nobody') return;
+  const points = await api('history');
+  const line = value => points.map(point => [new Date(point.at).getTime(), value(point)]);
+  const known = n => n < 0 ? null : n;
+  chart($('chart-rate'), [line(p => p.delivered / p.seconds)], n => `${number(n)} a second`);
+  chart($('chart-lag'), [line(p => p.delivered ? p.lag : null), line(p => p.delivered ? p.most_lag : null)], duration);
+  chart($('chart-backlog'), [line(p => known(p.pending)), line(p => known(p.waiting)), line(p => known(p.error))], number);
+  const last = points.at(-1);
+  $('rate-now').textContent = last ? number(last.delivered / last.seconds) : '';
+  $('lag-now').textContent = last && last.delivered ? duration(last.lag) : '';
+  $('backlog-now').textContent = last && last.pending >= 0 ? number(last.pending + last.waiting + last.error) : '';
+}
+
+// --- Messages ---
+
+function search(select) {
+  const form = $('filter');
+  form.reset();
+  form.elements.state.value = '';
+  for (const [name, value] of Object.entries(select)) if (form.elements[name]) form.elements[name].value = value;
+  find();
+  $('messages-title').scrollIntoView({block: 'start'});
+}
+
+const find = tell(async (after = 0) => {
+  filter = new URLSearchParams([...new FormData($('filter'))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
+  if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // whatever its state is
+  history.replaceState(null, '', filter.size ? `#${filter}` : location.pathname);
+  const query = new URLSearchParams(filter);
+  if (after) query.set('after', after);
+  const answer = await api(`messages?${query}`);
+  listed = answer.messages;
+  next = answer.next || 0;
+  chosen = -1;
+  show($('next'), next > 0);
+  show($('first'), after > 0);
+  $('messages-none').textContent = filter.toString() === 'state=error' ? 'No message is parked.' : filter.size ? 'No message matches.' : 'The table is empty.';
+  show($('messages-none'), listed.length === 0);
+  showList();
+});
+
+function showList() {
+  fill($('messages').tBodies[0], ...listed.map((message, index) => el('tr', {className: index === chosen ? 'chosen' : '', onclick: () => choose(index, true)},
+    el('td', {}, String(message.id)), el('td', {}, badge(stateName(message.state), message.state), message.holds_key ? ' ' : '', message.holds_key ? badge('holds its key', 'paused') : ''),
+    el('td', {title: message.topic}, message.topic), el('td', {title: message.key || ''}, message.key || ''), el('td', {className: 'number'}, String(message.attempts)),
+    el('td', {}, when(message.created_at)), el('td', {title: message.last_error || message.receipt || ''}, message.state === 'done' ? message.receipt || '' : message.last_error || ''))));
+  const state = filter.get('state') || '';
+  show($('bulk'), canChange() && listed.length > 0 && state === 'error');
+  show($('bulk-done'), canChange() && listed.length > 0 && state === 'done' && !filter.has('error'));
+  $('bulk-what').textContent = 'All parked messages that this filter finds:';
+}
+
+function choose(index, andOpen) {
+  if (index < 0 || index >= listed.length) return;
+  chosen = index;
+  [...$('messages').tBodies[0].rows].forEach((row, at) => row.classList.toggle('chosen', at === chosen));
+  $('messages').tBodies[0].rows[chosen].scrollIntoView({block: 'nearest'});
+  if (andOpen || open) openMessage(listed[index].id);
+}
+
+const openMessage = tell(async id => {
+  const same = open === id;
+  const parts = await api(`messages/${id}`).catch(error => { if (same) closePanel(); throw error; });
+  if (!same) openUntil = 0;
+  open = id;
+  const text = JSON.stringify(parts);
+  if (same && text === shownAs && !$('panel').hidden) return;
+  shownAs = text;
+  const scrolled = same ? $('panel').scrollTop : 0;
+  fill($('panel'), ...parts.flatMap((message, index) => messageParts(message, index === 0)));
+  show($('panel'), true);
+  $('panel').scrollTop = scrolled;
+  if (!same) $('panel').focus();
+});
+
+function closePanel() {
+  open = null;
+  show($('panel'), false);
+}
+
+function messageParts(message, first) {
+  const facts = [
+    ['Topic', message.topic], ['Key', message.key], ['Sinks', (message.sinks || []).join(', ')], ['Message id', message.message_id], ['Lane', String(message.lane)],
+    ['Attempts', String(message.attempts)], ['Crashes', message.crashes ? String(message.crashes) : ''], ['Priority', message.priority ? String(message.priority) : ''],
+    ['Claimed by', message.claimed_by], ['Expires', message.expires_at && exactly(message.expires_at)],
+  ].filter(([, value]) => value).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
+  const headers = Object.entries(message.headers).sort().flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
+  return [
+    el('div', {className: 'head'}, el('h2', {}, `Message ${message.id}`), badge(stateName(message.state), message.state), message.holds_key ? badge('holds its key', 'paused') : null,
+      el('span', {className: 'grow'}), first ? el('button', {type: 'button', className: 'plain small', onclick: closePanel, 'aria-label': 'Close'}, '✕') : null),
+    canChange() && message.state === 'error' ? el('div', {className: 'buttons'},
+      el('button', {type: 'button', onclick: () => one('requeue', message.id)}, 'Requeue'),
+      message.holds_key ? el('button', {type: 'button', className: 'plain', onclick: () => one('skip', message.id)}, 'Skip: let its key go on') : null,
+      el('button', {type: 'button', className: 'plain danger', onclick: () => ask('discard', {ids: [String(message.id)]})}, 'Discard…')) : '',
+    canChange() && message.state === 'done' ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain', onclick: () => ask('replay', {ids: [String(message.id)]})}, 'Replay…')) : '',
+    canChange() && message.key ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', message.key)}, 'Pause its key…'), el('button', {type: 'button', className: 'plain small', onclick: () => steer('topic', message.topic)}, 'Pause its topic…')) : '',
+    el('dl', {className: 'facts'}, ...facts),
+    el('h3', {}, 'History'), timeline(message),
+    headers.length || message.bad_headers ? el('h3', {}, 'Headers') : '', message.bad_headers ? el('p', {className: 'bad'}, message.bad_headers) : '', headers.length ? el('dl', {className: 'facts'}, ...headers) : '',
+    el('h3', {}, `Payload, ${number(message.payload_bytes)} bytes`), payload(message),
+  ].filter(node => node !== '' && node !== null);
+}
+
+// timeline has what the table knows of a message, and the attempts that this process remembers.
+function timeline(message) {
+  const line = (kind, time, text, detail) => el('li', {className: kind}, el('span', {}, text), el('small', {className: 'quiet'}, time ? exactly(time) : '', time && detail ? ' · ' : '', detail || ''));
+  const lines = [line('', message.created_at, 'Written')];
+  const known = message.attempted;
+  if (message.attempts > known.length && known.length === 0 && message.state !== 'done') lines.push(line('', null, `${message.attempts} attempts before, by other relays or before this one started`));
+  for (const attempt of known) lines.push(line('bad', attempt.at, `Attempt ${attempt.number} to ${attempt.sink} failed, and it ${attempt.became}: ${attempt.reason}`, attempt.detail));
+  if (message.state === 'done') lines.push(line('good', message.finished_at, `Delivered${message.claimed_by ? ` by ${message.claimed_by}` : ''}`, message.receipt));
+  if (message.state === 'error') lines.push(line('bad', null, 'Parked: it waits for an operator', message.last_error));
+  if (message.state === 'retry') lines.push(line('', message.available_at, 'Next attempt', message.last_error));
+  if (message.state === 'scheduled') lines.push(line('', message.available_at, 'To be delivered'));
+  if (message.state === 'pending') lines.push(line('', null, 'Waits to be delivered', message.last_error));
+  return el('ol', {className: 'timeline'}, ...lines);
+}
+
+function payload(message) {
+  if (message.payload_hidden) return el('p', {className: 'quiet'}, 'Payloads are not shown here.');
+  if (message.payload === null && !message.payload_base64) return el('p', {className: 'quiet'}, 'NULL');
+  const bytes = message.payload_base64 ? Uint8Array.from(atob(message.payload_base64), c => c.charCodeAt(0)) : new TextEncoder().encode(message.payload);
+  const forms = {};
+  if (message.payload !== null) {
+    try { forms.JSON = () => JSON.stringify(JSON.parse(message.payload), null, 2); JSON.parse(message.payload); } catch { delete forms.JSON; }
+    forms.Text = () => message.payload;
+  }
+  forms.Hex = () => hex(bytes);
+  const box = el('pre', {tabIndex: 0}), tabs = el('div', {className: 'tabs'});
+  const choosing = name => {
+    box.textContent = forms[name]() + (message.payload_cut ? '\n… and more' : '');
+    for (const tab of tabs.children) tab.setAttribute('aria-pressed', tab.textContent === name);
+  };
+  tabs.append(...Object.keys(forms).map(name => el('button', {type: 'button', className: 'plain small', onclick: () => choosing(name)}, name)));
+  choosing(Object.keys(forms)[0]);
+  return el('div', {}, tabs, box);
+}
+
+function hex(bytes) {
+  const lines = [];
+  for (let at = 0; at < Math.min(bytes.length, 16384); at += 16) {
+    const part = [...bytes.subarray(at, at + 16)];
+    lines.push(`${at.toString(16).padStart(6, '0')}  ${part.map(b => b.toString(16).padStart(2, '0')).join(' ').padEnd(47)}  ${part.map(b => b >= 32 && b < 127 ? String.fromCharCode(b) : '.').join('')}`);
+  }
+  if (bytes.length > 16384) lines.push('…');
+  return lines.join('\n');
+}
+
+// --- Changes ---
+
+const who = () => localStorage.getItem('rowrelay-who') || '';
+
+const one = tell(async (action, id) => {
+  const job = await api('jobs', {action, select: {ids: [String(id)]}, by: who()});
+  if (job.error) throw new Error(job.error);
+  openUntil = Date.now() + 30000;
+  await Promise.all([openMessage(id), refreshJobs(), refreshLogs()]);
+  const listedAt = listed.findIndex(message => message.id === id);
+  if (listedAt >= 0) $('messages').tBodies[0].rows[listedAt].classList.add('changed');
+});
+
+async function begin(request) {
+  const job = await api('jobs', {...request, by: who()});
+  await Promise.all([refreshJobs(), refreshLogs()]);
+  return job;
+}
+
+// dialog shows a question with fields, and does what is asked for when it is confirmed.
+function dialog(title, text, fields, button, danger, work) {
+  $('confirm-title').textContent = title;
+  fill($('confirm-text'), ...text);
+  const whoField = {name: 'by', label: 'Your name, for the log', value: who()};
+  fill($('confirm-fields'), ...[...fields, {name: 'reason', label: 'Reason, for the log'}, whoField].map(field => {
+    const input = field.options ? el('select', {name: field.name}, ...field.options.map(([value, shown]) => el('option', {value}, shown)))
+      : el('input', {name: field.name, type: field.check ? 'checkbox' : 'text', value: field.value ?? '', placeholder: field.placeholder || '', required: Boolean(field.required), autocomplete: 'off'});
+    return field.check ? el('label', {className: 'check'}, input, field.label) : el('label', {}, field.label, input);
+  }));
+  $('confirm-error').textContent = '';
+  $('confirm-do').textContent = button;
+  $('confirm-do').disabled = false;
+  const form = $('confirm').querySelector('form');
+  form.onsubmit = async event => {
+    event.preventDefault();
+    const given = Object.fromEntries([...form.elements].filter(input => input.name).map(input => [input.name, input.type === 'checkbox' ? input.checked : input.value.trim()]));
+    localStorage.setItem('rowrelay-who', given.by);
+    $('confirm-do').disabled = true;
+    try {
+      await work(given);
+      $('confirm').close();
+    } catch (error) {
+      $('confirm-error').textContent = error.message;
+    }
+    $('confirm-do').disabled = false;
+  };
+  $('confirm').showModal();
+}
+
+// ask shows how many messages it is before it does something with them.
+const ask = tell(async (action, select) => {
+  const request = {action, select};
+  if (Object.keys(select).length === 0) request.all = true;
+  const done = {requeue: 'Requeue', skip: 'Skip', discard: 'Discard', replay: 'Replay'}[action];
+  const sinks = overview ? [['', 'theirs'], ...overview.sinks.map(sink => [sink.name, sink.name])] : [['', 'theirs']];
+  const rate = {name: 'rate', label: 'Messages a second (0: as fast as it goes)', value: action === 'replay' ? '100' : '0'};
+  const fields = {
+    requeue: [rate, {name: 'to', label: 'To which sink', options: sinks}, {name: 'in_order', label: 'Leave parked what later messages of its key have overtaken', check: true}],
+    skip: [], discard: [],
+    replay: [{...rate, label: 'Messages a second'}, {name: 'to', label: 'To which sink', options: sinks}, {name: 'name', label: 'A name for it (small letters, digits)', placeholder: 'the time'}],
+  }[action];
+  const counting = el('div', {id: 'preview'}, action === 'replay' ? el('p', {className: 'quiet'}, 'They are written as new messages behind those that wait, with their message ids.') : el('p', {className: 'quiet'}, 'Counting…'));
+  dialog(`${done} messages`, [counting], fields, done, action === 'discard', async given => {
+    const more = {reason: given.reason};
+    if (given.rate !== undefined) {
+      more.rate = Number(given.rate);
+      if (!Number.isInteger(more.rate) || more.rate < 0) throw new Error('The rate is a whole number.');
+    }
+    if (given.to) more.to = given.to;
+    if (given.in_order) more.in_order = true;
+    if (given.name) more.name = given.name;
+    const job = await begin({...request, ...more});
+    if (job.state === 'failed') throw new Error(job.error);
+    if (job.ended) await find();
+    if (open) openMessage(open);
+  });
+  if (action === 'replay') return;
+  $('confirm-do').disabled = true;
+  try {
+    let job = await api('jobs', {...request, preview: true, by: who()});
+    while (!job.ended) {
+      await new Promise(resolve => setTimeout(resolve, 500));
+      job = await api(`jobs/${job.id}`);
+    }
+    if (job.error) throw new Error(job.error);
+    fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: 'requeued', skip: 'skipped: their keys go on, and they stay parked', discard: 'deleted for good'}[action]}.`),
+      ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} of ${topic.topic}${topic.sinks ? ` for ${topic.sinks}` : ''}`)),
+      job.overtaken ? el('p', {className: 'bad'}, `${number(job.overtaken)} were overtaken: later messages of their keys were delivered.`) : '',
+      job.unfit ? el('p', {className: 'quiet'}, `${number(job.unfit)} others stay as they are.`) : '');
+    $('confirm-do').textContent = job.total === 0 ? 'Nothing to do' : `${done} ${messages(job.total)}`;
+    $('confirm-do').disabled = job.total === 0;
+  } catch (error) {
+    $('confirm-error').textContent = error.message;
+  }
+});
+
+// steer pauses or limits something, or ends that.
+function steer(kind, name, inForce) {
+  const after = tell(async () => { await Promise.all([refresh(), refreshLogs()]); });
+  if (inForce) {
+    tell(async () => { await api('controls/lift', {kind, name, by: who()}); await after(); })();
+    return;
+  }
+  const limits = kind === 'limit';
+  dialog(limits ? `Limit the sink ${name}` : `Pause the ${kind} ${name}`,
+    [el('p', {className: 'quiet'}, limits ? 'All relays together send it no more than this.' : 'All relays hear of it within a second. What is being sent ends as usual; nothing is charged or lost.')],
+    [...(limits ? [{name: 'rate', label: 'Messages a second', value: '100', required: true}] : []), {name: 'for', label: 'For how long', placeholder: 'until it is ended; or 30m, 2h, 1d'}],
+    limits ? 'Limit' : 'Pause', false, async given => {
+      const request = {kind, name, for: given.for, reason: given.reason, by: given.by};
+      if (limits) request.rate = Number(given.rate) || 0;
+      await api('controls', request);
+      await after();
+    });
+}
+
+// --- Jobs ---
+
+async function refreshJobs() {
+  if (session.role === 'nobody') return;
+  const was = jobs.filter(job => !job.ended).length;
+  jobs = (await api('jobs')).filter(job => !job.request.preview && job.source === source);
+  const shown = jobs.filter(job => !job.ended || Date.now() - new Date(job.ended) < 600000).slice(0, 6);
+  show($('jobs-section'), shown.length > 0);
+  fill($('jobs'), ...shown.map(job => {
+    const what = job.request.action === 'replay' ? `Replay ${job.request.name}` : `${{requeue: 'Requeue', skip: 'Skip', discard: 'Discard'}[job.request.action]} ${describe(job.request.select)}`;
+    const done = job.total ? `${number(job.done)} of ${number(job.total)}` : number(job.done);
+    return el('li', {className: `job ${job.state}`}, el('span', {className: 'what'}, what, ' ', badge(job.state, {done: 'done', failed: 'error', stopped: 'retry'}[job.state] || '')),
+      canChange() && !job.ended ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`jobs/${job.id}/stop`, {}); await refreshJobs(); await refreshLogs(); })}, 'Stop') : null,
+      canChange() && (job.state === 'stopped' || job.state === 'failed') ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin(job.request))}, 'Go on') : null,
+      !job.ended ? el('progress', {max: job.total || 1, value: job.total ? job.done : 0}) : null,
+      el('small', {}, `${done}${job.error ? ` · ${job.error}` : ''} · ${job.by} · ${ago(job.began)}`));
+  }));
+  if (was > 0 && jobs.every(job => job.ended)) { await refreshLogs(); await refresh(); }
+}
+
+const describe = select => Object.entries(select).map(([name, value]) => `${name === 'ids' ? 'message' : name} ${value}`).join(', ') || 'all';
+
+// --- Log in ---
+
+function askToken() {
+  $('login-error').textContent = '';
+  if (!$('login').open) $('login').showModal();
+}
+
+$('login').querySelector('form').addEventListener('submit', async event => {
+  event.preventDefault();
+  try {
+    await api('login', {token: $('token').value});
+    $('token').value = '';
+    $('login').close();
+    await start();
+  } catch (error) {
+    $('login-error').textContent = error.message;
+  }
+});
+
+// --- Events ---
+
+for (const button of document.querySelectorAll('[data-close]')) button.addEventListener('click', () => button.closest('dialog').close());
+for (const button of document.querySelectorAll('[data-action]')) {
+  button.addEventListener('click', () => {
+    const select = Object.fromEntries([...filter].filter(([name]) => name !== 'id' && name !== 'state'));
+    if (filter.get('id')) select.ids = [filter.get('id')];
+    ask(button.dataset.action, select);
+  });
+}
+$('login-open').addEventListener('click', askToken);
+$('logout').addEventListener('click', tell(async () => { await api('logout', {}); closePanel(); await start(); }));
+$('help-open').addEventListener('click', () => $('help').showModal());
+$('filter').addEventListener('submit', event => { event.preventDefault(); find(); });
+$('filter').addEventListener('reset', () => setTimeout(find));
+$('filter').elements.state.addEventListener('change', () => find());
+$('next').addEventListener('click', () => find(next));
+$('first').addEventListener('click', () => find());
+$('source').addEventListener('change', () => { source = $('source').value; closePanel(); start(); });
+$('pause').addEventListener('submit', event => {
+  event.preventDefault();
+  tell(async () => {
+    const given = Object.fromEntries(new FormData($('pause')));
+    await api('controls', {...given, by: who()});
+    $('pause').reset();
+    await Promise.all([refresh(), refreshLogs()]);
+  })();
+});
+
+document.addEventListener('keydown', event => {
+  if (event.key === 'Escape' && !document.querySelector('dialog[open]')) {
+    if (document.activeElement.matches('input, select')) document.activeElement.blur();
+    else closePanel();
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('input, select, textarea, dialog')) return;
+  const keys = {
+    '/': () => $('filter').elements.error.focus(),
+    j: () => choose(chosen + 1), k: () => choose(chosen - 1),
+    n: () => next && find(next),
+    r: () => { const message = listed[chosen]; if (canChange() && message && message.state === 'error') one('requeue', message.id); },
+    '?': () => $('help').showModal(),
+  };
+  if (event.key === 'Enter' && chosen >= 0 && !event.target.closest('button')) keys.Enter = () => choose(chosen, true);
+  if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+});
+
+// --- The rounds ---
+
+async function start() {
+  await tell(enter)();
+  if (session.role === 'nobody') return;
+  await Promise.all([tell(refresh)(), tell(refreshCharts)(), tell(refreshLogs)(), tell(refreshJobs)(), find()]);
+}
+
+// every asks again and again while somebody looks, and one question at a time.
+function every(milliseconds, work) {
+  setTimeout(async () => {
+    if (!document.hidden && session.role !== 'nobody') {
+      try { await work(); } catch (error) { trouble(error); }
+    }
+    every(milliseconds, work);
+  }, milliseconds);
+}
+
+// Parked messages are listed at first: they are what somebody waits for, and cost little in any table.
+if (location.hash) $('filter').elements.state.value = '';
+for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
+  if ($('filter').elements[name]) $('filter').elements[name].value = value;
+}
+every(3000, async () => { await refresh(); trouble(null); });
+every(10000, refreshCharts);
+every(10000, refreshLogs);
+every(1000, async () => {
+  if (jobs.some(job => !job.ended)) await refreshJobs();
+  if (open && Date.now() < openUntil) await openMessage(open);
+});
+addEventListener('resize', () => tell(refreshCharts)());
+start();

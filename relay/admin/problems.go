@@ -1,0 +1,153 @@
+package admin
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// problem is what an operator should look at, in a sentence and the reason for it.
+type problem struct {
+	Level  string `json:"level"` // bad, warn or info
+	Kind   string `json:"kind"`
+	Title  string `json:"title"`
+	Detail string `json:"detail,omitempty"`
+
+	// Select finds the messages that it is about; empty where it is about none.
+	Select map[string]string `json:"select,omitempty"`
+}
+
+// From when on something is late.
+const (
+	lateAfter      = 30 * time.Second
+	lateRetryAfter = 10 * time.Minute
+)
+
+// problems are what is wrong, the worst first.
+func (a *api) problems(of *table, c counted) []problem {
+	found := []problem{}
+	add := func(level, kind, title, detail string, selects map[string]string) {
+		found = append(found, problem{level, kind, title, detail, selects})
+	}
+	if err := of.Healthy(); err != nil {
+		add("bad", "relay", "The relay of this process doesn't work", err.Error(), nil)
+	}
+	if c.err != nil {
+		add("bad", "status", "The table couldn't be counted", c.err.Error(), nil)
+		return found
+	}
+	status := c.status
+	why := a.sinkProblems(of, c, add)
+	alive := 0
+	for _, relay := range status.Relays {
+		if relay.Alive {
+			alive++
+			continue
+		}
+		add("warn", "dead", "The relay "+relay.Name+" is dead", fmt.Sprintf("It was last heard of %s ago, on %s.", ago(c.at.Sub(relay.LastHeartbeat)), relay.Host), nil)
+	}
+	if alive == 0 {
+		add("bad", "relay", "No relay is alive", "Nothing is delivered until one runs.", nil)
+		why = append(why, "no relay is alive")
+	}
+	for _, control := range status.Controls {
+		detail := "for " + ago(c.at.Sub(control.Since))
+		if control.By != "" {
+			detail += ", by " + control.By
+		}
+		if control.Reason != "" {
+			detail += ": " + control.Reason
+		}
+		if control.Kind == storage.LimitSink {
+			add("info", "limit", fmt.Sprintf("The sink %s is limited to %d a second", control.Name, control.Rate), detail, nil)
+			why = append(why, "sink "+control.Name+" is limited")
+			continue
+		}
+		add("warn", "paused", fmt.Sprintf("The %s %s is paused", control.Kind, control.Name), detail, nil)
+		why = append(why, control.String()+" is paused")
+	}
+	if status.HeldKeys > 0 {
+		add("warn", "held", plural(status.HeldKeys, "key waits", "keys wait")+" with a parked message", "The first one has waited for "+ago(status.OldestHeld)+". Requeue the message, skip it or discard it: the key goes on.",
+			map[string]string{"state": "error"})
+	}
+	if status.OldestPending > lateAfter {
+		detail := "The backlog is " + plural(status.Counts[storage.StatePending]+status.Counts[storage.StateClaimed], "message", "messages") + "."
+		if len(why) > 0 {
+			detail = "Probably as " + strings.Join(why, ", and as ") + ". " + detail
+		}
+		add("warn", "late", "Messages are late: the oldest has waited for "+ago(status.OldestPending), detail, map[string]string{"state": "pending"})
+	}
+	if status.OldestRetry > lateRetryAfter {
+		add("info", "retry", "A message has been tried again and again for "+ago(status.OldestRetry), "", map[string]string{"state": "retry"})
+	}
+	for _, group := range c.parked {
+		sink := ""
+		if group.Sinks != "" {
+			sink = " for " + group.Sinks
+		}
+		title := plural(int64(group.Count), "message", "messages") + " of " + group.Topic + sink + " parked"
+		if group.Of > 0 {
+			title = fmt.Sprintf("%d of the first %d parked messages are of %s%s", group.Count, group.Of, group.Topic, sink)
+		}
+		selects := map[string]string{"state": "error", "topic": group.Topic}
+		if group.Error != "" {
+			selects["error"] = group.Error
+		}
+		if group.Sinks != "" && !strings.Contains(group.Sinks, ",") {
+			selects["sink"] = group.Sinks
+		}
+		add("warn", "parked", title, group.Example, selects)
+	}
+	order := []string{"bad", "warn", "info"}
+	slices.SortStableFunc(found, func(a, b problem) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })
+	return found
+}
+
+// sinkProblems are those that only this process knows of; it returns what may make messages late.
+func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, detail string, selects map[string]string)) (why []string) {
+	if of.Watch == nil {
+		return nil
+	}
+	for _, sink := range of.Watch.sinkReports(nil) {
+		if sink.Down {
+			add("bad", "sink", "The sink "+sink.Name+" has been unavailable for "+ago(time.Since(sink.DownSince)), strings.Trim(sink.Reason+": "+sink.Detail, ": "), nil)
+			why = append(why, "sink "+sink.Name+" is unavailable")
+		}
+	}
+	unrouted, failed := of.Watch.troubles(time.Now())
+	for _, topic := range unrouted {
+		add("bad", "unrouted", "No route takes the topic "+topic, "Its messages wait, uncharged, until a route or a handler does.", map[string]string{"state": "pending", "topic": topic})
+		why = append(why, "topic "+topic+" has no route")
+	}
+	for _, stage := range slices.Sorted(maps.Keys(failed)) {
+		add("warn", "failed", "Work fails and is tried again: "+stage, failed[stage].text, nil)
+	}
+	return why
+}
+
+// ago is a duration as people say it.
+func ago(d time.Duration) string {
+	switch {
+	case d < 2*time.Second:
+		return "a moment"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+}
+
+func plural(count int64, one, many string) string {
+	if count == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", count, many)
+}

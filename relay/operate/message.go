@@ -1,0 +1,75 @@
+package operate
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// Message is a message as JSON, without what it carries.
+type Message struct {
+	ID          int64         `json:"id"`
+	MessageID   string        `json:"message_id"`
+	State       storage.State `json:"state"`
+	Topic       string        `json:"topic"`
+	Key         string        `json:"key,omitempty"`
+	Sinks       []string      `json:"sinks,omitempty"` // some of its topic's, where these differ
+	Lane        int           `json:"lane"`
+	Priority    int16         `json:"priority"`
+	Attempts    int           `json:"attempts"`
+	Crashes     int           `json:"crashes"`
+	CreatedAt   time.Time     `json:"created_at"`
+	AvailableAt *time.Time    `json:"available_at,omitempty"`
+	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
+	FinishedAt  *time.Time    `json:"finished_at,omitempty"`
+	ClaimedBy   string        `json:"claimed_by,omitempty"`
+	Receipt     string        `json:"receipt,omitempty"`
+	LastError   string        `json:"last_error,omitempty"`
+	HoldsKey    bool          `json:"holds_key,omitempty"` // it is parked, and its key waits with it
+}
+
+// NewMessage returns a message as it is shown.
+func NewMessage(info storage.Info) Message {
+	return Message{
+		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
+		Sinks: storage.SplitSinks(info.Sinks), Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
+		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), ExpiresAt: orNil(info.Message.ExpiresAt), FinishedAt: orNil(info.FinishedAt),
+		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError, HoldsKey: info.Holds == storage.HoldsKey,
+	}
+}
+
+func orNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+// FullMessage has what it carries as well. A payload that isn't UTF-8 is in
+// payload_base64; one that is NULL is null in payload.
+type FullMessage struct {
+	Message
+	Headers       map[string]string `json:"headers"`
+	BadHeaders    string            `json:"bad_headers,omitempty"`
+	Payload       *string           `json:"payload"`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
+}
+
+// NewFullMessage returns a message as it is shown, with its payload and headers.
+func NewFullMessage(info storage.Info) FullMessage {
+	full := FullMessage{Message: NewMessage(info), Headers: info.Message.Headers, BadHeaders: info.BadHeaders}
+	if full.Headers == nil {
+		full.Headers = map[string]string{}
+	}
+	switch payload := info.Message.Payload; {
+	case payload == nil:
+	case utf8.Valid(payload):
+		text := string(payload)
+		full.Payload = &text
+	default:
+		full.PayloadBase64 = payload
+	}
+	return full
+}

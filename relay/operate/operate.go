@@ -1,0 +1,143 @@
+// Package operate is what people do with a table, as far as it takes more than one call of a
+// [storage.Operator]: to read which messages are meant, to requeue very many at a rate, to replay
+// what was delivered, and to show a message. The command line and the admin page do it by the same
+// code.
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks/settings"
+)
+
+// Selection is which messages somebody means, in the words that they were typed in.
+type Selection struct {
+	IDs   []string `json:"ids,omitempty"` // the table's or the messages'
+	Topic string   `json:"topic,omitempty"`
+	Key   string   `json:"key,omitempty"`
+	Sink  string   `json:"sink,omitempty"`
+	State string   `json:"state,omitempty"`
+	Since string   `json:"since,omitempty"` // a time, or how long ago
+	Error string   `json:"error,omitempty"`
+	After int64    `json:"after,omitempty"`
+	Limit int      `json:"limit,omitempty"`
+}
+
+// Selects says that there are ids or filters.
+func (s Selection) Selects() bool {
+	return s.Topic+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0
+}
+
+// Filter is what the selection says. In errors the names of its parts follow the prefix, which is
+// "--" for flags.
+func (s Selection) Filter(prefix string) (storage.Filter, error) {
+	filter := storage.Filter{Topic: s.Topic, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, AfterID: s.After, Limit: s.Limit}
+	if s.State != "" && !slices.Contains(States, filter.State) {
+		return filter, fmt.Errorf("%sstate: %q isn't one of pending, claimed, scheduled, retry, error, done", prefix, s.State)
+	}
+	if s.Limit < 0 || s.After < 0 {
+		return filter, fmt.Errorf("%slimit and %[1]safter must not be negative", prefix)
+	}
+	since, err := Moment(prefix+"since", s.Since)
+	if err != nil {
+		return filter, err
+	}
+	filter.Since = since
+	filter.IDs, err = IDs(s.IDs)
+	return filter, err
+}
+
+// States are those that a message can be in.
+var States = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
+
+// Moment reads a time, or how long ago it is; empty is none. The name is what is read.
+func Moment(name, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	ago, err := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", name, text)
+	}
+	return time.Now().Add(-ago.(time.Duration)), nil
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// IDs are the table's ids or the messages', once each.
+func IDs(texts []string) (ids []string, err error) {
+	for _, text := range texts {
+		number, notNumber := strconv.ParseInt(text, 10, 64)
+		if (notNumber != nil || number < 1) && !uuid.MatchString(text) {
+			return nil, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
+		}
+		if id := strings.ToLower(text); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// ErrNoKeys means that a key can't be paused, as the table is claimed by rows.
+var ErrNoKeys = errors.New("the table is claimed by rows, which knows no keys: pause a topic or a sink")
+
+// SetControl puts a control in force, if the table's way of claiming knows it.
+func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration) error {
+	if control.Kind == storage.PauseKey {
+		status, err := operator.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if status.Claim == storage.ByRows {
+			return ErrNoKeys
+		}
+	}
+	return operator.SetControl(ctx, control, lasts)
+}
+
+// List puts the pages of a listing together, without their payloads, of which pageBytes are in
+// memory at once.
+func List(ctx context.Context, operator storage.Operator, filter storage.Filter, pageBytes int) (found []storage.Info, err error) {
+	filter.MaxBytes = pageBytes
+	for limit := filter.Limit; len(found) < limit; {
+		filter.Limit = limit - len(found)
+		page, err := operator.List(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		bytes := 0
+		for i := range page {
+			bytes += len(page[i].Message.Payload)
+			page[i].Message.Payload = nil
+		}
+		if found = append(found, page...); bytes < pageBytes {
+			break
+		}
+		filter.AfterID = page[len(page)-1].ID
+	}
+	return found, nil
+}
+
+// sleep waits, or ends with the context.
+func sleep(ctx context.Context, wait time.Duration) error {
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
