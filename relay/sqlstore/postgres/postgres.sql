@@ -384,22 +384,34 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
 
--- Counts the hot and the held rows, and the done ones up to a limit; beyond it goes by
--- the statistics, which are at least that. $1 the limit.
+-- Looks at so many rows of each place: what those of a large table are is reckoned by the
+-- estimates. $1 how many.
 -- name: counts
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot}
-    UNION ALL SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END FROM {held}
-) AS s GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < $1::bigint THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = '{done}'::regclass)) END
-FROM (SELECT count(*) AS n FROM (SELECT FROM {done} LIMIT $1::bigint) AS d) AS c
+SELECT 'hot', state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'held', state, count(*) FROM (
+    SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END AS state FROM {held} WHERE state <> 'error' LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT FROM {held} WHERE state = 'error' LIMIT $1::bigint) AS e
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM {done} LIMIT $1::bigint) AS d
 
--- A row's age counts from when it could be delivered first.
+-- name: count claimed
+SELECT count(*) FROM {hot} WHERE claimed_until > now()
+
+-- As the planner does: the rows of a page by the statistics, and the pages that there are now.
+-- name: estimates
+SELECT place, (GREATEST(reltuples, 0) / GREATEST(relpages, 1) * (pg_relation_size(c.oid) / current_setting('block_size')::bigint))::bigint
+FROM (VALUES ('hot', '{hot}'::regclass), ('done', '{done}'::regclass)) AS t (place, oid) JOIN pg_class AS c ON c.oid = t.oid
+
+-- A row's age counts from when it could be delivered first. The oldest are looked for among
+-- the first of each lane: so it takes no longer for a larger table. $1 how many of each.
 -- name: oldest
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
-    SELECT GREATEST(created_at, available_at) AS since FROM {hot} WHERE {waiting}
-    UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {held and waiting}) AS p
+    SELECT GREATEST(created_at, available_at) AS since FROM {lanes} AS l CROSS JOIN LATERAL (
+        SELECT h.created_at, h.available_at, h.claimed_until FROM {hot} AS h WHERE h.lane = l.lane
+        ORDER BY h.lane, h.id LIMIT $1::bigint) AS first WHERE {waiting}
+    UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {is due} AND state = 'scheduled') AS p
 
 -- A retry's age counts from when its message was written.
 -- name: oldest retry

@@ -1160,26 +1160,30 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
-    UNION ALL SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END FROM app."Events_held"
-) AS s GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < $1::bigint THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = 'app."Events_done"'::regclass)) END
-FROM (SELECT count(*) AS n FROM (SELECT FROM app."Events_done" LIMIT $1::bigint) AS d) AS c;
---   1: 1000000
-SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
-    SELECT GREATEST(created_at, available_at) AS since FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
-    UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)) AS p;
-SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM app."Events_held" WHERE state = 'retry';
-SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
+FROM app."Events_relays" AS r ORDER BY r.name;
+SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)
     LIMIT $1::bigint) AS t GROUP BY topic;
 --   1: 1000
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
-    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
-FROM app."Events_relays" AS r ORDER BY r.name;
-SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
+    SELECT GREATEST(created_at, available_at) AS since FROM app."Events_lanes" AS l CROSS JOIN LATERAL (
+        SELECT h.created_at, h.available_at, h.claimed_until FROM app."Events" AS h WHERE h.lane = l.lane
+        ORDER BY h.lane, h.id LIMIT $1::bigint) AS first WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
+    UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND state = 'scheduled') AS p;
+--   1: 100
+SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT 'hot', state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events" LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'held', state, count(*) FROM (
+    SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END AS state FROM app."Events_held" WHERE state <> 'error' LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT FROM app."Events_held" WHERE state = 'error' LIMIT $1::bigint) AS e
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM app."Events_done" LIMIT $1::bigint) AS d;
+--   1: 100000
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM app."Events_held" WHERE state = 'retry';
 
