@@ -579,6 +579,14 @@ type Filter struct {
 	// MaxBytes ends a listing with the row by which its payloads have so many bytes, and
 	// those that have its id; 0 means [ListBytes]. AfterID goes on from there.
 	MaxBytes int
+
+	// LookThrough bounds a listing's work: of each of the tables about so many messages after
+	// AfterID are looked at, and those behind them aren't found. 0 is all. A Store that finds
+	// them by an index may look at more.
+	LookThrough int
+
+	// NoPayloads: a listing needs none. A Store may bring them all the same.
+	NoPayloads bool
 }
 
 // ListBytes is how many bytes of payload a listing has, about.

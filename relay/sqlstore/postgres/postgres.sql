@@ -86,9 +86,12 @@ state = 'scheduled' AND COALESCE(available_at <= now(), true)
 
 -- The columns of a row t. A NULL in the place of what nearly all rows have is a quarter
 -- of what the row's other columns cost, for the server and for the driver.
+-- name: payload
+COALESCE(t.payload, convert_to(t.payload_text, 'UTF8'))
+
 -- name: row
 t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    {payload}, t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt, and 16 for each of
@@ -103,6 +106,22 @@ CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 -- name: held row
 {row},
     {has payload} + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
+
+-- What a listing takes of each table, as the view has it.
+-- name: hot as listed
+h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at
+
+-- name: held as listed
+h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at
+
+-- name: done as listed
+h.id, h.lane, 'done' AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at
 
 -- The columns of a listing's row of the view.
 -- name: listed row

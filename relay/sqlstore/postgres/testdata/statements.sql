@@ -926,28 +926,47 @@ SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > $1::bigint
-ORDER BY t.id LIMIT $2::bigint;
+FROM (SELECT * FROM (
+    SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at FROM app."Events" AS h WHERE h.lane = l.lane AND h.id > $1::bigint ORDER BY h.lane, h.id LIMIT $2::bigint) AS w
+    UNION ALL SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE h.lane = l.lane AND h.id > $1::bigint ORDER BY h.lane, h.id LIMIT $3::bigint) AS w
+    UNION ALL (SELECT h.id, h.lane, 'done' AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at FROM app."Events_done" AS h WHERE true AND h.id > $1::bigint ORDER BY h.id LIMIT $4::bigint)
+) AS t WHERE t.id > $5::bigint
+ORDER BY t.id LIMIT $6::bigint) AS t ORDER BY t.id;
 --   1: 0
 --   2: 10
+--   3: 10
+--   4: 10
+--   5: 0
+--   6: 10
 
 -- list by filter
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0 AND t.state = $9::text
-ORDER BY t.id LIMIT $10::bigint;
+FROM (SELECT * FROM (
+    (SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE true AND h.id > $1::bigint AND h.state = 'error')
+) AS t WHERE t.id > $2::bigint AND (t.id = ANY ($3::bigint[]) OR t.message_id = ANY ($4::uuid[])) AND t.topic = $5::text AND t.message_key = $6::text AND strpos(',' || t.sinks || ',', $7::text) > 0 AND t.created_at >= $8::timestamptz AND strpos(t.last_error, $9::text) > 0 AND t.state = $10::text
+ORDER BY t.id LIMIT $11::bigint) AS t ORDER BY t.id;
 --   1: 3
---   2: {1}
---   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
---   4: t
---   5: k
---   6: ,s,
---   7: 2026-01-31 00:00:00+00
---   8: refused
---   9: error
---   10: 10
+--   2: 3
+--   3: {1}
+--   4: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   5: t
+--   6: k
+--   7: ,s,
+--   8: 2026-01-31 00:00:00+00
+--   9: refused
+--   10: error
+--   11: 10
 
 -- requeue
 WITH parked AS MATERIALIZED (
