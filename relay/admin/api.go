@@ -136,42 +136,40 @@ const (
 
 // count returns what the table holds, counted a short while ago or now.
 func (t *table) count(ctx context.Context) counted {
-	for {
-		t.mu.Lock()
-		last := t.counted
-		t.mu.Unlock()
-		if last.fresh() {
-			return last
+	t.mu.Lock()
+	last := t.counted
+	t.mu.Unlock()
+	if last.fresh() {
+		return last
+	}
+	select {
+	case t.turn <- struct{}{}:
+	default:
+		if !last.at.IsZero() {
+			return last // another request counts
 		}
 		select {
 		case t.turn <- struct{}{}:
-		default:
-			if !last.at.IsZero() {
-				return last // another request counts
-			}
-			select {
-			case t.turn <- struct{}{}:
-			case <-ctx.Done():
-				return counted{err: ctx.Err(), at: time.Now()}
-			}
+		case <-ctx.Done():
+			return counted{err: ctx.Err(), at: time.Now()}
 		}
-		began := time.Now()
-		now := t.Watch.lastCounted() // for the metrics, perhaps
-		if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
-			now = counted{}
-			now.status, now.err = t.Status(ctx)
-			now.at = time.Now()
-		}
-		if now.err == nil && now.status.Counts[storage.StateError] > 0 {
-			now.parked, now.err = groupParked(ctx, t.Operator, now.status.Counts[storage.StateError])
-		}
-		now.took += time.Since(began)
-		t.mu.Lock()
-		t.counted = now
-		t.mu.Unlock()
-		<-t.turn
-		return now
 	}
+	defer func() { <-t.turn }()
+	began := time.Now()
+	now := t.Watch.lastCounted() // for the metrics, perhaps
+	if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
+		now = counted{}
+		now.status, now.err = t.Status(ctx)
+		now.at = time.Now()
+	}
+	if now.err == nil && now.status.Counts[storage.StateError] > 0 {
+		now.parked, now.err = groupParked(ctx, t.Operator, now.status.Counts[storage.StateError])
+	}
+	now.took += time.Since(began)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counted = now
+	return now
 }
 
 // overview is the first look: what is wrong, what there is, and how it does.
