@@ -1,5 +1,5 @@
 // Command bench measures rowrelay against loops written by hand, bare producers
-// and other relays, and records the figures that the README prints.
+// and other relays, and records the figures that docs/performance.md prints.
 //
 //	go run . -h
 //	go run . [-rounds 5] [-servers postgres15] [-record figures.json] drain …

@@ -120,7 +120,8 @@ func TestClaimsArePromptedOrNot(t *testing.T) {
 		r.Wake()
 		want("woken", 400*time.Millisecond, "unprompted false, 3 rows")
 		write(db, "orders", "k", 2)
-		want("the next polls", 2*time.Second, "unprompted true, 2 rows", polled)
+		want("the next polls", 603*time.Millisecond, "unprompted true, 2 rows") // and soon after it the next
+		want("a poll after one that found something", 7*time.Millisecond, polled)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}

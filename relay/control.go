@@ -70,6 +70,9 @@ func (e *engine) controller(ctx context.Context) {
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
+		if err := e.pauseBlown(bounded); err != nil {
+			e.failed("controls", err)
+		}
 		inForce, err := e.store.Controls(bounded)
 		cancel()
 		e.reached("controls", began, err)
@@ -121,7 +124,8 @@ func (e *engine) obey(inForce []storage.Control) {
 	}
 	paused := of(storage.PauseSink)
 	for _, q := range e.queues {
-		q.paused, q.rate = paused[q.name], 0
+		q.fuse.blown = q.fuse.blown && !paused[q.name] // until its control is in force
+		q.paused, q.rate = paused[q.name] || q.fuse.blown, 0
 		for _, c := range inForce {
 			if c.Kind == storage.LimitSink && c.Name == q.name {
 				q.rate = c.Rate

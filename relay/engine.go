@@ -28,7 +28,8 @@ type engine struct {
 	names      []string     // of the queues
 	wake       waker
 	aborted    <-chan struct{}
-	host       string
+	process    process
+	named      bool // its name is an operator's
 	claiming   claiming
 	readers    []func(context.Context) // the goroutines of the claiming, which run starts
 	guards     []guard                 // those that have something to guard
@@ -47,6 +48,7 @@ type engine struct {
 	didRead   chan func()
 	sent      chan *flight
 	journaled chan func()
+	fuses     chan storage.Control // pauses that blown fuses want
 	leases    chan leaseJob
 	leased    chan leaseJob
 
@@ -177,12 +179,14 @@ type duplicates interface {
 
 // polling is when the table is read for what is new.
 type polling struct {
-	under      int       // reads under way: by lanes 2 while a full page is taken in, else 1 at most; by rows as many as there are claimers
-	fresh      bool      // there may be new rows: look
-	polled     bool      // the poll's time is the only reason
-	began      time.Time // of the last look
-	at         time.Time // of the next one, if nothing asks for one before
-	dueAt      time.Time // by lanes: of the next look at the deferred rows
+	under      int           // reads under way: by lanes 2 while a full page is taken in, else 1 at most; by rows as many as there are claimers
+	fresh      bool          // there may be new rows: look
+	polled     bool          // the poll's time is the only reason
+	unasked    bool          // it was that of the last look
+	pace       time.Duration // until the next look, at most Options.Poll
+	began      time.Time     // of the last look
+	at         time.Time     // of the next one, if nothing asks for one before
+	dueAt      time.Time     // by lanes: of the next look at the deferred rows
 	pauseUntil time.Time
 	rowBytes   int // of a row, about
 
@@ -190,14 +194,31 @@ type polling struct {
 	news  int // how often a look found something, for a drain
 }
 
-// count counts the looks in a row that found nothing new.
+// quickPoll is the pace of looks that nobody asked for, while they find something. Each that finds
+// nothing makes the next one later, by an eighth: so a message that comes after a pause waits for little
+// more than an eighth of that pause, and a pause costs few looks.
+const quickPoll = 7 * time.Millisecond
+
+// begin notes that a look begins, and when the next one is due.
+func (p *polling) begin(now time.Time, longest time.Duration) {
+	p.unasked, p.fresh, p.polled = p.polled, false, false
+	p.pace = min(or(p.pace, longest), longest)
+	p.began, p.at = now, now.Add(p.pace)
+}
+
+// count counts the looks in a row that found nothing new, and says how soon the next one is.
 func (p *polling) count(empty bool) {
 	if empty {
 		p.empty++
+		p.pace += p.pace / 8
 		return
 	}
 	p.empty = 0
 	p.news++
+	if p.unasked {
+		p.pace = min(p.pace, quickPoll)
+		p.at = earliest(p.at, p.began.Add(p.pace))
+	}
 }
 
 // reached notes how a call of the database went that began then.

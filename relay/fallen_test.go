@@ -342,13 +342,14 @@ func TestIDsBeginAnewBelowABacklog(t *testing.T) {
 			}
 			return nil
 		}
-		_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
+		r, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
 		time.Sleep(10 * time.Second)
 		db.Renumber(1)
 		reads.Store(0)
 		var anew []int64
 		for range 600 {
 			anew = append(anew, db.Write(outbox.Message{Topic: "t", Key: "new"})...)
+			r.Wake() // else it would look more often
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Second)

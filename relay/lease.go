@@ -23,6 +23,7 @@ type leasing struct {
 	safeUntil time.Time // nothing is sent after this, by the relay's own clock
 	ended     bool      // the sends were cancelled because of it
 	onlyRelay bool      // no other relay lives
+	downUntil time.Time // it leaves its lanes to others, as it can't read
 	relays    int       // that live
 	failures  int
 }
@@ -71,12 +72,34 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // 2 s at most, to notice relays that came or went
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown}
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || e.readsInVain(now)}
 }
+
+// readsInVain says that others should have the lanes, if there are any, as reads fail here though beats
+// don't, as where a right was revoked. Now and then it tries.
+func (e *engine) readsInVain(now time.Time) bool {
+	since, until := e.health.readFails.Load(), &e.lease.downUntil
+	switch {
+	case since == 0:
+		*until = time.Time{}
+	case time.Duration(e.health.now()-since) <= e.options.Lease:
+	case now.Before(*until):
+		return true
+	case until.IsZero() || now.After(until.Add(2*e.options.Lease)):
+		*until = now.Add(standDownTime)
+		e.options.Logger.Error("relay: the table can't be read, others get the lanes if there are any", "relay", e.options.Name, "error", *e.health.readError.Load())
+		return true
+	}
+	return false
+}
+
+// standDownTime is how long a relay that can't read leaves its lanes to others before it tries again.
+const standDownTime = time.Minute
 
 // leaser carries out one lease job after the other, as much of each as it can.
 func (e *engine) leaser(ctx context.Context) {
-	self := storage.Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
+	self := storage.Identity{Name: e.options.Name, Host: e.process.host, Version: e.options.Version, Claim: e.options.Claim}
+	predecessor := e.named // there may be one with the relay's name
 	for {
 		select {
 		case <-ctx.Done():
@@ -88,12 +111,21 @@ func (e *engine) leaser(ctx context.Context) {
 			if job.standsDown {
 				ttl = time.Millisecond // others share the lanes among them
 			}
-			if job.leave {
+			if predecessor {
+				job.err = e.store.Bury(bounded, e.options.Name, e.options.Claim)
+				predecessor = job.err != nil
+			}
+			if predecessor {
+				// It is tried again, before the first beat.
+			} else if job.leave {
 				if _, job.err = job.rights.renew(bounded, storage.Members{}, true); job.err == nil {
 					job.err = e.store.Deregister(bounded, e.options.Name)
 				}
 			} else if job.members, job.err = e.store.Heartbeat(bounded, self, ttl); job.err == nil {
 				job.heard = time.Now()
+				if err := e.bury(bounded, &job.members); err != nil {
+					e.failed("lease", err) // it waits for the end of their leases then
+				}
 				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
 			}
 			cancel()
@@ -101,6 +133,24 @@ func (e *engine) leaser(ctx context.Context) {
 			e.leased <- job
 		}
 	}
+}
+
+// bury ends what relays have that are dead for sure, and leaves them out of those that live.
+func (e *engine) bury(ctx context.Context, members *storage.Members) error {
+	var problems []error
+	members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool {
+		if name == e.options.Name || !e.process.survived(name) {
+			return false
+		}
+		err := e.store.Bury(ctx, name, e.options.Claim)
+		if err != nil {
+			problems = append(problems, err)
+			return false
+		}
+		e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
+		return true
+	})
+	return errors.Join(problems...)
 }
 
 // afterLease takes note of what was kept, lost and won.

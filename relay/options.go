@@ -2,14 +2,11 @@ package relay
 
 import (
 	"context"
-	crand "crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -26,9 +23,12 @@ const KeepNothing time.Duration = -1
 // more than one sink; everything else has a default that suits a production
 // system.
 type Options struct {
-	// Name identifies this relay among those of its table. Two living relays
-	// must not share one. Defaults to the host's name, the process id and a
-	// few random characters.
+	// Name identifies this relay among those of its table. A relay that begins with the name
+	// of another takes its part over at once, and so is back without waiting for the end of its
+	// own leases: give a name where a relay that was killed comes back elsewhere, as a member of
+	// a StatefulSet does. If the other one lives it is fenced, and waits for the end of this one. Defaults to the
+	// host's name, what tells the process, and a few random characters; a relay on the same host then
+	// sees that the process is no more (on Linux).
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".
@@ -52,7 +52,8 @@ type Options struct {
 	Lease time.Duration
 
 	// Poll is the longest time between two looks for new messages when nothing
-	// wakes the relay. Defaults to 200 ms; at least 1 ms.
+	// wakes the relay. While looks that nobody asked for find something, the next ones
+	// follow after 7 ms. Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
 	// Listener wakes the relay when the database says that there is something
@@ -134,6 +135,12 @@ type SinkOptions struct {
 	// meanwhile; otherwise it is asked once more, then. Charges nothing.
 	// Defaults to 5 s; negative means that it is parked at once.
 	RejectAfter time.Duration
+
+	// Fuse is how many messages the sink may park within a minute, of all relays together, while it
+	// refuses more than it delivers: then it is paused for all of them until an operator resumes it, and
+	// an error is logged. Messages that no sink can take, as they are invalid, don't count. Defaults
+	// to 50; negative means never. A relay that may not write the table of controls pauses the sink by itself.
+	Fuse int
 
 	// OnPark says what becomes of a key when one of its messages is parked: the next
 	// one is sent ([ContinueKey], the default), or all wait for an operator
@@ -235,11 +242,7 @@ type Listener interface {
 
 // withDefaults fills in what was left empty and reports all that is wrong.
 func (o Options) withDefaults() (Options, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	o.Name = or(o.Name, fmt.Sprintf("%s-%d-%s", host, os.Getpid(), randomHex(4)))
+	o.Name = or(o.Name, thisProcess().name())
 	o.Claim = or(o.Claim, storage.ByLanes)
 	o.Pick = or(o.Pick, storage.Oldest)
 	o.Lease = or(o.Lease, 15*time.Second)
@@ -299,6 +302,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 	s.MaxAttempts = or(s.MaxAttempts, 20)
 	s.TroubleAfter = or(s.TroubleAfter, 5)
 	s.RejectAfter = or(s.RejectAfter, 5*time.Second)
+	s.Fuse = or(s.Fuse, 50)
 	for _, n := range []struct {
 		name  string
 		value int
@@ -352,10 +356,4 @@ func or[T comparable](value, fallback T) T {
 		return fallback
 	}
 	return value
-}
-
-func randomHex(bytes int) string {
-	b := make([]byte, bytes)
-	crand.Read(b)
-	return hex.EncodeToString(b)
 }

@@ -21,7 +21,7 @@ import (
 func (b *batch) done(e *engine, f *flight) {
 	q, outcomes := f.queue, b.outcomes
 	q.observeSent(f.took, outcomes)
-	delivered := 0
+	delivered, refused := 0, 0
 	for i, it := range f.items {
 		if it.key != nil {
 			it.key.inFlight--
@@ -34,8 +34,12 @@ func (b *batch) done(e *engine, f *flight) {
 		}
 		if outcomes[i].Result == sinks.Delivered {
 			delivered++
+		} else if it.countsAgainst(&outcomes[i]) && it.refusal == nil { // each message once
+			refused++
 		}
 	}
+	fuse := q.fuse.count(time.Now())
+	fuse.delivered, fuse.refused = fuse.delivered+delivered, fuse.refused+refused
 	// What a sink that is well has delivered whole says nothing new of it.
 	news := delivered < len(f.items) || len(q.troubles) > 0 || q.circuit.failures > 0 || q.circuit.told
 	if news {
@@ -143,15 +147,24 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.settle.add(it, done)
 }
 
-// reject parks the item. Its key waits until that is written: a park that is
-// lost would send this message after the next one. With HoldKey it waits for an operator; then
-// it may say that the item goes back to its queue, and is parked once it is the first of its key.
-// It may be sent elsewhere, too (deadletter.go).
+// reject parks the item, unless the sink's fuse has blown: then it says that the item goes back to its
+// queue. So it does where it has to go after others of its key, and is parked once it is the first.
 func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
-	if it.mustFollow() {
+	switch {
+	case e.blows(it.queue, &outcome):
+		return true
+	case it.mustFollow():
 		it.condemned = &outcome
 		return true
 	}
+	e.park(it, outcome)
+	return false
+}
+
+// park has the item parked. Its key waits until that is written: a park that is
+// lost would send this message after the next one. With HoldKey it waits for an operator.
+// The message may be sent elsewhere, too (deadletter.go).
+func (e *engine) park(it *item, outcome sinks.Outcome) {
 	holds, what := it.key != nil && it.queue.options.OnPark == HoldKey, "relay: parked a message, which waits for an operator"
 	if holds {
 		what = "relay: parked a message, which waits for an operator, and all of its key with it"
@@ -165,7 +178,6 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 	e.options.Observer.Parked(it.queue.name, outcome.Reason)
 	e.logParked(what, it, &outcome)
 	e.settle.add(it, parked)
-	return false
 }
 
 // retry puts the item away until its next attempt, and blocks its key; after

@@ -49,7 +49,8 @@ type sinkQueue struct {
 	refunds  map[int64]int // attempts that were charged for a trouble, by the row's id
 
 	pauseUntil time.Time
-	paused     bool // by an operator
+	paused     bool // by an operator, or its fuse
+	fuse       fuse
 
 	rate     int       // messages a second of all relays together; 0: no limit
 	share    float64   // of these, this relay's part

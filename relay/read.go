@@ -104,11 +104,11 @@ func (e *engine) mayRead(now time.Time) bool {
 }
 
 // notePollTime has the table read for what is new once the poll's time has come.
-func (p *polling) notePollTime(now time.Time, interval time.Duration) {
+func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 	if !p.at.After(now) {
 		p.polled = p.polled || !p.fresh
 		p.fresh = true
-		p.at = now.Add(interval)
+		p.at = now.Add(min(or(p.pace, longest), longest))
 	}
 }
 
@@ -157,8 +157,7 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	if !e.poll.fresh || room == 0 {
 		return nil
 	}
-	e.poll.fresh, e.poll.polled = false, false
-	e.poll.began, e.poll.at = now, now.Add(e.options.Poll)
+	e.poll.begin(now, e.options.Poll)
 	if e.skipping {
 		if f := e.pollBeyond(room); f != nil {
 			return f

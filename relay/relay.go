@@ -25,6 +25,7 @@ import (
 type Relay struct {
 	store       storage.Store
 	options     Options
+	named       bool // its name was given
 	routes      *router
 	names       []string // of the sinks, sorted; a queue's index is its place here
 	wake        waker
@@ -42,6 +43,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	if isNil(store) {
 		return nil, errors.New("relay: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}
+	named := options.Name != ""
 	options, err := options.withDefaults()
 	problems, names := []error{err}, slices.Sorted(maps.Keys(options.Sinks))
 	if len(names) == 0 {
@@ -61,7 +63,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	return &Relay{store: store, options: options, routes: routes, names: names,
+	return &Relay{store: store, options: options, named: named, routes: routes, names: names,
 		wake: make(waker, 1), aborted: make(chan struct{}), health: &health{epoch: time.Now()}, mostBlocked: maxBlockedKeys, far: farBehind}, nil
 }
 

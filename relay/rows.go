@@ -92,8 +92,7 @@ func (r *byRows) startRead(now time.Time) {
 	slices.Sort(except)
 	except = slices.Compact(except)
 	unprompted := r.poll.polled
-	r.poll.fresh, r.poll.polled = false, false
-	r.poll.began, r.poll.at = now, now.Add(r.options.Poll)
+	r.poll.begin(now, r.options.Poll)
 	r.asked.rows += worth.rows
 	r.asked.bytes += worth.bytes
 	r.poll.under++

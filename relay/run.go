@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 // waits for the database or a sink: goroutines do, which all are started here.
 
 func (r *Relay) newEngine() *engine {
-	host, _ := os.Hostname()
 	now := time.Now()
 	done := &work{Observer: r.options.Observer, started: now, began: now}
 	options := r.options
@@ -25,7 +23,7 @@ func (r *Relay) newEngine() *engine {
 	e := &engine{
 		work:   done,
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
-		routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
+		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named,
 		unrouted: map[string]time.Time{},
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
 	}
@@ -42,6 +40,7 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
+	e.fuses = make(chan storage.Control, len(e.queues))
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
 	} else {

@@ -173,7 +173,7 @@ filling:
 				for _, next := range items[i+1:] {
 					k.add(next)
 				}
-				e.reject(it, *why)
+				e.park(it, *why)
 				break
 			}
 			if q.tx != nil && !e.lendTo(it) { // its row is being written for another sink: this one follows

@@ -1,5 +1,5 @@
 // Package figure measures contenders in turns and keeps what came out: the
-// figures that the README prints.
+// figures that docs/performance.md prints.
 package figure
 
 import (

@@ -41,7 +41,6 @@ broke off.`
 type steering struct {
 	program
 	target      target
-	json        bool
 	by, reason  string
 	until, last string
 }

@@ -40,6 +40,7 @@ type setting struct{ flag, name, help string }
 var sourceSettings = []setting{
 	{"claim", "claim", "claim messages by `lanes` (in order per key) or rows (competing, no order) (default lanes)"},
 	{"pick", "pick", "with --claim rows, take the `oldest`, newest or by priority first (default oldest)"},
+	{"name", "relay_name", "take over at once what a relay of this `name` had, which was killed (default a name for each process)"},
 	{"lease", "lease", "how long a relay that died holds its messages, a `duration` from 1s to 1h (default 15s)"},
 	{"poll", "poll", "look for messages at least so often, a `duration` from 1ms to 1m (default 200ms)"},
 	{"listen", "listen", "`on` wakes the relay by PostgreSQL's NOTIFY, off lets it poll only (default on)"},

@@ -144,6 +144,7 @@ func (a *App) newSource(from config.Source) (*source, error) {
 
 			TroubleAfter: to.TroubleAfter,
 			RejectAfter:  to.RejectAfter,
+			Fuse:         to.Fuse,
 			OnPark:       to.OnPark,
 			DeadLetter:   to.DeadLetter,
 
@@ -231,6 +232,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		a.logger.Warn("relay: "+warning, "source", s.config.Name)
 	}
 	s.relay, err = relay.New(s.table.Store, relay.Options{
+		Name:         s.config.RelayName,
 		Version:      a.options.Build.Version,
 		Claim:        s.config.Claim,
 		Sinks:        s.sinks,

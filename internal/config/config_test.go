@@ -90,6 +90,7 @@ sources:
     claim: rows
     pick: priority
     topics: [orders, 7, "yes"]
+    relay_name: shop-0
     lease: 20s
     poll: 50ms
     listen: off
@@ -116,6 +117,7 @@ sinks:
     max_attempts: unlimited
     trouble_after: never
     reject_after: 0s
+    fuse: never
     on_park: hold
     dead_letter: {sink: nothing}
     backoff: {min: 1s, max: 1m}
@@ -141,12 +143,12 @@ log:
 	want := Config{
 		Sources: []Source{
 			{"shop", Database{Postgres, "postgres://u:p@h/d"}, "sales.events", storage.ByRows, storage.Priority,
-				[]string{"orders", "7", "yes"}, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute, 2 * time.Minute},
+				[]string{"orders", "7", "yes"}, "shop-0", 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute, 2 * time.Minute},
 			{Name: "other", Database: Database{SQLite, "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
 		},
 		Sinks: []Sink{
 			{"web", "http", map[string]any{"url": "https://example.org/in", "token": "hunter2", "port": int64(8080),
-				"tls": true, "headers": map[string]any{"a": "b"}}, "", 100, 2 << 20, 4, 1000, 8 << 20, 3 * time.Second, -1, -1, -1, relay.HoldKey, relay.DeadLetter{Sink: "nothing"},
+				"tls": true, "headers": map[string]any{"a": "b"}}, "", 100, 2 << 20, 4, 1000, 8 << 20, 3 * time.Second, -1, -1, -1, -1, relay.HoldKey, relay.DeadLetter{Sink: "nothing"},
 				relay.Backoff{Min: time.Second, Max: time.Minute}, relay.Backoff{Min: 2 * time.Second, Max: 2 * time.Minute}},
 			{Name: "nothing", Type: "discard", Settings: map[string]any{}, MaxAttempts: 5},
 		},
@@ -206,7 +208,7 @@ lock: {}
 		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
 		`rowrelay.yaml:11:11: sinks.web.type: there is no type "htp": did you mean http?`,
 		`rowrelay.yaml:12:12: sinks.web.batch: "0" must be at least 1`,
-		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, trouble_after, reject_after, on_park, dead_letter, backoff, reopen",
+		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, trouble_after, reject_after, fuse, on_park, dead_letter, backoff, reopen",
 		"rowrelay.yaml:17:5: routes[0]: needs exactly one of topic, prefix and pattern",
 		`rowrelay.yaml:17:33: routes[0].sink: there is no sink "wep": did you mean web?`,
 		"rowrelay.yaml:18:5: routes[1]: needs exactly one of topic, prefix and pattern",

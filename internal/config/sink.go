@@ -35,6 +35,7 @@ type Sink struct {
 
 	TroubleAfter int           // negative means never
 	RejectAfter  time.Duration // negative means at once
+	Fuse         int           // negative means never
 	OnPark       relay.OnPark
 	DeadLetter   relay.DeadLetter
 
@@ -44,7 +45,7 @@ type Sink struct {
 
 // Set sets one setting as the file would, by the name that it has there:
 // batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts,
-// trouble_after, reject_after or on_park.
+// trouble_after, reject_after, fuse or on_park.
 // The error says what is wrong with the text.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
 
@@ -73,6 +74,7 @@ func sinkFields() []field[Sink] {
 		value("max_attempts", orWord("unlimited", -1, number("1", "1000000")), func(s *Sink) *int { return &s.MaxAttempts }),
 		value("trouble_after", orWord("never", -1, number("1", "100000")), func(s *Sink) *int { return &s.TroubleAfter }),
 		value("reject_after", orZero(-1, duration("10ms", "1h")), func(s *Sink) *time.Duration { return &s.RejectAfter }),
+		value("fuse", orWord("never", -1, number("1", "1000000")), func(s *Sink) *int { return &s.Fuse }),
 		value("on_park", oneOf(relay.ContinueKey, relay.HoldKey), func(s *Sink) *relay.OnPark { return &s.OnPark }),
 		group("dead_letter", deadLetterFields(), func(s *Sink) *relay.DeadLetter { return &s.DeadLetter }),
 		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),

@@ -24,6 +24,7 @@ type Source struct {
 	Claim        storage.Claim
 	Pick         storage.Pick
 	Topics       []string
+	RelayName    string // empty: one for each process
 	Lease        time.Duration
 	Poll         time.Duration
 	Listen       Switch        // whether the database's notifications wake the relay
@@ -46,7 +47,7 @@ const (
 )
 
 // Set sets one setting as the file would, by the name that it has there:
-// database, table, claim, pick, lease, poll, listen, retention, drain_timeout or
+// database, table, claim, pick, relay_name, lease, poll, listen, retention, drain_timeout or
 // longest_transaction. The error says what is wrong with the text.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
@@ -67,6 +68,7 @@ func sourceFields() []field[Source] {
 		value("claim", oneOf(storage.ByLanes, storage.ByRows), func(s *Source) *storage.Claim { return &s.Claim }),
 		value("pick", oneOf(storage.Oldest, storage.Newest, storage.Priority), func(s *Source) *storage.Pick { return &s.Pick }),
 		values("topics", text(255), func(s *Source) *[]string { return &s.Topics }),
+		value("relay_name", text(255), func(s *Source) *string { return &s.RelayName }),
 		value("lease", duration("1s", "1h"), func(s *Source) *time.Duration { return &s.Lease }),
 		value("poll", duration("1ms", "1m"), func(s *Source) *time.Duration { return &s.Poll }),
 		value("listen", oneOf(On, Off), func(s *Source) *Switch { return &s.Listen }),

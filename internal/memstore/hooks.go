@@ -10,6 +10,7 @@ const (
 	OpSetClaimMode Op = "set claim mode"
 	OpHeartbeat    Op = "heartbeat"
 	OpDeregister   Op = "deregister"
+	OpBury         Op = "bury"
 	OpSettle       Op = "settle"
 	OpPurge        Op = "purge"
 	OpAcquire      Op = "acquire"

@@ -106,6 +106,25 @@ func (s *Store) Deregister(ctx context.Context, name string) error {
 	})
 }
 
+// Bury implements [storage.Store].
+func (s *Store) Bury(ctx context.Context, name string, claim storage.Claim) error {
+	return s.do(ctx, OpBury, func() error {
+		over := s.db.now().Add(-time.Nanosecond)
+		for i := range s.db.lanes {
+			if l := &s.db.lanes[i]; claim == storage.ByLanes && l.owner == name && l.until.After(over) {
+				l.until = over
+			}
+		}
+		for _, r := range s.db.hotRows(func(r *record) bool {
+			return claim == storage.ByRows && r.claimedBy == name && r.claimedUntil.After(over)
+		}) {
+			s.db.replace(r.claimed(r.claimedBy, r.token, over))
+		}
+		delete(s.db.relays, name)
+		return nil
+	})
+}
+
 // Purge implements [storage.Store]. The relays that it deletes are not counted.
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (deleted int, err error) {
 	err = s.do(ctx, OpPurge, func() error {

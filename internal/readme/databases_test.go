@@ -87,7 +87,7 @@ func named(t testing.TB, name, kind string) string {
 	if anchor != "" {
 		page += "#" + anchor
 	}
-	return fmt.Sprintf("[%s](outbox/dialect/%s)", name, page)
+	return fmt.Sprintf("[%s](../outbox/dialect/%s)", name, page)
 }
 
 // unrunLines are those of golden files without a run.

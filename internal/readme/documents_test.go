@@ -31,7 +31,11 @@ type block struct {
 }
 
 // mainPages are those whose code is tried here. Other packages try theirs.
-var mainPages = []string{"README.md", "relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md"}
+// Scripts are run in this order, in one folder.
+var mainPages = []string{
+	"README.md", "docs/library.md", "docs/sidecar.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
+	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/sinks.md", "relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md",
+}
 
 func read(t testing.TB, name string) page {
 	t.Helper()

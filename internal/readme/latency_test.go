@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkLatency measures how long after its commit a message was answered
-// for, at 50 messages a second. Its figures stand in the README:
+// for, at 50 messages a second. Its figures stand in docs/semantics.md:
 //
 //	go test ./internal/readme -run '^$' -bench Latency -benchtime 1000x
 func BenchmarkLatency(b *testing.B) {

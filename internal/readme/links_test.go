@@ -91,10 +91,10 @@ func brokenName(p page, text string) string {
 // The promise has six lines, and each links to tests.
 func TestEachPromiseNamesItsTests(t *testing.T) {
 	t.Parallel()
-	_, promise, found := strings.Cut(read(t, "README.md").text, "\n## The promise\n")
+	_, promise, found := strings.Cut(read(t, "docs/semantics.md").text, "\n## The promise\n")
 	promise, _, ended := strings.Cut(promise, "\n## ")
 	if !found || !ended {
-		t.Fatal("README.md has no section The promise")
+		t.Fatal("docs/semantics.md has no section The promise")
 	}
 	lines := regexp.MustCompile(`(?m)^\d\. `).Split(promise, -1)[1:]
 	if len(lines) != 6 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The sink that the README shows is one: it passes the suite.
+// The sink that the pages show is one: it passes the suite.
 func TestTheSinkConforms(t *testing.T) {
 	t.Parallel()
 	for _, b := range blocks(t, "go") {
@@ -18,7 +18,7 @@ func TestTheSinkConforms(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the README shows no sink")
+	t.Error("the pages show no sink")
 }
 
 func testSink(t *testing.T, b block) {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// onSQLite makes of the first program what the page says of SQLite, for a file that
+// onSQLite makes of the first program what docs/library.md says of SQLite, for a file that
 // is its argument; and has it pay four orders, each in a transaction that reads before
 // it writes, at the same time.
 func onSQLite(t testing.TB) block {

@@ -24,8 +24,10 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: (\w+); go test ./intern
 func TestTablesAreFresh(t *testing.T) {
 	t.Parallel()
 	for name, tables := range map[string]map[string]func(testing.TB) string{
-		"README.md":        {"databases": databases, "sinks": sinkTable, "goals": goals},
-		"bench/FIGURES.md": {"figures": figures},
+		"docs/databases.md":   {"databases": databases},
+		"docs/sinks.md":       {"sinks": sinkTable},
+		"docs/performance.md": {"goals": goals},
+		"bench/FIGURES.md":    {"figures": figures},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +69,7 @@ func sinkTable(t testing.TB) string {
 	for _, folder := range folders {
 		if suites := suitesOf(t, folder); len(suites) > 0 {
 			name := filepath.Base(folder)
-			fmt.Fprintf(&lines, "| [%s](sinks/%s) | %s | conformance suite: %s |\n", name, name, synopsis(t, folder), strings.Join(suites, ", "))
+			fmt.Fprintf(&lines, "| [%s](../sinks/%s) | %s | conformance suite: %s |\n", name, name, synopsis(t, folder), strings.Join(suites, ", "))
 		}
 	}
 	return lines.String()
@@ -94,7 +96,7 @@ func suitesOf(t testing.TB, folder string) (links []string) {
 					continue
 				}
 				if strings.HasPrefix(f.Name.Name, "Test") {
-					links = append(links, fmt.Sprintf("[`%s`](sinks/%s/%s)", f.Name.Name, filepath.Base(folder), filepath.Base(name)))
+					links = append(links, fmt.Sprintf("[`%s`](../sinks/%s/%s)", f.Name.Name, filepath.Base(folder), filepath.Base(name)))
 				} else {
 					helpers[f.Name.Name] = true
 				}

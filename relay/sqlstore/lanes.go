@@ -100,6 +100,19 @@ func (s *Store) Deregister(ctx context.Context, name string) error {
 	return err
 }
 
+// Bury implements [storage.Store].
+func (s *Store) Bury(ctx context.Context, name string, claim storage.Claim) error {
+	ending := s.traits.Queries.EndLeases
+	if claim == storage.ByRows {
+		ending = s.traits.Queries.EndClaims
+	}
+	queries := []backend.Query{{SQL: ending.SQL, Args: []any{name}}, {SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}}}
+	_, err := write(ctx, s, "end what a dead relay has of table", func() (any, uint64, error) {
+		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, queries, nil)
+	})
+	return err
+}
+
 // Acquire implements [storage.LaneStore].
 func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 	if count <= 0 {

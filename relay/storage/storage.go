@@ -80,6 +80,11 @@ type Store interface {
 	// Deregister takes the relay out of the table of relays.
 	Deregister(ctx context.Context, name string) error
 
+	// Bury ends what a relay has that is known to be dead, as if its time were over: its
+	// leases, by lanes, or its claims, by rows, and its place among the living. If it does live, it
+	// is fenced.
+	Bury(ctx context.Context, name string, claim Claim) error
+
 	// Settle writes settlements back, in one transaction. By lanes: it first
 	// locks the rows of their lanes against a takeover, and changes nothing in
 	// lanes whose fence or owner is another: a failover may have taken back leases,

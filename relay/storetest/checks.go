@@ -151,6 +151,8 @@ func checks() []check {
 		{name: "status tells the oldest", run: statusTellsTheOldest},
 
 		{name: "members", run: members, byRows: true},
+		{name: "the dead lose their lanes", run: buryByLanes},
+		{name: "the dead lose their claims", run: buryByRows, byRows: true},
 		{name: "beat tells the time", run: beatTellsTheTime},
 		{name: "adoption", run: adoption, byRows: true},
 		{name: "adoption forgets", run: adoptionForgets},

@@ -18,6 +18,36 @@ func told(s Store, change func(*storage.Status)) Store {
 	}}
 }
 
+// onBury changes Bury.
+type onBury struct {
+	Store
+	bury func(ctx context.Context, name string, claim storage.Claim) error
+}
+
+func (s onBury) Bury(ctx context.Context, name string, claim storage.Claim) error {
+	return s.bury(ctx, name, claim)
+}
+
+func burialMutants() []mutant {
+	return []mutant{
+		{"the dead keep all until its time is over", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
+			return onBury{s, func(ctx context.Context, name string, claim storage.Claim) error { return s.Deregister(ctx, name) }}
+		}},
+		{"the dead stay among the living", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
+			return onBury{s, func(ctx context.Context, name string, claim storage.Claim) error {
+				err := s.Bury(ctx, name, claim)
+				_, beat := s.Heartbeat(ctx, storage.Identity{Name: name, Claim: claim}, time.Hour)
+				return errors.Join(err, beat)
+			}}
+		}},
+		{"who lives is buried, too", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
+			return onBury{s, func(ctx context.Context, name string, claim storage.Claim) error {
+				return errors.Join(s.Bury(ctx, name, claim), s.Bury(ctx, "b", claim), s.Bury(ctx, "c", claim))
+			}}
+		}},
+	}
+}
+
 func statusMutants() []mutant {
 	return []mutant{
 		{"states without rows are left out", []string{"status counts"}, func(s Store, _ *facts) Store {

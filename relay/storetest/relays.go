@@ -293,3 +293,54 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 		}
 	}
 }
+
+// bury says that a relay is dead.
+func (w *worker) bury(name string, claim storage.Claim) {
+	w.Helper()
+	w.do("bury", func(ctx context.Context) error { return w.store.Bury(ctx, name, claim) })
+}
+
+// What a dead relay has ends at once: its leases as if their time were over, so with its journals and
+// a crash more; and those of another relay don't. If it lives it is fenced.
+func buryByLanes(t testing.TB, table Table) {
+	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
+	a.beat(storage.ByLanes, long)
+	c.beat(storage.ByLanes, long)
+	c.takeOver(4, long)
+	mine := a.takeOver(storage.Lanes-4, long)
+	for range 2 { // it may be repeated
+		b.bury("a", storage.ByLanes)
+	}
+	b.wantCensus("b", "c")
+	taken := b.acquire(storage.Lanes, long)
+	if len(taken) != len(mine) {
+		t.Errorf("of %d lanes of the dead %d were free at once", len(mine), len(taken))
+	}
+	for _, g := range taken {
+		if g.Crashes != 1 {
+			t.Errorf("lane %d has %d crashes, want 1", g.Lane, g.Crashes)
+		}
+		if kept := a.renew(long, storage.Renewal{Lease: a.lease(g.Lane)}); len(kept) != 0 {
+			t.Errorf("a relay that was taken for dead renewed its lease of lane %d", g.Lane)
+		}
+	}
+	c.renewAll(long)
+}
+
+// By rows its claims end, and no others, and are free with a crash more.
+func buryByRows(t testing.TB, table Table) {
+	a, b := byRows(t, table, "a"), byRows(t, table, "b")
+	write(t, table, plain(3)...)
+	mine := a.claim(storage.ClaimRequest{Token: "of a", Limit: 2})
+	others := b.claim(storage.ClaimRequest{Token: "of b", Limit: 1})
+	if len(mine) != 2 || len(others) != 1 {
+		t.Fatalf("%d and %d rows were claimed", len(mine), len(others))
+	}
+	b.bury("a", storage.ByRows)
+	b.freed(2)
+	for _, row := range b.claim(storage.ClaimRequest{Token: "again", Limit: 3}) {
+		if row.Crashes != 1 || row.ID == others[0].ID {
+			t.Errorf("row %d is free, with %d crashes", row.ID, row.Crashes)
+		}
+	}
+}

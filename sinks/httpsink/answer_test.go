@@ -22,10 +22,11 @@ func TestAnswers(t *testing.T) {
 	busy := outcome{sinks.Retry, sinks.ReasonBusy}
 	failed := outcome{sinks.Retry, sinks.ReasonServerError}
 	refused := outcome{sinks.Reject, sinks.ReasonRefused}
+	accusing := outcome{sinks.Retry, sinks.ReasonRefused}
 	tests := map[int]outcome{
 		200: delivered, 201: delivered, 202: delivered, 204: delivered, 226: delivered, 299: delivered,
 		300: refused, 301: refused, 302: refused, 303: refused, 304: refused, 307: refused, 308: refused,
-		400: refused, 401: refused, 402: refused, 403: refused, 404: refused, 405: refused, 406: refused, 407: refused,
+		400: refused, 401: accusing, 402: refused, 403: accusing, 404: accusing, 405: refused, 406: refused, 407: refused,
 		408: busy, 409: refused, 410: refused, 411: refused, 412: refused, 413: {sinks.Reject, sinks.ReasonTooLarge},
 		414: refused, 415: refused, 418: refused, 421: refused, 422: refused, 424: refused, 425: busy, 426: refused,
 		428: refused, 429: throttled, 431: refused, 451: refused, 499: refused,
@@ -45,7 +46,7 @@ func TestAnswers(t *testing.T) {
 		if (outcome{o.Result, o.Reason}) != want {
 			t.Errorf("%d: %+v, want %v %s", answer, o, want.result, want.reason)
 		}
-		waits := want == throttled || want == busy || want == failed
+		waits := want == throttled || want == accusing || want == busy || want == failed
 		if got := o.RetryAfter; waits != (got == 7*time.Second) || !waits && got != 0 {
 			t.Errorf("%d: RetryAfter is %v", answer, got)
 		}
@@ -114,5 +115,19 @@ func TestExcerpts(t *testing.T) {
 		if got := strings.TrimPrefix(strings.TrimPrefix(o.Detail, "400 Bad Request"), ": "); got != want {
 			t.Errorf("an answer of %q is shown as %q, want %q", body, got, want)
 		}
+	}
+}
+
+// What an operator knows to be a message's own fault parks it.
+func TestRejectStatuses(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{401, 403, 404} {
+		sink := newSink(t, httpsink.Options{RejectStatuses: []int{status}, URL: answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })})
+		if o := sendOne(t, sink, message("k")); o.Result != sinks.Reject || o.Reason != sinks.ReasonRefused {
+			t.Errorf("%d: %+v", status, o)
+		}
+	}
+	if _, err := httpsink.New(httpsink.Options{URL: "http://localhost", RejectStatuses: []int{404, 422}}); err == nil {
+		t.Error("422 can be chosen")
 	}
 }

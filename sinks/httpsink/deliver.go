@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -181,6 +182,8 @@ func (s *Sink) answered(response *http.Response, body string) sinks.Outcome {
 		return waiting(sinks.Unavailable, sinks.ReasonThrottled, s.describe(status, ""), wait)
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly:
 		return waiting(sinks.Retry, sinks.ReasonBusy, detail, wait)
+	case slices.Contains(accusing, status) && !slices.Contains(s.rejects, status):
+		return waiting(sinks.Retry, sinks.ReasonRefused, detail, wait)
 	case status >= 500:
 		return waiting(sinks.Retry, sinks.ReasonServerError, detail, wait)
 	case status == http.StatusRequestEntityTooLarge:

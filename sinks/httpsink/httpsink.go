@@ -83,6 +83,11 @@ type Options struct {
 	// can't take it. Defaults to 0: never.
 	EndpointGiveUp time.Duration
 
+	// RejectStatuses are those of 401, 403 and 404 that are a message's own fault, as of an
+	// endpoint that answers so for a customer that is gone: such a message is parked. Defaults to none:
+	// they are the endpoint's trouble, and the message is tried again.
+	RejectStatuses []int
+
 	// MaxRetryAfter is the longest wait that an answer's Retry-After can ask
 	// for. Defaults to [DefaultMaxRetryAfter].
 	MaxRetryAfter time.Duration
@@ -129,6 +134,7 @@ type Sink struct {
 	tokens      *tokens // nil: none are needed
 	timeout     time.Duration
 	maxWait     time.Duration
+	rejects     []int
 	concurrency int
 	transport   *http.Transport
 	endpoints   *endpoints // nil: the one endpoint is the sink
@@ -169,6 +175,7 @@ func New(options Options) (*Sink, error) {
 		signatures:  signatures,
 		timeout:     options.Timeout,
 		maxWait:     options.MaxRetryAfter,
+		rejects:     options.RejectStatuses,
 		concurrency: options.Concurrency,
 		tokens:      newTokens(options.OAuth2, newTransport(options, options.OutsideOnly)),
 		transport:   newTransport(options, options.OutsideOnly || target.chosen),

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -42,7 +43,7 @@ func (o Options) atOnce(t target) int {
 
 // check returns all that is wrong.
 func (o Options) check() error {
-	problems := []error{o.checkURL()}
+	problems := []error{o.checkURL(), validRejectStatuses(o.RejectStatuses)}
 	if o.Method != http.MethodPost && o.Method != http.MethodPut {
 		problems = append(problems, fmt.Errorf("the method %q must be POST or PUT", o.Method))
 	}
@@ -213,11 +214,38 @@ func Kind() sinks.Kind {
 			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
 			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
 			{Name: "endpoint_give_up", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
+			{Name: "reject_statuses", Type: settings.TypeList, Check: checkRejectStatuses, Help: "Which of 401, 403 and 404 are a message's own fault, so that it is parked. Without it they are the endpoint's trouble, and are tried again."},
 			{Name: "max_retry_after", Type: settings.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
 			{Name: "outside_only", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
 			{Name: "inside_networks", Type: settings.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
 		}, settings.TLSFields(), cloudevents.Fields()),
 	}
+}
+
+// accusing are the statuses by which an endpoint may mean all messages, as its login or its
+// address is wrong, or one.
+var accusing = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}
+
+func checkRejectStatuses(value any) error {
+	return validRejectStatuses(statusesOf(value.([]string)))
+}
+
+func validRejectStatuses(statuses []int) error {
+	for _, status := range statuses {
+		if !slices.Contains(accusing, status) {
+			return errors.New("only 401, 403 and 404 can be chosen: others have one meaning each")
+		}
+	}
+	return nil
+}
+
+// statusesOf are those in a list of texts; what is none is 0.
+func statusesOf(texts []string) (statuses []int) {
+	for _, text := range texts {
+		status, _ := strconv.Atoi(text)
+		statuses = append(statuses, status)
+	}
+	return statuses
 }
 
 func checkURL(value any) error {
@@ -267,6 +295,8 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 		Timeout:       s.Duration("request_timeout"),
 		Concurrency:   s.Int("concurrency"),
 		MaxRetryAfter: s.Duration("max_retry_after"),
+
+		RejectStatuses: statusesOf(s.List("reject_statuses")),
 
 		Array: s.Bool("array"), ArrayMax: s.Int("array_max"),
 

@@ -132,6 +132,9 @@ func (g *golden) members() {
 	g.add("set the claim mode", g.SetClaimMode(ctx, claim))
 	_, err := g.Heartbeat(ctx, storage.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
 	g.add("heartbeat", errors.Join(err, g.ask(queries.Members)))
+	queries.EndLeases.Args, queries.EndClaims.Args = []any{"r"}, []any{"r"}
+	g.add("end leases", g.ask(queries.EndLeases))
+	g.add("end claims", g.ask(queries.EndClaims))
 	queries.Deregister.Args = []any{"r"}
 	g.add("deregister", g.ask(queries.Deregister))
 	g.Check(ctx, claim)

@@ -116,6 +116,13 @@ SELECT name, 0, {server} FROM {relays} WHERE name = ? AND NOT EXISTS (SELECT 1 F
 -- name: members
 SELECT name, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
 
+-- What a dead relay has ends now, as if its time were over.
+-- name: end leases
+UPDATE {lanes} SET `until` = {now} - INTERVAL 1 SECOND WHERE owner = ? AND `until` >= {now}
+
+-- name: end claims
+UPDATE {hot} SET claimed_until = {now} - INTERVAL 1 SECOND WHERE claimed_until >= {now} AND claimed_by = ?
+
 -- name: deregister
 DELETE FROM {relays} WHERE name = ?
 

@@ -177,6 +177,13 @@ SELECT name, 0, {server} FROM {relays} WHERE name = :1 AND NOT EXISTS (SELECT 1 
 -- name: members
 SELECT name, TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6') FROM {relays} WHERE until >= {now} ORDER BY name
 
+-- What a dead relay has ends now, as if its time were over.
+-- name: end leases
+UPDATE {lanes} SET until = {now} - INTERVAL '1' SECOND WHERE owner = :1 AND until >= {now}
+
+-- name: end claims
+UPDATE {hot} SET claimed_until = {now} - INTERVAL '1' SECOND WHERE claimed_until >= {now} AND claimed_by = :1
+
 -- name: deregister
 DELETE FROM {relays} WHERE name = :1
 

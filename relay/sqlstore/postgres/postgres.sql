@@ -187,6 +187,13 @@ INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
 -- name: members
 SELECT name, now() FROM {relays} WHERE until >= now() ORDER BY name
 
+-- What a dead relay has ends now, as if its time were over.
+-- name: end leases
+UPDATE {lanes} SET until = now() - interval '1 second' WHERE owner = $1::text AND until >= now()
+
+-- name: end claims
+UPDATE {hot} SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text
+
 -- name: deregister
 DELETE FROM {relays} WHERE name = $1::text
 

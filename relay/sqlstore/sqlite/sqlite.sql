@@ -109,6 +109,13 @@ RETURNING name, 0, ''
 -- name: members
 SELECT name, {now} FROM {relays} WHERE until >= {now} ORDER BY name
 
+-- What a dead relay has ends now, as if its time were over.
+-- name: end leases
+UPDATE {lanes} SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second') WHERE owner = ? AND until >= {now}
+
+-- name: end claims
+UPDATE {hot} SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second') WHERE claimed_until >= {now} AND claimed_by = ?
+
 -- name: deregister
 DELETE FROM {relays} WHERE name = ?
 

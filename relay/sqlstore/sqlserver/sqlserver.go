@@ -55,6 +55,7 @@ func (d *SQLServer) Traits() backend.Traits {
 		Hot: d.table.Hot,
 		Queries: backend.Queries{
 			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
+			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
 			Journals:    d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),

@@ -159,6 +159,13 @@ SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
 SELECT name, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
+-- What a dead relay has ends now, as if its time were over.
+-- name: end leases
+UPDATE {lanes} SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE owner = @p1 AND until >= SYSUTCDATETIME()
+
+-- name: end claims
+UPDATE {hot} SET claimed_until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE claimed_until >= SYSUTCDATETIME() AND claimed_by = @p1
+
 -- name: deregister
 DELETE FROM {relays} WHERE name = @p1
 

@@ -20,6 +20,10 @@ SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_id) FROM `app`.`Ev
 --   2: lanes
 SELECT name, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
+-- end leases: as in mysql.sql
+
+-- end claims: as in mysql.sql
+
 -- deregister: as in mysql.sql
 
 -- check

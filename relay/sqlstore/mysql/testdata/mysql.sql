@@ -33,6 +33,14 @@ SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) FROM `app`.`
 --   2: lanes
 SELECT name, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
+-- end leases
+UPDATE `app`.`Events_lanes` SET `until` = utc_timestamp(6) - INTERVAL 1 SECOND WHERE owner = ? AND `until` >= utc_timestamp(6);
+--   1: r
+
+-- end claims
+UPDATE `app`.`Events` SET claimed_until = utc_timestamp(6) - INTERVAL 1 SECOND WHERE claimed_until >= utc_timestamp(6) AND claimed_by = ?;
+--   1: r
+
 -- deregister
 DELETE FROM `app`.`Events_relays` WHERE name = ?;
 --   1: r

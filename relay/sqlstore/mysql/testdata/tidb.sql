@@ -31,6 +31,10 @@ SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) FROM `app`.`
 --   2: rows
 SELECT name, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
+-- end leases: as in mysql.sql
+
+-- end claims: as in mysql.sql
+
 -- deregister: as in mysql.sql
 
 -- check

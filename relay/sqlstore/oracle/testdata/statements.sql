@@ -48,6 +48,14 @@ SELECT name, 0, SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('
 --   2: lanes
 SELECT name, TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY name;
 
+-- end leases
+UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' SECOND WHERE owner = :1 AND until >= SYS_EXTRACT_UTC(SYSTIMESTAMP);
+--   1: r
+
+-- end claims
+UPDATE app."Events" SET claimed_until = SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' SECOND WHERE claimed_until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) AND claimed_by = :1;
+--   1: r
+
 -- deregister
 DELETE FROM app."Events_relays" WHERE name = :1;
 --   1: r

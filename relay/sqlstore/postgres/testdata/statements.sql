@@ -34,6 +34,14 @@ RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text
 --   5: 15000000
 SELECT name, now() FROM app."Events_relays" WHERE until >= now() ORDER BY name;
 
+-- end leases
+UPDATE app."Events_lanes" SET until = now() - interval '1 second' WHERE owner = $1::text AND until >= now();
+--   1: r
+
+-- end claims
+UPDATE app."Events" SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text;
+--   1: r
+
 -- deregister
 DELETE FROM app."Events_relays" WHERE name = $1::text;
 --   1: r

@@ -31,6 +31,14 @@ RETURNING name, 0, '';
 --   6: lanes
 SELECT name, strftime('%Y-%m-%d %H:%M:%f', 'now') FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY name;
 
+-- end leases
+UPDATE app."Events_lanes" SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second') WHERE owner = ? AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
+--   1: r
+
+-- end claims
+UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second') WHERE claimed_until >= strftime('%Y-%m-%d %H:%M:%f', 'now') AND claimed_by = ?;
+--   1: r
+
 -- deregister
 DELETE FROM app."Events_relays" WHERE name = ?;
 --   1: r

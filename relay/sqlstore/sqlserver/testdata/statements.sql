@@ -48,6 +48,14 @@ SELECT name, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM app."Events_relay
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 
+-- end leases
+UPDATE app."Events_lanes" SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE owner = @p1 AND until >= SYSUTCDATETIME();
+--   1: r
+
+-- end claims
+UPDATE app."Events" SET claimed_until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE claimed_until >= SYSUTCDATETIME() AND claimed_by = @p1;
+--   1: r
+
 -- deregister
 DELETE FROM app."Events_relays" WHERE name = @p1;
 --   1: r

@@ -1,0 +1,118 @@
+package relay_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Most of what a sink gets is refused, as the login of one of two tenants has expired, and some of it
+// is delivered: before a hundred messages are parked, the sink is paused for all relays, and says why.
+// Once the login is renewed and the sink resumed, all that waits is delivered.
+func TestAFuseBlows(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		for _, relays := range []int{1, 3} {
+			t.Run(fmt.Sprint(claim, " ", relays), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					db := memstore.New()
+					renewed := false
+					sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+						if m.Topic == "expired" && !renewed {
+							return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "401 Unauthorized")
+						}
+						return sinks.Ok("")
+					}}
+					var stops []func() error
+					for range relays {
+						_, stop := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(sink)})
+						stops = append(stops, stop)
+					}
+					time.Sleep(10 * time.Second)
+					for i := range 5000 {
+						write(db, "expired", fmt.Sprint("key-", i), 1)
+						if i%3 == 0 {
+							write(db, "fine", fmt.Sprint("fine-", i), 1)
+						}
+						if i%100 == 0 {
+							time.Sleep(100 * time.Millisecond)
+						}
+					}
+					time.Sleep(time.Minute)
+					status, err := db.Store().Status(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					parked := status.Counts[storage.StateError]
+					if parked == 0 || parked >= 100 {
+						t.Errorf("%d messages were parked", parked)
+					}
+					if len(status.Controls) != 1 || status.Controls[0].Kind != storage.PauseSink || status.Controls[0].Name != "main" {
+						t.Fatalf("in force is %v", status.Controls)
+					}
+					t.Logf("%d parked; %s: %s", parked, status.Controls[0].By, status.Controls[0].Reason)
+					renewed = true
+					if _, err := db.Store().LiftControl(t.Context(), status.Controls[0]); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Minute)
+					if status, err = db.Store().Status(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if done := status.Counts[storage.StateDone]; done != 5000+1667-parked {
+						t.Errorf("%d messages are done and %d parked, of 6667", done, parked)
+					}
+					for _, stop := range stops {
+						if err := stop(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A sink that takes most of what it gets keeps its fuse, however much it refuses; and so does one whose
+// fuse is set to never.
+func TestAFuseHolds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ refused, fuse int }{"most is delivered": {4, 0}, "never": {8, -1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+					if m.Topic == "bad" {
+						return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422")
+					}
+					return sinks.Ok("")
+				}}
+				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Fuse: test.fuse}}})
+				for i := range 3000 {
+					topic := "good"
+					if i*7%10 < test.refused {
+						topic = "bad"
+					}
+					write(db, topic, fmt.Sprint("key-", i*7), 1)
+					time.Sleep(10 * time.Millisecond)
+				}
+				time.Sleep(time.Minute)
+				status, err := db.Store().Status(t.Context())
+				if err != nil || len(status.Controls) > 0 || status.Counts[storage.StatePending] > 0 {
+					t.Errorf("%v, in force is %v, states %v", err, status.Controls, status.Counts)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

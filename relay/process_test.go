@@ -1,0 +1,69 @@
+package relay
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Only what ran on this host, since it was booted, and is no more, is dead for sure.
+func TestWhichNamesOutliveTheirProcess(t *testing.T) {
+	t.Parallel()
+	this := thisProcess()
+	if runtime.GOOS != "linux" {
+		t.Skip("no other system is asked")
+	}
+	child := exec.Command("true")
+	if err := child.Run(); err != nil {
+		t.Fatal(err)
+	}
+	named := func(change func(*process)) string {
+		p := this
+		change(&p)
+		return p.name()
+	}
+	waiting := exec.Command("cat")
+	in, err := waiting.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waiting.Start(); err != nil {
+		t.Fatal(err)
+	}
+	alive := named(func(p *process) { p.pid, p.began = waiting.Process.Pid, beginning(waiting.Process.Pid) })
+	for name, test := range map[string]struct {
+		relay string
+		want  bool
+	}{
+		"itself":                     {named(func(*process) {}), false},
+		"another that lives":         {alive, false},
+		"one that has ended":         {named(func(p *process) { p.pid = child.Process.Pid }), true},
+		"its number is another's":    {named(func(p *process) { p.began = "1" }), true},
+		"before the boot, elsewhere": {named(func(p *process) { p.pid, p.space = child.Process.Pid, "00000000" }), false},
+		"on another host":            {named(func(p *process) { p.pid, p.host = child.Process.Pid, p.host+"-2" }), false},
+		"its system tells nothing":   {named(func(p *process) { p.pid, p.space = child.Process.Pid, "" }), false},
+		"an operator's name":         {"shop", false},
+		"one that looks like it":     {strings.Join([]string{this.host, "x", "1", this.space, "ab"}, "-"), false},
+		"no process":                 {fmt.Sprintf("%s-0-1-%s-ab", this.host, this.space), false},
+	} {
+		if got := this.survived(test.relay); got != test.want {
+			t.Errorf("%s: %q outlived its process: %v, want %v", name, test.relay, got, test.want)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	state, err := waiting.Process.Wait()
+	if err != nil || !state.Success() {
+		t.Fatal(state, err)
+	}
+	if !this.survived(alive) {
+		t.Error("one that has ended meanwhile is taken for alive")
+	}
+	if beginning(os.Getpid()) == "" {
+		t.Error("when this process began isn't known")
+	}
+}

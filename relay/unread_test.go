@@ -1,0 +1,68 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// A relay that can beat and can't read is unhealthy, and gives its lanes to one that can; when it can
+// read again it has its part again.
+func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		var revoked atomic.Bool
+		blind := db.Store()
+		blind.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
+			if revoked.Load() && op == memstore.OpRead {
+				return errors.New("permission denied for table outbox")
+			}
+			return nil
+		}
+		ours, others := &recorder{}, &recorder{}
+		r, stop := start(t, blind, relay.Options{Sinks: to(ours)})
+		time.Sleep(500 * time.Millisecond) // they don't beat at the same moment
+		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(others)})
+		round := func(n int) (got, gotOther int) {
+			before, beforeOther := len(ours.all()), len(others.all())
+			for i := range 200 {
+				write(db, "t", fmt.Sprint("key-", n, "-", i), 1)
+			}
+			time.Sleep(10 * time.Second)
+			return len(ours.all()) - before, len(others.all()) - beforeOther
+		}
+		time.Sleep(time.Minute)
+		if got, other := round(1); got < 50 || other < 50 {
+			t.Errorf("two relays had %d and %d messages", got, other)
+		}
+		revoked.Store(true)
+		time.Sleep(40 * time.Second)
+		if err := r.Healthy(); err == nil {
+			t.Error("a relay that can't read is healthy")
+		}
+		if _, other := round(2); other != 200 {
+			t.Errorf("the other relay delivered %d of 200 messages", other)
+		}
+		revoked.Store(false)
+		time.Sleep(3 * time.Minute)
+		if err := r.Healthy(); err != nil {
+			t.Error(err)
+		}
+		if got, other := round(3); got < 50 || other < 50 {
+			t.Errorf("afterwards two relays had %d and %d messages", got, other)
+		}
+		for _, stop := range []func() error{stop, stopOther} {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
