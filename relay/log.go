@@ -205,3 +205,13 @@ func (e *engine) logWork(now time.Time, over bool) {
 	}
 	w.began, w.counts = now, counts{}
 }
+
+// tellAttempt hands an attempt on to an Observer that wants to know.
+func (e *engine) tellAttempt(became string, it *item, outcome *sinks.Outcome) {
+	if observer, wants := e.work.Observer.(AttemptObserver); wants {
+		observer.Attempted(Attempt{
+			At: time.Now(), Sink: it.queue.name, ID: it.row.ID, MessageID: it.row.Message.ID, Number: it.row.Attempts + 1,
+			Reason: outcome.Reason, Detail: shorten(outcome.Detail, 1000), Became: became,
+		})
+	}
+}

@@ -103,3 +103,21 @@ func (NoObserver) SinkUp(string)                                   {}
 func (NoObserver) Unrouted(string)                                 {}
 func (NoObserver) Failed(string, error)                            {}
 func (NoObserver) Polled(int)                                      {}
+
+// AttemptObserver is implemented by an Observer that wants to know of each attempt of each message
+// that didn't deliver it. It is called as an Observer's other methods are.
+type AttemptObserver interface {
+	Attempted(attempt Attempt)
+}
+
+// Attempt is one that didn't deliver its message.
+type Attempt struct {
+	At        time.Time
+	Sink      string
+	ID        int64
+	MessageID string
+	Number    int // with this one, of those that are charged; an uncharged one has the number of the next
+	Reason    sinks.Reason
+	Detail    string // of the sink; may repeat what was sent to it
+	Became    string // what became of the message, such as: is tried again
+}

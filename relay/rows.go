@@ -376,7 +376,9 @@ func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) 
 	if operator, ok := r.store.(storage.Operator); ok && r.options.Drain && err == nil {
 		var status storage.Status
 		status, err = operator.Status(ctx)
-		r.anyones = status.Counts[storage.StateClaimed]
+		if r.anyones = status.Counts[storage.StateClaimed]; !status.Has(storage.GaugeCounts) {
+			r.anyones = 1 // there may be some
+		}
 	}
 	return err == nil, err
 }

@@ -17,7 +17,8 @@ import (
 
 const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
 messages'), or those that all of the given filters select. Payloads are not
-shown; rowrelay messages show does.`
+shown; rowrelay messages show does. Of a large table about the first 20,000 messages of each kind
+are looked through for those that filters select; --all looks through everything.`
 
 const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
 given ids, or those that all of the given filters select, or with --all of every
@@ -87,8 +88,15 @@ func (m *messages) command(use, short, long string, work func(context.Context, s
 
 func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
+	var everything bool
 	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+		if !everything {
+			filter.LookThrough = lookThrough
+		}
 		found, err := operate.List(ctx, operator, filter, listedBytes)
+		if err == nil && len(found) < filter.Limit {
+			err = m.tellBound(ctx, operator, filter)
+		}
 		if err != nil {
 			return fmt.Errorf("list messages: %w", err)
 		}
@@ -122,7 +130,24 @@ func (p program) listCommand() *cobra.Command {
 	m.filter.addFlags(command)
 	command.Flags().Int64Var(&m.filter.after, "after", 0, "only messages with an `id` above this one: the next page")
 	command.Flags().IntVar(&m.filter.limit, "limit", 100, "at most this `number`")
+	command.Flags().BoolVar(&everything, "all", false, "look through the whole table, however long it takes")
 	return command
+}
+
+// lookThrough is how many messages of each table a listing looks at for those that its filters
+// select.
+const lookThrough = 20_000
+
+// tellBound says that there may be more, where a listing ended as it had looked at so many.
+func (m *messages) tellBound(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+	if filter.LookThrough == 0 || len(filter.IDs) > 0 || filter.Topic+filter.Key+filter.Sink+filter.Error+string(filter.State) == "" && filter.Since.IsZero() {
+		return nil
+	}
+	status, err := operator.Status(ctx)
+	if err == nil && (len(status.Estimated)+len(status.AtLeast) > 0 || !status.Has(storage.GaugeCounts)) {
+		_, err = fmt.Fprintf(m.stderr, "looked through about %d messages of each table after the id %d; --after goes on elsewhere, --all looks through everything\n", filter.LookThrough, filter.AfterID)
+	}
+	return err
 }
 
 // listedBytes of payload are in memory at once, though none is shown: a page less costs the

@@ -220,6 +220,9 @@ func forbidden(ctx context.Context, source config.Source, discard bool) error {
 		if err != nil {
 			return err
 		}
+		if !status.Has(storage.GaugeRelays) || !status.Has(storage.GaugeCounts) {
+			return fmt.Errorf("the relays and messages of table %s could not be counted in time: try again when the database has less to do", source.Table)
+		}
 		var living []string
 		for _, r := range status.Relays {
 			if r.Alive {

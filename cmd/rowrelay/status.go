@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,14 @@ limited.
   scheduled  not before its time
   retry      waits for its next attempt
   error      parked: only rowrelay messages requeue brings it back
-  done       delivered, kept for the retention`
+  done       delivered, kept for the retention
+
+Up to 100,000 of a kind are counted. Where there are more, the count says "about", as
+the database estimates it, or "at least". What the database doesn't tell in 2 s is left out, and
+the rest is shown.`
+
+// tooLong stands for what the database didn't tell in time.
+const tooLong = "unknown: the database took too long"
 
 func (p program) statusCommand() *cobra.Command {
 	var t target
@@ -63,17 +71,32 @@ func (p program) printStatus(r admin.Report) error {
 		{storage.StatePending, r.Pending}, {storage.StateClaimed, r.Claimed}, {storage.StateScheduled, r.Scheduled},
 		{storage.StateRetry, r.Retry}, {storage.StateError, r.Error}, {storage.StateDone, r.Done},
 	} {
-		rows = append(rows, []string{string(line.state), fmt.Sprint(line.count)})
+		count := fmt.Sprint(line.count)
+		if slices.Contains(r.Estimated, line.state) {
+			count = "about " + count
+		}
+		if slices.Contains(r.AtLeast, line.state) {
+			count = "at least " + count
+		}
+		if slices.Contains(r.Absent, storage.GaugeCounts) {
+			count = tooLong
+		}
+		rows = append(rows, []string{string(line.state), count})
 	}
-	age := func(seconds float64) string {
+	age := func(gauge storage.Gauge, seconds float64) string {
+		if slices.Contains(r.Absent, gauge) {
+			return tooLong
+		}
 		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 	}
-	rows = append(rows, []string{"oldest pending", age(r.OldestPendingSeconds)})
+	rows = append(rows, []string{"oldest pending", age(storage.GaugeOldestPending, r.OldestPendingSeconds)})
 	if r.Retry > 0 {
-		rows = append(rows, []string{"oldest retry", age(r.OldestRetrySeconds)})
+		rows = append(rows, []string{"oldest retry", age(storage.GaugeOldestRetry, r.OldestRetrySeconds)})
 	}
-	if r.HeldKeys > 0 {
-		rows = append(rows, []string{"held keys", fmt.Sprint(r.HeldKeys)}, []string{"oldest held key", age(r.OldestHeldSeconds)})
+	if slices.Contains(r.Absent, storage.GaugeHeldKeys) {
+		rows = append(rows, []string{"held keys", tooLong})
+	} else if r.HeldKeys > 0 {
+		rows = append(rows, []string{"held keys", fmt.Sprint(r.HeldKeys)}, []string{"oldest held key", age(storage.GaugeHeldKeys, r.OldestHeldSeconds)})
 	}
 	rows = append(rows, []string{"relays", fmt.Sprint(len(r.Relays))})
 	if err := p.printTable(rows); err != nil {

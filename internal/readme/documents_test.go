@@ -34,7 +34,7 @@ type block struct {
 // Scripts are run in this order, in one folder.
 var mainPages = []string{
 	"README.md", "docs/library.md", "docs/sidecar.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
-	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/sinks.md", "relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md",
+	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/admin.md", "docs/sinks.md", "relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md",
 }
 
 func read(t testing.TB, name string) page {

@@ -221,6 +221,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	filter.NoPayloads = true
 	found, err := of.Operator.List(request.Context(), filter)
 	if err != nil {
 		a.failed(w, "list messages", err)
@@ -608,7 +609,7 @@ const (
 
 // groupParked tells what the parked messages have in common, by the first of them.
 func groupParked(ctx context.Context, table storage.Operator, all int64) ([]parkedGroup, error) {
-	found, err := table.List(ctx, storage.Filter{State: storage.StateError, Limit: mostGrouped})
+	found, err := table.List(ctx, storage.Filter{State: storage.StateError, Limit: mostGrouped, NoPayloads: true})
 	if err != nil {
 		return nil, err
 	}

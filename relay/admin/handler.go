@@ -158,6 +158,14 @@ type Report struct {
 
 	// PendingTopics counts the first 1,000 pending messages by topic.
 	PendingTopics map[string]int64 `json:"pending_topics"`
+
+	// There were too many to count of these states: the counts of those that are estimated
+	// are so, and of the others there are at least as many as were counted.
+	Estimated []storage.State `json:"estimated,omitempty"`
+	AtLeast   []storage.State `json:"at_least,omitempty"`
+
+	// Absent names what could not be had in time. Of the counts, it is 0 here.
+	Absent []storage.Gauge `json:"absent,omitempty"`
 }
 
 // NewReport returns a status as it is shown. Lists are empty rather than null.
@@ -178,6 +186,9 @@ func NewReport(status storage.Status) Report {
 		Relays:               append([]storage.RelayInfo{}, status.Relays...),
 		Controls:             append([]storage.Control{}, status.Controls...),
 		PendingTopics:        map[string]int64{},
+		Estimated:            append([]storage.State{}, status.Estimated...),
+		AtLeast:              append([]storage.State{}, status.AtLeast...),
+		Absent:               append([]storage.Gauge{}, status.Absent...),
 	}
 	maps.Copy(report.PendingTopics, status.Topics)
 	return report

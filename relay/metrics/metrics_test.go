@@ -302,3 +302,20 @@ func TestWatchingThatWasStoppedIsNoFailure(t *testing.T) {
 		t.Errorf("%v failures, want none", got)
 	}
 }
+
+// What could not be had in time is gone, and takes no other gauge with it.
+func TestAnAbsentGaugeIsGoneAlone(t *testing.T) {
+	t.Parallel()
+	m := New(Build{})
+	s := m.Source("a")
+	status := storage.Status{Counts: map[storage.State]int64{storage.StatePending: 7}, OldestPending: time.Minute, Relays: []storage.RelayInfo{{Alive: true}}}
+	s.show(status)
+	status.Counts, status.Absent = nil, []storage.Gauge{storage.GaugeCounts, storage.GaugeHeldKeys}
+	s.show(status)
+	if n := testutil.CollectAndCount(m.messages) + testutil.CollectAndCount(m.held) + testutil.CollectAndCount(m.oldestHeld); n != 0 {
+		t.Errorf("%d gauges are there that could not be had", n)
+	}
+	if testutil.ToFloat64(m.relays) != 1 || testutil.ToFloat64(m.oldest) != 60 {
+		t.Error("gauges are gone that could be had")
+	}
+}

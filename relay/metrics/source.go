@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -181,7 +182,8 @@ const (
 
 // Watch counts a table now and every 15 s until the context ends, less often where
 // counting takes long. While it can't be counted, its gauges are gone rather than
-// old, and the failures count as those of the stage "status".
+// old, and the failures count as those of the stage "status". What takes too long is
+// gone by itself: the others stay.
 func (s *Source) Watch(ctx context.Context, table Counter) {
 	for {
 		began := time.Now()
@@ -195,6 +197,9 @@ func (s *Source) Watch(ctx context.Context, table Counter) {
 	}
 }
 
+// errAbsent is why a status counts as failed of which a part could not be had in time.
+var errAbsent = errors.New("a part of the status could not be had in time")
+
 func (s *Source) count(ctx context.Context, table Counter) {
 	limited, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -207,19 +212,33 @@ func (s *Source) count(ctx context.Context, table Counter) {
 			vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
 		}
 	default:
+		if len(status.Absent) > 0 {
+			s.Failed("status", errAbsent)
+		}
 		s.show(status)
 	}
 }
 
+// show sets the gauges that could be had, and takes the others away.
 func (s *Source) show(status storage.Status) {
 	m := s.metrics
+	set := func(gauge storage.Gauge, vector *prometheus.GaugeVec, value float64) {
+		if !status.Has(gauge) {
+			vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
+			return
+		}
+		vector.WithLabelValues(s.name).Set(value)
+	}
+	if !status.Has(storage.GaugeCounts) {
+		m.messages.DeletePartialMatch(prometheus.Labels{"source": s.name})
+	}
 	for state, count := range status.Counts {
 		m.messages.WithLabelValues(s.name, string(state)).Set(float64(count))
 	}
-	m.oldest.WithLabelValues(s.name).Set(status.OldestPending.Seconds())
-	m.oldestRetry.WithLabelValues(s.name).Set(status.OldestRetry.Seconds())
-	m.held.WithLabelValues(s.name).Set(float64(status.HeldKeys))
-	m.oldestHeld.WithLabelValues(s.name).Set(status.OldestHeld.Seconds())
+	set(storage.GaugeOldestPending, m.oldest, status.OldestPending.Seconds())
+	set(storage.GaugeOldestRetry, m.oldestRetry, status.OldestRetry.Seconds())
+	set(storage.GaugeHeldKeys, m.held, float64(status.HeldKeys))
+	set(storage.GaugeHeldKeys, m.oldestHeld, status.OldestHeld.Seconds())
 	inForce := map[storage.ControlKind]int{storage.PauseSink: 0, storage.PauseTopic: 0, storage.PauseKey: 0, storage.PauseRelay: 0, storage.LimitSink: 0}
 	for _, control := range status.Controls {
 		inForce[control.Kind]++
@@ -233,5 +252,5 @@ func (s *Source) show(status storage.Status) {
 			alive++
 		}
 	}
-	m.relays.WithLabelValues(s.name).Set(float64(alive))
+	set(storage.GaugeRelays, m.relays, float64(alive))
 }

@@ -109,7 +109,7 @@ func SetControl(ctx context.Context, operator storage.Operator, control storage.
 // List puts the pages of a listing together, without their payloads, of which pageBytes are in
 // memory at once.
 func List(ctx context.Context, operator storage.Operator, filter storage.Filter, pageBytes int) (found []storage.Info, err error) {
-	filter.MaxBytes = pageBytes
+	filter.MaxBytes, filter.NoPayloads = pageBytes, true
 	for limit := filter.Limit; len(found) < limit; {
 		filter.Limit = limit - len(found)
 		page, err := operator.List(ctx, filter)

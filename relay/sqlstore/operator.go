@@ -23,9 +23,9 @@ const (
 	changeStep = 1000 // rows of one change
 )
 
-// Status implements [storage.Operator]. It counts all rows that are not done, and
-// done rows up to a million; if there are more, it returns an estimate, which is
-// the server's own on PostgreSQL, and the span of their ids on SQLite.
+// Status implements [storage.Operator]. It counts 100,000 rows of each kind; if there are
+// more, it returns an estimate, which is the server's own on PostgreSQL and SQL Server, and the
+// span of their ids elsewhere.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
 		status, err := backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -583,6 +584,14 @@ type Filter struct {
 	// MaxBytes ends a listing with the row by which its payloads have so many bytes, and
 	// those that have its id; 0 means [ListBytes]. AfterID goes on from there.
 	MaxBytes int
+
+	// LookThrough bounds a listing's work: of each of the tables about so many messages after
+	// AfterID are looked at, and those behind them aren't found. 0 is all. A Store that finds
+	// them by an index may look at more.
+	LookThrough int
+
+	// NoPayloads: a listing needs none. A Store may bring them all the same.
+	NoPayloads bool
 }
 
 // ListBytes is how many bytes of payload a listing has, about.
@@ -626,13 +635,38 @@ type Status struct {
 	LanesLeased   int              `json:"lanes_leased"`
 	Controls      []Control        `json:"-"` // in force
 	Topics        map[string]int64 `json:"-"` // pending rows by topic, of the first 1,000 rows
+
+	// There were too many to count of these states, which are sorted: Counts has estimates of
+	// the Estimated ones, and of the AtLeast ones as many as were counted.
+	Estimated, AtLeast []State `json:"-"`
+
+	// Absent names what could not be had in time, and is zero here.
+	Absent []Gauge `json:"-"`
 }
+
+// Has says whether a gauge could be had.
+func (s Status) Has(gauge Gauge) bool { return !slices.Contains(s.Absent, gauge) }
+
+// Gauge is a part of a Status that is asked for by itself.
+type Gauge string
+
+// The gauges.
+const (
+	GaugeCounts        Gauge = "counts"
+	GaugeOldestPending Gauge = "oldest_pending"
+	GaugeOldestRetry   Gauge = "oldest_retry"
+	GaugeHeldKeys      Gauge = "held_keys" // HeldKeys and OldestHeld
+	GaugeTopics        Gauge = "pending_topics"
+	GaugeRelays        Gauge = "relays"
+	GaugeLanes         Gauge = "lanes_leased"
+)
 
 // Operator is what people do with a table. sqlstore implements it. Its changes
 // run in batches, each in a transaction of its own, and never touch a row that
 // a relay may be sending.
 type Operator interface {
-	// Status counts.
+	// Status counts: each state up to a bound, and the rest is an estimate, so that it
+	// takes no longer for a larger table. What takes too long all the same is absent.
 	Status(ctx context.Context) (Status, error)
 
 	// List returns messages by id, lowest first.

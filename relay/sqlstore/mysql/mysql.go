@@ -95,7 +95,7 @@ func (m *MySQL) Traits() backend.Traits {
 			Replays: m.sql.Query("replays"), LastDelivered: m.sql.Query("last delivered"),
 			Control: backend.ControlStatements(m.sql),
 			Status: backend.StatusQueries{
-				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"), OldestRetry: m.sql.Query("oldest retry"), Held: m.sql.Query("held parked"),
+				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.Counted)}), Claimed: m.sql.Query("count claimed"), Estimates: m.sql.Query("estimates"), Oldest: m.sql.Fill("oldest", []string{":limit", number(backend.FirstRows)}), OldestRetry: m.sql.Query("oldest retry"), Held: m.sql.Query("held parked"),
 				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
 			},
 		},

@@ -270,20 +270,30 @@ SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
 
--- Estimates the done rows beyond the limit by their ids, whose gaps it counts as rows.
+-- Looks at so many rows of each place: what those of a large table are is reckoned by the
+-- estimates.
 -- name: counts
-SELECT state, count(*) FROM (
-    SELECT {hot state} AS state FROM {hot} AS t
-    UNION ALL SELECT {held state} FROM {held} AS t
-) AS s GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < :limit THEN n ELSE (SELECT max(id) - min(id) + 1 FROM {done}) END
-FROM (SELECT count(*) AS n FROM (SELECT 1 FROM {done} LIMIT :limit) AS d) AS c
+SELECT 'hot', state, count(*) FROM (SELECT {hot state} AS state FROM {hot} AS t LIMIT :limit) AS h GROUP BY state
+UNION ALL SELECT 'held', state, count(*) FROM (
+    (SELECT {held state} AS state FROM {held} AS t FORCE INDEX (held_id) WHERE t.state = 'retry' LIMIT :limit)
+    UNION ALL (SELECT {held state} FROM {held} AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' LIMIT :limit)) AS s GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM {held} AS t FORCE INDEX (held_id) WHERE t.state = 'error' LIMIT :limit) AS e
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM {done} LIMIT :limit) AS d
 
--- A row's age counts from when it could be delivered first.
+-- name: count claimed
+SELECT count(*) FROM {hot} WHERE claimed_until > {now}
+
+-- Gaps between ids count as rows.
+-- name: estimates
+SELECT 'hot', coalesce(max(id) - min(id) + 1, 0) FROM {hot}
+UNION ALL SELECT 'done', coalesce(max(id) - min(id) + 1, 0) FROM {done}
+
+-- A row's age counts from when it could be delivered first. The oldest are looked for among
+-- the first: so it takes no longer for a larger table.
 -- name: oldest
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 1000, 0)) FROM (
-    SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM {hot} AS t WHERE {waiting}
+    SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM (
+        SELECT created_at, available_at, claimed_until FROM {hot} FORCE INDEX (id) ORDER BY id LIMIT :limit) AS t WHERE {waiting}
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM {held} AS t WHERE {held and waiting}
 ) AS p
 

@@ -53,7 +53,7 @@ func (d *Oracle) Traits() backend.Traits {
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
 			Control: backend.ControlStatements(d.sql),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: d.sql.Query("oldest"), OldestRetry: d.sql.Query("oldest retry"), Held: d.sql.Query("held parked"),
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: d.sql.Query("count claimed"), Estimates: d.sql.Query("estimates"), Oldest: d.sql.Query("oldest"), OldestRetry: d.sql.Query("oldest retry"), Held: d.sql.Query("held parked"),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays"), Leased: d.sql.Query("lanes leased"),
 			},
 		},

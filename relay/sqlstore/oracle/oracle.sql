@@ -291,16 +291,26 @@ DELETE FROM {held} WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
 
--- Estimates the done rows beyond a limit, :1 and :2, by their ids, whose gaps it counts as
--- rows.
+-- Looks at so many rows of each place: what those of a large table are is reckoned by the
+-- estimates. It is how
+-- many, four times.
 -- name: counts
-SELECT state, COUNT(*) FROM (
-    SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot}
-    UNION ALL SELECT CASE WHEN state = 'scheduled' AND {on time} THEN 'pending' ELSE state END FROM {held}
+SELECT 'hot', state, COUNT(*) FROM (
+    SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} WHERE ROWNUM <= :1
 ) GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < :1 THEN n ELSE (SELECT MAX(id) - MIN(id) + 1 FROM {done}) END
-FROM (SELECT COUNT(*) AS n FROM {done} WHERE ROWNUM <= :2)
+UNION ALL SELECT 'held', state, COUNT(*) FROM (
+    SELECT CASE WHEN state = 'scheduled' AND {on time} THEN 'pending' ELSE state END AS state FROM {held} WHERE state <> 'error' AND ROWNUM <= :2
+) GROUP BY state
+UNION ALL SELECT 'error', 'error', COUNT(*) FROM {held} WHERE state = 'error' AND ROWNUM <= :3
+UNION ALL SELECT 'done', 'done', COUNT(*) FROM {done} WHERE ROWNUM <= :4
+
+-- name: count claimed
+SELECT COUNT(*) FROM {hot} WHERE claimed_until > {now}
+
+-- Gaps between ids count as rows.
+-- name: estimates
+SELECT 'hot', NVL(MAX(id) - MIN(id) + 1, 0) FROM {hot}
+UNION ALL SELECT 'done', NVL(MAX(id) - MIN(id) + 1, 0) FROM {done}
 
 -- A row's age counts from when it could be delivered first.
 -- name: oldest

@@ -12,16 +12,62 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend].
+// List implements [backend.Backend]. Each table is asked in the order of its primary key, with
+// the limit: of the hot and the held rows that is one walk a lane. So a page takes no longer for a
+// larger table. A filter is applied to what the walks bring, where there is a bound on it.
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
+	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
+	narrow := filter.ByID || filter.Topic != "" || filter.Key != "" || filter.Sink != "" || filter.Error != "" || len(filter.Times()) > 0
+	perLane, together := int64(filter.Limit), int64(filter.Limit)
+	switch {
+	case filter.ByID && len(filter.MessageIDs) == 0:
+		after += " AND h.id = ANY (" + a.add(bind.PostgresArray(filter.RowIDs), "bigint[]") + ")"
+	case filter.ByID || (narrow || filter.State != "") && filter.LookThrough <= 0:
+		perLane, together = 0, 0
+	case narrow || filter.State != "":
+		perLane, together = max(perLane, int64(filter.LookThrough/storage.Lanes)), max(together, int64(filter.LookThrough))
+	}
+	walk := func(columns, table, where string) string {
+		if perLane == 0 {
+			return "SELECT " + p.sql.Text(columns) + " FROM " + table + " AS h WHERE true" + where
+		}
+		return "SELECT w.* FROM " + p.table.Lanes + " AS l CROSS JOIN LATERAL (SELECT " + p.sql.Text(columns) + " FROM " + table +
+			" AS h WHERE h.lane = l.lane" + where + " ORDER BY h.lane, h.id LIMIT " + a.add(perLane, "bigint") + ") AS w"
+	}
+	ordered := func(columns, table, where string) string {
+		limit := ""
+		if together > 0 {
+			limit = " ORDER BY h.id LIMIT " + a.add(together, "bigint")
+		}
+		return "(SELECT " + p.sql.Text(columns) + " FROM " + table + " AS h WHERE true" + where + limit + ")"
+	}
+	var parts []string
+	if any := filter.State == ""; any || filter.State == storage.StatePending || filter.State == storage.StateClaimed || filter.State == storage.StateScheduled {
+		parts = append(parts, walk("hot as listed", p.table.Hot, after))
+	}
+	switch filter.State {
+	case storage.StateError: // which have an index by their ids
+		parts = append(parts, ordered("held as listed", p.table.Held, after+" AND h.state = 'error'"))
+	case storage.StatePending, storage.StateScheduled, storage.StateRetry, "":
+		parts = append(parts, walk("held as listed", p.table.Held, after))
+	}
+	if filter.State == "" || filter.State == storage.StateDone {
+		parts = append(parts, ordered("done as listed", p.table.Done, after))
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
 	where := a.filter(filter)
 	if filter.State != "" {
 		where += " AND t.state = " + a.add(string(filter.State), "text")
 	}
-	query := "SELECT " + p.sql.Text("listed row") +
-		"\nFROM " + p.table.Messages + " AS t WHERE " + where +
-		"\nORDER BY t.id LIMIT " + a.add(int64(filter.Limit), "bigint")
+	row := p.sql.Text("listed row")
+	if filter.NoPayloads {
+		row = strings.Replace(row, p.sql.Text("payload"), "NULL::bytea", 1)
+	}
+	query := "SELECT " + row + "\nFROM (SELECT * FROM (\n    " + strings.Join(parts, "\n    UNION ALL ") +
+		"\n) AS t WHERE " + where + "\nORDER BY t.id LIMIT " + a.add(int64(filter.Limit), "bigint") + ") AS t ORDER BY t.id"
 	return backend.ReadInfos(ctx, p.db, backend.Query{SQL: query, Args: a}, filter.MaxBytes)
 }
 

@@ -56,7 +56,7 @@ func (p *Postgres) Traits() backend.Traits {
 			Replays: p.sql.Query("replays"), IDsOutOfOrder: p.sql.Query("ids out of order"), LastDelivered: p.sql.Query("last delivered"),
 			Control: backend.ControlStatements(p.sql),
 			Status: backend.StatusQueries{
-				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"), OldestRetry: p.sql.Query("oldest retry"), Held: p.sql.Query("held parked"),
+				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.Counted)), Claimed: p.sql.Query("count claimed"), Estimates: p.sql.Query("estimates"), Oldest: p.sql.Query("oldest", int64(backend.FirstRows/storage.Lanes)), OldestRetry: p.sql.Query("oldest retry"), Held: p.sql.Query("held parked"),
 				Topics: p.sql.Query("topics", int64(backend.SampledTopics)), Relays: p.sql.Query("list relays"), Leased: p.sql.Query("lanes leased"),
 			},
 		},

@@ -86,9 +86,12 @@ state = 'scheduled' AND COALESCE(available_at <= now(), true)
 
 -- The columns of a row t. A NULL in the place of what nearly all rows have is a quarter
 -- of what the row's other columns cost, for the server and for the driver.
+-- name: payload
+COALESCE(t.payload, convert_to(t.payload_text, 'UTF8'))
+
 -- name: row
 t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    {payload}, t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt, and 16 for each of
@@ -103,6 +106,22 @@ CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 -- name: held row
 {row},
     {has payload} + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
+
+-- What a listing takes of each table, as the view has it.
+-- name: hot as listed
+h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at
+
+-- name: held as listed
+h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at
+
+-- name: done as listed
+h.id, h.lane, 'done' AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at
 
 -- The columns of a listing's row of the view.
 -- name: listed row
@@ -391,22 +410,34 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
 
--- Counts the hot and the held rows, and the done ones up to a limit; beyond it goes by
--- the statistics, which are at least that. $1 the limit.
+-- Looks at so many rows of each place: what those of a large table are is reckoned by the
+-- estimates. $1 how many.
 -- name: counts
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot}
-    UNION ALL SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END FROM {held}
-) AS s GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < $1::bigint THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = '{done}'::regclass)) END
-FROM (SELECT count(*) AS n FROM (SELECT FROM {done} LIMIT $1::bigint) AS d) AS c
+SELECT 'hot', state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'held', state, count(*) FROM (
+    SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END AS state FROM {held} WHERE state <> 'error' LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT FROM {held} WHERE state = 'error' LIMIT $1::bigint) AS e
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM {done} LIMIT $1::bigint) AS d
 
--- A row's age counts from when it could be delivered first.
+-- name: count claimed
+SELECT count(*) FROM {hot} WHERE claimed_until > now()
+
+-- As the planner does: the rows of a page by the statistics, and the pages that there are now.
+-- name: estimates
+SELECT place, (GREATEST(reltuples, 0) / GREATEST(relpages, 1) * (pg_relation_size(c.oid) / current_setting('block_size')::bigint))::bigint
+FROM (VALUES ('hot', '{hot}'::regclass), ('done', '{done}'::regclass)) AS t (place, oid) JOIN pg_class AS c ON c.oid = t.oid
+
+-- A row's age counts from when it could be delivered first. The oldest are looked for among
+-- the first of each lane: so it takes no longer for a larger table. $1 how many of each.
 -- name: oldest
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
-    SELECT GREATEST(created_at, available_at) AS since FROM {hot} WHERE {waiting}
-    UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {held and waiting}) AS p
+    SELECT GREATEST(created_at, available_at) AS since FROM {lanes} AS l CROSS JOIN LATERAL (
+        SELECT h.created_at, h.available_at, h.claimed_until FROM {hot} AS h WHERE h.lane = l.lane
+        ORDER BY h.lane, h.id LIMIT $1::bigint) AS first WHERE {waiting}
+    UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {is due} AND state = 'scheduled') AS p
 
 -- A retry's age counts from when its message was written.
 -- name: oldest retry

@@ -52,7 +52,7 @@ func (s *SQLite) Traits() backend.Traits {
 			Replays: s.sql.Query("replays"), LastDelivered: s.sql.Query("last delivered"),
 			Control: backend.ControlStatements(s.sql),
 			Status: backend.StatusQueries{
-				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"), OldestRetry: s.sql.Query("oldest retry"), Held: s.sql.Query("held parked"),
+				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: s.sql.Query("count claimed"), Estimates: s.sql.Query("estimates"), Oldest: s.sql.Query("oldest", int64(backend.FirstRows)), OldestRetry: s.sql.Query("oldest retry"), Held: s.sql.Query("held parked"),
 				Topics: s.sql.Query("topics", int64(backend.SampledTopics)), Relays: s.sql.Query("list relays"), Leased: s.sql.Query("lanes leased"),
 			},
 		},

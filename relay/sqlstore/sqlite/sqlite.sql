@@ -255,21 +255,33 @@ DELETE FROM {held} WHERE (id, message_id, sinks) IN (
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
 
--- Estimates the done rows beyond a limit by their ids, whose gaps it counts as rows.
--- The limit, twice.
+-- Looks at so many rows of each place: what those of a large table are is reckoned by the
+-- estimates. It is how many, four
+-- times.
 -- name: counts
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot}
-    UNION ALL SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END FROM {held}
+SELECT 'hot', state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT ?
 ) GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < ? THEN n ELSE (SELECT max(id) - min(id) + 1 FROM {done}) END
-FROM (SELECT count(*) AS n FROM (SELECT 1 FROM {done} LIMIT ?))
+UNION ALL SELECT 'held', state, count(*) FROM (
+    SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END AS state FROM {held} WHERE state <> 'error' LIMIT ?
+) GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM {held} WHERE state = 'error' LIMIT ?)
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM {done} LIMIT ?)
 
--- A row's age counts from when it could be delivered first.
+-- name: count claimed
+SELECT count(*) FROM {hot} WHERE claimed_until > {now}
+
+-- Gaps between ids count as rows. Each bound is looked up in an index by itself.
+-- name: estimates
+SELECT 'hot', coalesce((SELECT max(id) FROM {hot}) - (SELECT min(id) FROM {hot}) + 1, 0)
+UNION ALL SELECT 'done', coalesce((SELECT max(id) FROM {done}) - (SELECT min(id) FROM {done}) + 1, 0)
+
+-- A row's age counts from when it could be delivered first. The oldest are looked for among
+-- the first: so it takes no longer for a larger table. How many.
 -- name: oldest
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
-    SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM {hot}
+    SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM (
+        SELECT created_at, available_at, claimed_until FROM {hot} ORDER BY id LIMIT ?)
     WHERE {waiting}
     UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM {held}
     WHERE {held and waiting})

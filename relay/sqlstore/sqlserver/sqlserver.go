@@ -61,7 +61,7 @@ func (d *SQLServer) Traits() backend.Traits {
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
 			Control: backend.ControlStatements(d.sql),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone)), Oldest: d.sql.Query("oldest", none), OldestRetry: d.sql.Query("oldest retry", none), Held: d.sql.Query("held parked", none),
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.Counted)), Claimed: d.sql.Query("count claimed", none), Estimates: d.sql.Query("estimates", none), Oldest: d.sql.Query("oldest", none), OldestRetry: d.sql.Query("oldest retry", none), Held: d.sql.Query("held parked", none),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays", none), Leased: d.sql.Query("lanes leased", none),
 			},
 		},

@@ -379,18 +379,28 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
 
--- Counts the hot and the held rows, and the done ones up to a limit, @p1;
--- beyond it goes by the table's own count, which is about right.
+-- Looks at so many rows of each place: what those of a large table are is reckoned by the
+-- estimates. @p1 how many.
 -- name: counts
 {at one moment}
-SELECT state, COUNT_BIG(*) FROM (
-    SELECT CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM {hot}
-    UNION ALL SELECT CASE WHEN {held and waiting} THEN N'pending' ELSE state END FROM {held}
-) AS s GROUP BY state
-UNION ALL
-SELECT N'done', CASE WHEN n < @p1 THEN n ELSE (SELECT SUM(rows) FROM sys.partitions WHERE object_id = OBJECT_ID({object done}) AND index_id = 1) END
-FROM (SELECT COUNT_BIG(*) AS n FROM (SELECT TOP (@p1) id FROM {done}) AS d) AS c;
+SELECT N'hot', state, COUNT_BIG(*) FROM (
+    SELECT TOP (@p1) CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM {hot}
+) AS h GROUP BY state
+UNION ALL SELECT N'held', state, COUNT_BIG(*) FROM (
+    SELECT TOP (@p1) CASE WHEN {held and waiting} THEN N'pending' ELSE state END AS state FROM {held} WHERE state <> N'error'
+) AS h GROUP BY state
+UNION ALL SELECT N'error', N'error', COUNT_BIG(*) FROM (SELECT TOP (@p1) id FROM {held} WHERE state = N'error') AS e
+UNION ALL SELECT N'done', N'done', COUNT_BIG(*) FROM (SELECT TOP (@p1) id FROM {done}) AS d;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: count claimed
+{at one moment}
+SELECT COUNT_BIG(*) FROM {hot} WHERE claimed_until > SYSUTCDATETIME();
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: estimates
+SELECT N'hot', COALESCE(SUM(rows), 0) FROM sys.partitions WHERE object_id = OBJECT_ID({object}) AND index_id = 1
+UNION ALL SELECT N'done', COALESCE(SUM(rows), 0) FROM sys.partitions WHERE object_id = OBJECT_ID({object done}) AND index_id = 1
 
 -- A row's age counts from when it could be delivered first.
 -- name: oldest

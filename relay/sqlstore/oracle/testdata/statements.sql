@@ -1607,31 +1607,34 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
-SELECT state, COUNT(*) FROM (
-    SELECT CASE WHEN claimed_until > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'claimed' WHEN available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
-    UNION ALL SELECT CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 'pending' ELSE state END FROM app."Events_held"
-) GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < :1 THEN n ELSE (SELECT MAX(id) - MIN(id) + 1 FROM app."Events_done") END
-FROM (SELECT COUNT(*) AS n FROM app."Events_done" WHERE ROWNUM <= :2);
---   1: 1000000
---   2: 1000000
-SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
-    SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(since) AS age FROM (
-    SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
-    UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))));
-SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
-    SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(created_at) AS age FROM app."Events_held" WHERE state = 'retry');
-SELECT n, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0) FROM (
-    SELECT COUNT(*) AS n, SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(available_at) AS age FROM app."Events_held" WHERE state = 'error' AND holds = 1);
-SELECT topic, COUNT(*) FROM (SELECT topic FROM (
-    SELECT topic FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
-    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
-) WHERE ROWNUM <= :1) GROUP BY topic;
---   1: 1000
 SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_heartbeat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN r.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 1 ELSE 0 END,
     (SELECT COUNT(*) FROM app."Events_lanes" l WHERE l.owner = r.name AND l.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP))
 FROM app."Events_relays" r ORDER BY r.name;
 SELECT COUNT(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= SYS_EXTRACT_UTC(SYSTIMESTAMP);
+SELECT topic, COUNT(*) FROM (SELECT topic FROM (
+    SELECT topic FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
+    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
+) WHERE ROWNUM <= :1) GROUP BY topic;
+--   1: 1000
+SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
+    SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(since) AS age FROM (
+    SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
+    UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))));
+SELECT n, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0) FROM (
+    SELECT COUNT(*) AS n, SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(available_at) AS age FROM app."Events_held" WHERE state = 'error' AND holds = 1);
+SELECT 'hot', state, COUNT(*) FROM (
+    SELECT CASE WHEN claimed_until > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'claimed' WHEN available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events" WHERE ROWNUM <= :1
+) GROUP BY state
+UNION ALL SELECT 'held', state, COUNT(*) FROM (
+    SELECT CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 'pending' ELSE state END AS state FROM app."Events_held" WHERE state <> 'error' AND ROWNUM <= :2
+) GROUP BY state
+UNION ALL SELECT 'error', 'error', COUNT(*) FROM app."Events_held" WHERE state = 'error' AND ROWNUM <= :3
+UNION ALL SELECT 'done', 'done', COUNT(*) FROM app."Events_done" WHERE ROWNUM <= :4;
+--   1: 100000
+--   2: 100000
+--   3: 100000
+--   4: 100000
+SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
+    SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(created_at) AS age FROM app."Events_held" WHERE state = 'retry');
 

@@ -934,28 +934,47 @@ SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > $1::bigint
-ORDER BY t.id LIMIT $2::bigint;
+FROM (SELECT * FROM (
+    SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at FROM app."Events" AS h WHERE h.lane = l.lane AND h.id > $1::bigint ORDER BY h.lane, h.id LIMIT $2::bigint) AS w
+    UNION ALL SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE h.lane = l.lane AND h.id > $1::bigint ORDER BY h.lane, h.id LIMIT $3::bigint) AS w
+    UNION ALL (SELECT h.id, h.lane, 'done' AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at FROM app."Events_done" AS h WHERE true AND h.id > $1::bigint ORDER BY h.id LIMIT $4::bigint)
+) AS t WHERE t.id > $5::bigint
+ORDER BY t.id LIMIT $6::bigint) AS t ORDER BY t.id;
 --   1: 0
 --   2: 10
+--   3: 10
+--   4: 10
+--   5: 0
+--   6: 10
 
 -- list by filter
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0 AND t.state = $9::text
-ORDER BY t.id LIMIT $10::bigint;
+FROM (SELECT * FROM (
+    (SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE true AND h.id > $1::bigint AND h.state = 'error')
+) AS t WHERE t.id > $2::bigint AND (t.id = ANY ($3::bigint[]) OR t.message_id = ANY ($4::uuid[])) AND t.topic = $5::text AND t.message_key = $6::text AND strpos(',' || t.sinks || ',', $7::text) > 0 AND t.created_at >= $8::timestamptz AND strpos(t.last_error, $9::text) > 0 AND t.state = $10::text
+ORDER BY t.id LIMIT $11::bigint) AS t ORDER BY t.id;
 --   1: 3
---   2: {1}
---   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
---   4: t
---   5: k
---   6: ,s,
---   7: 2026-01-31 00:00:00+00
---   8: refused
---   9: error
---   10: 10
+--   2: 3
+--   3: {1}
+--   4: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   5: t
+--   6: k
+--   7: ,s,
+--   8: 2026-01-31 00:00:00+00
+--   9: refused
+--   10: error
+--   11: 10
 
 -- requeue
 WITH parked AS MATERIALIZED (
@@ -1168,26 +1187,30 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
-    UNION ALL SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END FROM app."Events_held"
-) AS s GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < $1::bigint THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = 'app."Events_done"'::regclass)) END
-FROM (SELECT count(*) AS n FROM (SELECT FROM app."Events_done" LIMIT $1::bigint) AS d) AS c;
---   1: 1000000
-SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
-    SELECT GREATEST(created_at, available_at) AS since FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
-    UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)) AS p;
-SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM app."Events_held" WHERE state = 'retry';
-SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
+FROM app."Events_relays" AS r ORDER BY r.name;
+SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)
     LIMIT $1::bigint) AS t GROUP BY topic;
 --   1: 1000
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
-    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
-FROM app."Events_relays" AS r ORDER BY r.name;
-SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
+    SELECT GREATEST(created_at, available_at) AS since FROM app."Events_lanes" AS l CROSS JOIN LATERAL (
+        SELECT h.created_at, h.available_at, h.claimed_until FROM app."Events" AS h WHERE h.lane = l.lane
+        ORDER BY h.lane, h.id LIMIT $1::bigint) AS first WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
+    UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND state = 'scheduled') AS p;
+--   1: 100
+SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT 'hot', state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events" LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'held', state, count(*) FROM (
+    SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END AS state FROM app."Events_held" WHERE state <> 'error' LIMIT $1::bigint
+) AS h GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT FROM app."Events_held" WHERE state = 'error' LIMIT $1::bigint) AS e
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM app."Events_done" LIMIT $1::bigint) AS d;
+--   1: 100000
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM app."Events_held" WHERE state = 'retry';
 

@@ -776,29 +776,34 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
-    UNION ALL SELECT CASE WHEN state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) THEN 'pending' ELSE state END FROM app."Events_held"
-) GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < ? THEN n ELSE (SELECT max(id) - min(id) + 1 FROM app."Events_done") END
-FROM (SELECT count(*) AS n FROM (SELECT 1 FROM app."Events_done" LIMIT ?));
---   1: 1000000
---   2: 1000000
-SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
-    SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM app."Events"
-    WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
-    UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM app."Events_held"
-    WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1));
-SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM app."Events_held" WHERE state = 'retry';
-SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+FROM app."Events_relays" AS r ORDER BY r.name;
+SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
     LIMIT ?) GROUP BY topic;
 --   1: 1000
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'),
-    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'))
-FROM app."Events_relays" AS r ORDER BY r.name;
-SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
+SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
+    SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM (
+        SELECT created_at, available_at, claimed_until FROM app."Events" ORDER BY id LIMIT ?)
+    WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM app."Events_held"
+    WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1));
+--   1: 6400
+SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT 'hot', state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events" LIMIT ?
+) GROUP BY state
+UNION ALL SELECT 'held', state, count(*) FROM (
+    SELECT CASE WHEN state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) THEN 'pending' ELSE state END AS state FROM app."Events_held" WHERE state <> 'error' LIMIT ?
+) GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM app."Events_held" WHERE state = 'error' LIMIT ?)
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM app."Events_done" LIMIT ?);
+--   1: 100000
+--   2: 100000
+--   3: 100000
+--   4: 100000
+SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM app."Events_held" WHERE state = 'retry';
 

@@ -1285,27 +1285,13 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 -- status
 SELECT value FROM app."Events_settings" WHERE name = N'claim';
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT state, COUNT_BIG(*) FROM (
-    SELECT CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM app."Events"
-    UNION ALL SELECT CASE WHEN state = N'scheduled' AND due_at <= SYSUTCDATETIME() THEN N'pending' ELSE state END FROM app."Events_held"
-) AS s GROUP BY state
-UNION ALL
-SELECT N'done', CASE WHEN n < @p1 THEN n ELSE (SELECT SUM(rows) FROM sys.partitions WHERE object_id = OBJECT_ID(N'[app].[Events_done]') AND index_id = 1) END
-FROM (SELECT COUNT_BIG(*) AS n FROM (SELECT TOP (@p1) id FROM app."Events_done") AS d) AS c;
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
---   1: 1000000
-SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (
-    SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
-    UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM app."Events_held" WHERE state = N'scheduled' AND due_at <= SYSUTCDATETIME()) AS p;
+SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_heartbeat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
+    (SELECT COUNT(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
+FROM app."Events_relays" AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT CASE WHEN MIN(created_at) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(created_at), SYSUTCDATETIME()) ELSE 0 END FROM app."Events_held" WHERE state = N'retry';
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
---   1: 0
-SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT COUNT_BIG(*), COALESCE(DATEDIFF_BIG(MILLISECOND, MIN(available_at), SYSUTCDATETIME()), 0) FROM app."Events_held" WHERE state = N'error' AND holds = 1;
+SELECT COUNT(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME();
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
@@ -1315,13 +1301,28 @@ SELECT topic, COUNT_BIG(*) FROM (SELECT TOP (@p1) topic FROM (
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 1000
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_heartbeat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
-    (SELECT COUNT(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
-FROM app."Events_relays" AS r ORDER BY r.name;
+SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (
+    SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
+    UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM app."Events_held" WHERE state = N'scheduled' AND due_at <= SYSUTCDATETIME()) AS p;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT COUNT(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME();
+SELECT COUNT_BIG(*), COALESCE(DATEDIFF_BIG(MILLISECOND, MIN(available_at), SYSUTCDATETIME()), 0) FROM app."Events_held" WHERE state = N'error' AND holds = 1;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: 0
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT N'hot', state, COUNT_BIG(*) FROM (
+    SELECT TOP (@p1) CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM app."Events"
+) AS h GROUP BY state
+UNION ALL SELECT N'held', state, COUNT_BIG(*) FROM (
+    SELECT TOP (@p1) CASE WHEN state = N'scheduled' AND due_at <= SYSUTCDATETIME() THEN N'pending' ELSE state END AS state FROM app."Events_held" WHERE state <> N'error'
+) AS h GROUP BY state
+UNION ALL SELECT N'error', N'error', COUNT_BIG(*) FROM (SELECT TOP (@p1) id FROM app."Events_held" WHERE state = N'error') AS e
+UNION ALL SELECT N'done', N'done', COUNT_BIG(*) FROM (SELECT TOP (@p1) id FROM app."Events_done") AS d;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: 100000
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT CASE WHEN MIN(created_at) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(created_at), SYSUTCDATETIME()) ELSE 0 END FROM app."Events_held" WHERE state = N'retry';
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 

@@ -1,0 +1,98 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// Beyond its bound a status reckons: it says so, and a claim behind the rows that it looks at
+// is counted all the same, as a drain waits for it.
+func TestStatusOfMoreThanItCounts(t *testing.T) {
+	runOn(t, onSQLite(), func(t *testing.T, table table) {
+		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
+		exec(t, table.DB, "INSERT INTO outbox_settings (name, value) VALUES ('claim', 'rows')")
+		exec(t, table.DB, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100500)
+			INSERT INTO outbox (topic, claimed_until) SELECT 't', CASE WHEN i > 100400 THEN '9999-01-01 00:00:00.000' END FROM n`)
+		status, err := table.open(t).Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Counts[storage.StatePending] != 100400 || status.Counts[storage.StateClaimed] != 100 {
+			t.Errorf("counts are %v", status.Counts)
+		}
+		if !slices.Equal(status.Estimated, []storage.State{storage.StatePending}) || !slices.Equal(status.AtLeast, []storage.State{storage.StateScheduled}) {
+			t.Errorf("estimated: %v, at least: %v", status.Estimated, status.AtLeast)
+		}
+	})
+}
+
+func onSQLite() []testdb.Target {
+	return slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool { return target.Kind != testdb.SQLite })
+}
+
+// A question that the database doesn't answer in time takes no other with it.
+func TestStatusWithoutWhatTakesTooLong(t *testing.T) {
+	runOn(t, onSQLite(), func(t *testing.T, table table) {
+		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		ask := table.open(t).BackendOn(nil).Traits().Queries.Status
+		for _, test := range []struct {
+			query  backend.Query
+			absent storage.Gauge
+		}{
+			{ask.Counts, storage.GaugeCounts}, {ask.Oldest, storage.GaugeOldestPending}, {ask.OldestRetry, storage.GaugeOldestRetry}, {ask.Held, storage.GaugeHeldKeys},
+			{ask.Topics, storage.GaugeTopics}, {ask.Relays, storage.GaugeRelays}, {ask.Leased, storage.GaugeLanes},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				status, err := backend.ReadStatus(t.Context(), stuck{table.DB, test.query.SQL}, ask)
+				if err != nil || !slices.Equal(status.Absent, []storage.Gauge{test.absent}) {
+					t.Fatalf("%v is absent, want %s; %v", status.Absent, test.absent, err)
+				}
+				if counted := status.Has(storage.GaugeCounts); counted != (status.Counts[storage.StatePending] == 1) {
+					t.Errorf("without %s the counts are %v", test.absent, status.Counts)
+				}
+			})
+		}
+	})
+}
+
+// stuck answers one statement never.
+type stuck struct {
+	*sql.DB
+	statement string
+}
+
+func (s stuck) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if query == s.statement {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.DB.QueryContext(ctx, query, args...)
+}
+
+// No question of a status reads the whole of a large table.
+func TestStatusPlansOnPostgreSQL(t *testing.T) {
+	onPgx(t, func(t *testing.T, table table) {
+		exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)")
+		fill(t, table.DB, 200_000)
+		exec(t, table.DB, "VACUUM ANALYZE outbox")
+		ask := table.open(t).BackendOn(nil).Traits().Queries.Status
+		for name, query := range map[string]backend.Query{"counts": ask.Counts, "oldest": ask.Oldest, "topics": ask.Topics} {
+			plan, err := backend.Lines(t.Context(), table.DB, backend.Query{SQL: "EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, SUMMARY OFF) " + query.SQL, Args: query.Args})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := strings.Join(plan, "\n"); strings.Contains(text, "rows=200000") {
+				t.Errorf("%s reads all rows:\n%s", name, text)
+			}
+		}
+	})
+}
