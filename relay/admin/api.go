@@ -198,6 +198,7 @@ func (a *api) history(w http.ResponseWriter, _ *http.Request, of *table) {
 const (
 	listedByDefault = 50
 	mostListed      = 500
+	lookThrough     = 20_000 // messages of each table, for those that filters select
 )
 
 // messages lists messages by id, lowest first, without what they carry.
@@ -222,6 +223,9 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	filter.NoPayloads = true
+	if query.Get("all") == "" {
+		filter.LookThrough = lookThrough
+	}
 	found, err := of.Operator.List(request.Context(), filter)
 	if err != nil {
 		a.failed(w, "list messages", err)
@@ -230,6 +234,10 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	answer := struct {
 		Messages []operate.Message `json:"messages"`
 		Next     int64             `json:"next,omitempty"` // after, for the next page
+
+		// LookedThrough: no more than about so many messages of each kind were looked at, so there
+		// may be others; ?all=yes finds them, however long it takes.
+		LookedThrough int `json:"looked_through,omitempty"`
 	}{Messages: []operate.Message{}}
 	bytes := 0
 	for _, info := range found {
@@ -238,6 +246,8 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}
 	if len(found) >= selection.Limit || bytes >= storage.ListBytes { // a page of large ones is shorter
 		answer.Next = found[len(found)-1].ID
+	} else if len(selection.IDs) == 0 && selection.Selects() {
+		answer.LookedThrough = filter.LookThrough
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
