@@ -136,42 +136,40 @@ const (
 
 // count returns what the table holds, counted a short while ago or now.
 func (t *table) count(ctx context.Context) counted {
-	for {
-		t.mu.Lock()
-		last := t.counted
-		t.mu.Unlock()
-		if last.fresh() {
-			return last
+	t.mu.Lock()
+	last := t.counted
+	t.mu.Unlock()
+	if last.fresh() {
+		return last
+	}
+	select {
+	case t.turn <- struct{}{}:
+	default:
+		if !last.at.IsZero() {
+			return last // another request counts
 		}
 		select {
 		case t.turn <- struct{}{}:
-		default:
-			if !last.at.IsZero() {
-				return last // another request counts
-			}
-			select {
-			case t.turn <- struct{}{}:
-			case <-ctx.Done():
-				return counted{err: ctx.Err(), at: time.Now()}
-			}
+		case <-ctx.Done():
+			return counted{err: ctx.Err(), at: time.Now()}
 		}
-		began := time.Now()
-		now := t.Watch.lastCounted() // for the metrics, perhaps
-		if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
-			now = counted{}
-			now.status, now.err = t.Status(ctx)
-			now.at = time.Now()
-		}
-		if now.err == nil && now.status.Counts[storage.StateError] > 0 {
-			now.parked, now.err = groupParked(ctx, t.Operator, now.status.Counts[storage.StateError])
-		}
-		now.took += time.Since(began)
-		t.mu.Lock()
-		t.counted = now
-		t.mu.Unlock()
-		<-t.turn
-		return now
 	}
+	defer func() { <-t.turn }()
+	began := time.Now()
+	now := t.Watch.lastCounted() // for the metrics, perhaps
+	if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
+		now = counted{}
+		now.status, now.err = t.Status(ctx)
+		now.at = time.Now()
+	}
+	if now.err == nil && now.status.Counts[storage.StateError] > 0 {
+		now.parked, now.err = groupParked(ctx, t.Operator, now.status.Counts[storage.StateError])
+	}
+	now.took += time.Since(began)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counted = now
+	return now
 }
 
 // overview is the first look: what is wrong, what there is, and how it does.
@@ -200,6 +198,7 @@ func (a *api) history(w http.ResponseWriter, _ *http.Request, of *table) {
 const (
 	listedByDefault = 50
 	mostListed      = 500
+	lookThrough     = 20_000 // messages of each table, for those that filters select
 )
 
 // messages lists messages by id, lowest first, without what they carry.
@@ -224,6 +223,9 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	filter.NoPayloads = true
+	if query.Get("all") == "" {
+		filter.LookThrough = lookThrough
+	}
 	found, err := of.Operator.List(request.Context(), filter)
 	if err != nil {
 		a.failed(w, "list messages", err)
@@ -232,6 +234,10 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	answer := struct {
 		Messages []operate.Message `json:"messages"`
 		Next     int64             `json:"next,omitempty"` // after, for the next page
+
+		// LookedThrough: no more than about so many messages of each kind were looked at, so there
+		// may be others; ?all=yes finds them, however long it takes.
+		LookedThrough int `json:"looked_through,omitempty"`
 	}{Messages: []operate.Message{}}
 	bytes := 0
 	for _, info := range found {
@@ -240,6 +246,8 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}
 	if len(found) >= selection.Limit || bytes >= storage.ListBytes { // a page of large ones is shorter
 		answer.Next = found[len(found)-1].ID
+	} else if len(selection.IDs) == 0 && selection.Selects() {
+		answer.LookedThrough = filter.LookThrough
 	}
 	writeJSON(w, http.StatusOK, answer)
 }

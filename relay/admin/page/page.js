@@ -234,22 +234,27 @@ function search(select) {
   $('messages-title').scrollIntoView({block: 'start'});
 }
 
-const find = tell(async (after = 0) => {
+const find = tell(async (after = 0, all = false) => {
   filter = new URLSearchParams([...new FormData($('filter'))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
   if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // whatever its state is
   history.replaceState(null, '', filter.size ? `#${filter}` : location.pathname);
   const query = new URLSearchParams(filter);
   if (after) query.set('after', after);
+  if (all) query.set('all', 'yes');
   const answer = await api(`messages?${query}`);
   listed = answer.messages;
   next = answer.next || 0;
   chosen = -1;
   show($('next'), next > 0);
   show($('first'), after > 0);
+  show($('all'), Boolean(answer.looked_through) && total() > answer.looked_through);
   $('messages-none').textContent = filter.toString() === 'state=error' ? 'No message is parked.' : filter.size ? 'No message matches.' : 'The table is empty.';
   show($('messages-none'), listed.length === 0);
   showList();
 });
+
+// total is how many messages there are, as far as it is known.
+const total = () => overview && overview.status ? ['pending', 'claimed', 'scheduled', 'retry', 'error', 'done'].reduce((sum, state) => sum + overview.status[state], 0) : Infinity;
 
 function showList() {
   fill($('messages').tBodies[0], ...listed.map((message, index) => el('tr', {className: index === chosen ? 'chosen' : '', onclick: () => choose(index, true)},
@@ -531,6 +536,7 @@ $('filter').addEventListener('submit', event => { event.preventDefault(); find()
 $('filter').addEventListener('reset', () => setTimeout(find));
 $('filter').elements.state.addEventListener('change', () => find());
 $('next').addEventListener('click', () => find(next));
+$('all').addEventListener('click', () => find(0, true));
 $('first').addEventListener('click', () => find());
 $('source').addEventListener('change', () => { source = $('source').value; closePanel(); start(); });
 $('pause').addEventListener('submit', event => {
