@@ -753,7 +753,7 @@ SELECT topic, count(*) FROM (
 ) AS p GROUP BY topic;
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp(6)) DIV 1000, 0)) FROM (
     SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM (
-        SELECT created_at, available_at, claimed_until FROM `app`.`Events` FORCE INDEX (id) ORDER BY id LIMIT 32000) AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
+        SELECT created_at, available_at, claimed_until FROM `app`.`Events` FORCE INDEX (id) ORDER BY id LIMIT 6400) AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
 ) AS p;
 SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), utc_timestamp(6)) DIV 1000, 0) FROM `app`.`Events_held` WHERE state = 'error' AND holds = 1;
