@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -25,13 +26,24 @@ given ids, or those that all of the given filters select, or with --all of every
 parked message of the table. The messages stay parked; requeue and discard take
 them as before. The relay carries it out, within a second or two where its sinks
 have room; until then they show as retry. Messages that hold no key are not
-touched.`
+touched.
+
+With --state retry it is about messages that wait for their next attempt: they are
+parked instead, and their keys go on.`
+
+const retryHelp = `Try messages again now that wait for their next attempt (state retry): those with
+the given ids, or those that all of the given filters select, or with --all every
+one of the table. They keep the attempts that were charged. The relay tries them
+within a second or two, where their sinks have room. Those that are due already, and
+so may be being sent, are not touched.`
 
 const discardHelp = `Delete parked messages (state error) for good: those with the given ids, or
 those that all of the given filters select, or with --all every parked message
 of the table. Of one that holds its key (on_park: hold) the relay does so, and the
 key goes on, within a second or two where its sinks have room; until then it shows
-as retry. Other states are not touched.`
+as retry. Other states are not touched.
+
+With --state retry it is about messages that wait for their next attempt.`
 
 func (p program) messagesCommand() *cobra.Command {
 	group := &cobra.Command{
@@ -43,8 +55,12 @@ func (p program) messagesCommand() *cobra.Command {
 	group.AddCommand(
 		p.listCommand(), p.showCommand(),
 		p.requeueCommand(), p.redriveCommand(), p.replayCommand(), p.replaysCommand(),
-		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp, "skipped", storage.Operator.Skip),
-		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard),
+		p.changeCommand("retry [ID…]", "Try messages again now that wait for their next attempt", retryHelp, "retried", func(operator storage.Operator, ctx context.Context, filter storage.Filter) (int, error) {
+			filter.State = storage.StateRetry
+			return operator.Requeue(ctx, filter)
+		}, storage.StateRetry),
+		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp, "skipped", storage.Operator.Skip, storage.StateError, storage.StateRetry),
+		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard, storage.StateError, storage.StateRetry),
 	)
 	return group
 }
@@ -184,8 +200,9 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes skip or discard; done is what the messages are then.
-func (p program) changeCommand(use, short, long, done string, change func(storage.Operator, context.Context, storage.Filter) (int, error)) *cobra.Command {
+// changeCommand makes retry, skip or discard, of messages in one of these states; done is what
+// the messages are then.
+func (p program) changeCommand(use, short, long, done string, change func(storage.Operator, context.Context, storage.Filter) (int, error), of ...storage.State) *cobra.Command {
 	m := &messages{program: p}
 	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		count, err := change(operator, ctx, filter)
@@ -198,30 +215,46 @@ func (p program) changeCommand(use, short, long, done string, change func(storag
 			err = m.print(fmt.Sprintf("%s %d\n", done, count))
 		}
 		if err == nil && count < len(filter.IDs) {
-			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't parked (state error)%s", count, len(filter.IDs), done, map[bool]string{true: ", or hold no key"}[done == "skipped"])
+			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't %s%s", count, len(filter.IDs), done, waiting(cmp.Or(filter.State, of[0])), map[bool]string{true: ", or hold no key"}[done == "skipped"])
 		}
 		return err
 	})
-	m.mustSelect(command, done)
+	m.mustSelect(command, done, of...)
 	return command
 }
 
-// mustSelect adds the flags by which parked messages are selected, and refuses a command
-// without any; done is what the messages are then.
-func (m *messages) mustSelect(command *cobra.Command, done string) {
+// waiting says what messages in this state are.
+func waiting(state storage.State) string {
+	if state == storage.StateRetry {
+		return "waiting for their next attempt (state retry, not due yet)"
+	}
+	return "parked (state error)"
+}
+
+// mustSelect adds the flags by which messages in one of these states are selected, and refuses
+// a command without any; done is what the messages are then.
+func (m *messages) mustSelect(command *cobra.Command, done string, of ...storage.State) {
 	var all bool
+	everyOne := "every parked message"
+	if of[0] == storage.StateRetry {
+		everyOne = "every message that waits for its next attempt"
+	}
 	m.filter.addFlags(command)
-	command.Flags().BoolVar(&all, "all", false, "every parked message")
+	command.Flags().BoolVar(&all, "all", false, everyOne)
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		f := m.filter
 		selects := f.topic+f.key+f.sink+f.state+f.since+f.errorText != "" || len(args) > 0
 		switch {
 		case all && selects:
-			return usagef("--all is every parked message: it can't be given with ids or filters")
+			return usagef("--all is %s: it can't be given with ids or filters", everyOne)
 		case !all && !selects:
-			return usagef("say which messages: ids, filters, or --all for every parked one")
-		case f.state != "" && f.state != string(storage.StateError):
-			return usagef("--state %s: only parked messages, those in state error, can be %s", f.state, done)
+			return usagef("say which messages: ids, filters, or --all for every one")
+		case f.state != "" && slices.Contains(of, storage.State(f.state)):
+			return nil
+		case f.state != "" && len(of) > 1:
+			return usagef("--state %s: only parked messages, those in state error, and those in state retry can be %s", f.state, done)
+		case f.state != "" && storage.State(f.state) != of[0]:
+			return usagef("--state %s: only %s can be %s", f.state, map[bool]string{true: "parked messages, those in state error,", false: "messages in state retry"}[of[0] == storage.StateError], done)
 		}
 		return nil
 	}

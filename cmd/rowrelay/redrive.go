@@ -59,7 +59,7 @@ type redrive struct {
 func (p program) redriveCommand() *cobra.Command {
 	r := &redrive{messages: &messages{program: p}, within: operate.EveryDelivered}
 	command := r.command("redrive [ID…]", "Deliver very many parked messages again, at a rate", redriveHelp, r.run)
-	r.mustSelect(command, "requeued")
+	r.mustSelect(command, "requeued", storage.StateError)
 	r.addFlags(command)
 	command.Flags().IntVar(&r.rate, "rate", 1000, "requeue so many messages a second; 0 is no bound")
 	command.Flags().StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
@@ -85,7 +85,7 @@ func (p program) requeueCommand() *cobra.Command {
 		}
 		return r.run(ctx, operator, filter)
 	})
-	r.mustSelect(command, "requeued")
+	r.mustSelect(command, "requeued", storage.StateError)
 	r.addFlags(command)
 	return command
 }

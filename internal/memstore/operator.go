@@ -41,6 +41,12 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storag
 // Requeue implements [storage.Operator].
 func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, OpRequeue, filter, parked, func(r *record) {
+		if r.state == storage.StateRetry {
+			now := r.inState(storage.StateRetry)
+			now.row.Message.AvailableAt = s.db.now()
+			s.db.held.put(now)
+			return
+		}
 		s.db.held.put(r.requeued(s.db.now()))
 	})
 }
@@ -65,7 +71,7 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 
 // Skip implements [storage.Operator].
 func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, OpSkip, filter, (*record).holds, func(r *record) {
+	return s.changeParked(ctx, OpSkip, filter, s.db.relaysChange, func(r *record) {
 		s.db.held.put(r.wanted(storage.WantSkip, s.db.now()))
 	})
 }
@@ -73,7 +79,7 @@ func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
 // Discard implements [storage.Operator].
 func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, OpDiscard, filter, parked, func(r *record) {
-		if r.holds() {
+		if s.db.relaysChange(r) {
 			s.db.held.put(r.wanted(storage.WantDiscard, s.db.now()))
 		} else {
 			s.db.held.take(r.identity())
@@ -108,16 +114,26 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64)
 
 func parked(*record) bool { return true }
 
+// relaysChange says that a relay has to carry out what an operator wants of the row, so that
+// its key goes on: by lanes, where it is a retry.
+func (db *DB) relaysChange(r *record) bool {
+	if r.state == storage.StateRetry {
+		return db.claim != storage.ByRows
+	}
+	return r.holds()
+}
+
 // changeParked changes those of the parked rows that which approves of.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
-			if r.state != storage.StateError || !which(r) || filter.Limit > 0 && changed == filter.Limit {
+			waits := filter.State == storage.StateRetry && r.state == storage.StateRetry && r.row.Holds == storage.NoHold && !r.due(s.db.now())
+			if r.state != storage.StateError && !waits || !which(r) || filter.Limit > 0 && changed == filter.Limit {
 				continue
 			}
 			change(r)
 			changed++
-			line := Change{Op: op, Lane: r.row.Lane, ID: r.row.ID, From: storage.StateError}
+			line := Change{Op: op, Lane: r.row.Lane, ID: r.row.ID, From: r.state}
 			if now := s.db.held.rows[r.identity()]; now != nil {
 				line.To = now.state
 			}

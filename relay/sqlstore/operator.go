@@ -71,6 +71,9 @@ func selection(filter storage.Filter) (backend.Filter, error) {
 
 // Requeue implements [storage.Operator].
 func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
+	if filter.State == storage.StateRetry {
+		return s.changeParked(ctx, "retry messages of table", filter, backend.RetryNow, "")
+	}
 	return s.changeParked(ctx, "requeue messages of table", filter, backend.Requeue, "")
 }
 
@@ -84,12 +87,30 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 
 // Skip implements [storage.Operator].
 func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, "skip messages of table", filter, backend.AskSkip, "")
+	const what = "skip messages of table"
+	if filter.State == storage.StateRetry {
+		if byRows, err := s.byRows(ctx, what); byRows || err != nil {
+			return 0, err
+		}
+		return s.changeParked(ctx, what, filter, backend.AskSkipRetry, "")
+	}
+	return s.changeParked(ctx, what, filter, backend.AskSkip, "")
 }
 
 // Discard implements [storage.Operator].
 func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error) {
 	const what = "discard messages of table"
+	if filter.State == storage.StateRetry {
+		byRows, err := s.byRows(ctx, what)
+		if err != nil {
+			return 0, err
+		}
+		change := backend.AskDiscardRetry
+		if byRows {
+			change = backend.DiscardRetry
+		}
+		return s.changeParked(ctx, what, filter, change, "")
+	}
 	asked, err := s.changeParked(ctx, what, filter, backend.AskDiscard, "")
 	if err != nil || filter.Limit > 0 && asked >= filter.Limit {
 		return asked, err
@@ -114,10 +135,20 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64)
 	return try(ctx, s, "list parked messages of table", func() ([]storage.Parked, error) { return s.backend.Parked(ctx, selected, within) })
 }
 
+// byRows says how the table is claimed: then no message waits for another of its key, and no
+// relay carries out what is wanted of a retry.
+func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
+	return try(ctx, s, what, func() (bool, error) {
+		var claim storage.Claim
+		err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &claim)
+		return claim == storage.ByRows, err
+	})
+}
+
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way. Only a Redirect is to a sink.
 func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange, sink string) (changed int, err error) {
-	if filter.State != "" && filter.State != storage.StateError {
+	if filter.State != "" && filter.State != change.State() {
 		return 0, nil
 	}
 	selected, err := selection(filter)

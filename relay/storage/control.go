@@ -171,7 +171,11 @@ func (l *logged) log(ctx context.Context, what string, change func() (int, error
 }
 
 func (l *logged) Requeue(ctx context.Context, filter Filter) (int, error) {
-	return l.log(ctx, "requeue", func() (int, error) { return l.Operator.Requeue(ctx, filter) })
+	what := "requeue"
+	if filter.State == StateRetry {
+		what = "retry"
+	}
+	return l.log(ctx, what, func() (int, error) { return l.Operator.Requeue(ctx, filter) })
 }
 
 func (l *logged) Redirect(ctx context.Context, filter Filter, sink string) (int, error) {

@@ -676,6 +676,9 @@ type Operator interface {
 	// says how many. One that holds its key goes before the rest of it. Those that are
 	// parked as they had expired, as their last_error says by [Expired], never expire
 	// again. Other states are not touched.
+	//
+	// With StateRetry in the filter it has messages due at once that wait for their next
+	// attempt, and no others. Their attempts stay. One that is due already is a relay's.
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
 	// Redirect is Requeue to one sink, whichever they were for. Messages that hold their keys are not
@@ -687,11 +690,16 @@ type Operator interface {
 	//
 	// A relay that claims by lanes carries it out, within a second or two where its
 	// sinks have room; until then the message is a retry that holds its key.
+	//
+	// With StateRetry in the filter it is about messages that wait for their next attempt, and
+	// no others: these are parked, and their keys go on. By rows, where keys don't wait, it
+	// touches none.
 	Skip(ctx context.Context, filter Filter) (int, error)
 
 	// Discard deletes parked messages for good and says how many. Of those that
 	// hold their keys a relay does so, as with Skip, and the keys go on. Other
-	// states are not touched.
+	// states are not touched. With StateRetry in the filter it is about messages that wait
+	// for their next attempt, and no others.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
 	// Parked returns the parked messages that the filter selects, by id, lowest first; its limits

@@ -127,6 +127,8 @@ func checks() []check {
 		{name: "claim keeps to bytes", run: claimKeepsToBytes, byRows: true},
 
 		{name: "requeue parked", run: requeueParked},
+		{name: "retries are changed", run: retriesAreChanged},
+		{name: "retries are changed by rows", run: retriesAreChangedByRows, byRows: true},
 		{name: "requeue by rows", run: requeueByRows, byRows: true},
 		{name: "requeued never expires", run: requeuedNeverExpires},
 		{name: "requeued by rows never expires", run: requeuedByRowsNeverExpires, byRows: true},

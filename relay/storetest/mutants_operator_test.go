@@ -33,6 +33,14 @@ func operatorMutants() []mutant {
 				return len(infos), err
 			}}
 		}},
+		{"a retry waits on", []string{"retries are changed", "retries are changed by rows"}, func(s Store, _ *facts) Store {
+			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
+				if filter.State == storage.StateRetry {
+					return 0, nil
+				}
+				return s.Requeue(ctx, filter)
+			}}
+		}},
 		{"what is requeued expires again", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
 			expires := func(row *storage.Row) { row.NeverExpires = false }
 			return eachClaimed(eachDue(s, expires), expires)

@@ -59,7 +59,7 @@ func requeueParked(t testing.TB, table Table) {
 func discardParked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table)
-	for _, state := range []storage.State{storage.StatePending, storage.StateRetry, storage.StateScheduled, storage.StateDone} {
+	for _, state := range []storage.State{storage.StatePending, storage.StateScheduled, storage.StateDone} {
 		if n := a.discard(storage.Filter{State: state}); n != 0 {
 			t.Errorf("discarded %d rows that are %s", n, state)
 		}
@@ -266,5 +266,66 @@ func decisionOutlivesARepeatedPark(t testing.TB, table Table) {
 	slices.SortFunc(due, func(a, b storage.Row) int { return int(a.ID - b.ID) })
 	if len(due) != 2 || due[0].Holds != storage.WantSkip || due[1].Holds != storage.WantDiscard {
 		t.Errorf("due after another park: %+v", due)
+	}
+}
+
+// A message that waits for its next attempt is due when an operator says so, with its attempts;
+// it is skipped or discarded as one that is parked and holds its key. Others are not touched,
+// nor one that is due: a relay may be sending it.
+func retriesAreChanged(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	waiting := storage.Filter{State: storage.StateRetry}
+	var rows []storage.Row
+	for _, key := range []string{"now", "skip", "discard", "due", "parked"} {
+		rows = append(rows, a.row(write(t, table, keyed(key, 1)...)[0]))
+	}
+	retries := a.allAs(storage.StateRetry, rows[:3])
+	for i := range retries {
+		retries[i].Delay, retries[i].Attempts, retries[i].Error = time.Hour, 7, "boom"
+	}
+	a.mustSettle(append(retries, a.as(storage.StateRetry, rows[3]), a.as(storage.StateError, rows[4]))...)
+	of := func(key string) storage.Filter { return storage.Filter{State: storage.StateRetry, Key: key} }
+	if n := a.requeue(of("now")) + a.skip(of("skip")) + a.discard(of("discard")); n != 3 {
+		t.Errorf("changed %d rows, want 3", n)
+	}
+	if n := a.requeue(waiting) + a.skip(waiting) + a.discard(waiting); n != 0 {
+		t.Errorf("changed %d rows that are due, or parked", n)
+	}
+	wants := map[int64]storage.Hold{rows[0].ID: storage.NoHold, rows[1].ID: storage.WantSkip, rows[2].ID: storage.WantDiscard, rows[3].ID: storage.NoHold}
+	due := a.due()
+	for _, row := range due {
+		if want, found := wants[row.ID]; !found || row.Holds != want || !row.Retrying || row.Holds == storage.NoHold && row.ID == rows[0].ID && row.Attempts != 7 {
+			t.Errorf("due: %+v", row)
+		}
+	}
+	if len(due) != 4 {
+		t.Errorf("%d rows are due, want 4", len(due))
+	}
+	a.wantState(storage.StateError, rows[4].ID)
+	a.wantHolders(rows[:4]...)
+}
+
+// By rows no relay has to be asked: what is discarded is gone. Nothing waits for it, so there is
+// nothing to skip.
+func retriesAreChangedByRows(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	ids := write(t, table, plain(2)...)
+	retries := allClaimed("one", storage.StateRetry, a.claim(storage.ClaimRequest{Token: "one", Limit: 2}))
+	for i := range retries {
+		retries[i].Delay = time.Hour
+	}
+	a.mustSettle(retries...)
+	waiting := func(id int64) storage.Filter {
+		return storage.Filter{State: storage.StateRetry, IDs: []string{strconv.FormatInt(id, 10)}}
+	}
+	if n := a.skip(storage.Filter{State: storage.StateRetry}); n != 0 {
+		t.Errorf("skipped %d rows", n)
+	}
+	if n := a.requeue(waiting(ids[0])) + a.discard(waiting(ids[1])); n != 2 {
+		t.Errorf("changed %d rows, want 2", n)
+	}
+	left := a.list(storage.Filter{})
+	if len(left) != 1 || left[0].ID != ids[0] || left[0].State != storage.StateRetry || left[0].Later {
+		t.Errorf("left: %+v", left)
 	}
 }

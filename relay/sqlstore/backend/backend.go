@@ -140,16 +140,36 @@ type Backend interface {
 type ParkedChange int
 
 const (
-	Requeue       ParkedChange = iota // has them delivered again, those that hold their keys before the rest of these
-	AskSkip                           // asks a relay for it, of those that hold their keys; see [storage.Hold]
-	AskDiscard                        // the same
-	DiscardAtOnce                     // deletes those that don't hold their keys
-	Redirect                          // is Requeue to the sink that the filter names as To, of those that don't hold their keys and have no other part there
+	Requeue         ParkedChange = iota // has them delivered again, those that hold their keys before the rest of these
+	AskSkip                             // asks a relay for it, of those that hold their keys; see [storage.Hold]
+	AskDiscard                          // the same
+	DiscardAtOnce                       // deletes those that don't hold their keys
+	RetryNow                            // has messages due that wait for their next attempt
+	AskSkipRetry                        // is AskSkip of these
+	AskDiscardRetry                     // is AskDiscard of these
+	DiscardRetry                        // deletes these, which by rows nobody has in hand
+	Redirect                            // is Requeue to the sink that the filter names as To, of those that don't hold their keys and have no other part there
 )
 
-// Condition is what else parked rows t of the held ones have that a change is about.
-func (c ParkedChange) Condition(held string) string {
+// State is that of the rows that a change is about.
+func (c ParkedChange) State() storage.State {
 	switch c {
+	case RetryNow, AskSkipRetry, AskDiscardRetry, DiscardRetry:
+		return storage.StateRetry
+	default:
+		return storage.StateError
+	}
+}
+
+// Deletes says that the rows go at once.
+func (c ParkedChange) Deletes() bool { return c == DiscardAtOnce || c == DiscardRetry }
+
+// Condition is what else the rows t of the held ones have that a change is about, in that
+// state. A retry that is due a relay may be sending: it isn't changed.
+func (c ParkedChange) Condition(held, now string) string {
+	switch c {
+	case RetryNow, AskSkipRetry, AskDiscardRetry, DiscardRetry:
+		return " AND t.holds = 0 AND t.available_at > " + now
 	case Redirect:
 		return " AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM " + held + " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks)"
 	case AskSkip, AskDiscard:
@@ -166,9 +186,11 @@ func (c ParkedChange) Condition(held string) string {
 // does so again in the year 9999, which the database writes as never: see [storage.Row].
 func (c ParkedChange) Set(now, never string) string {
 	switch c {
-	case AskSkip:
+	case RetryNow:
+		return "available_at = " + now
+	case AskSkip, AskSkipRetry:
 		return "state = 'retry', holds = 2, available_at = " + now
-	case AskDiscard:
+	case AskDiscard, AskDiscardRetry:
 		return "state = 'retry', holds = 3, available_at = " + now
 	default:
 		return "state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = " + now +

@@ -61,7 +61,7 @@ func conditions(filter backend.Filter) text {
 // ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
 // means, and changes them.
 func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
-	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'"+what.Condition(m.table.Held), conditions(filter),
+	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = '"+string(what.State())+"'"+what.Condition(m.table.Held, "utc_timestamp(6)"), conditions(filter),
 		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		var rows []storage.Settlement
@@ -76,7 +76,7 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 			if what == backend.Redirect {
 				change = join(change, ", t.sinks = ", arg(filter.To))
 			}
-			if what == backend.DiscardAtOnce {
+			if what.Deletes() {
 				change = join("DELETE t FROM ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on())
 			}
 			if _, err := backend.Exec(ctx, tx, change.query()); err != nil {

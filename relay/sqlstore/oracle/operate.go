@@ -51,14 +51,15 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 // rows are locked there may be no limit beside. It changes them by their places.
 func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
 	change := "UPDATE " + d.table.Held + " t SET " + what.Set(now, "TIMESTAMP '9999-01-01 00:00:00'")
-	if what == backend.DiscardAtOnce {
+	if what.Deletes() {
 		change = "DELETE FROM " + d.table.Held + " t"
 	}
-	const parkedID = "CASE WHEN t.state = 'error' THEN t.id END" // as an index has it
+	state := string(what.State())
+	parkedID := "CASE WHEN t.state = '" + state + "' THEN t.id END" // as an index has it of the parked rows
 	var a args
 	parked := a.query(
-		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = 'error' AND ROWID IN (SELECT place FROM (",
-		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+strings.ReplaceAll(what.Condition(d.table.Held), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")+" AND "+a.filter(filter, false),
+		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = '"+state+"' AND ROWID IN (SELECT place FROM (",
+		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+strings.ReplaceAll(what.Condition(d.table.Held, now), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")+" AND "+a.filter(filter, false),
 		"    ORDER BY "+parkedID+") WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {

@@ -104,11 +104,11 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 		sets += ", sinks = " + a.add(filter.To, "text")
 	}
 	change := "UPDATE " + p.table.Held + " AS t SET " + sets + "\nFROM parked AS p"
-	if what == backend.DiscardAtOnce {
+	if what.Deletes() {
 		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
 	}
 	query := "WITH parked AS MATERIALIZED (" +
-		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = 'error'" + what.Condition(p.table.Held) + " AND " + a.filter(filter) +
+		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = '" + string(what.State()) + "'" + what.Condition(p.table.Held, "now()") + " AND " + a.filter(filter) +
 		"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)" +
 		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks" +
 		"\nRETURNING t.id"

@@ -48,12 +48,12 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		sets, args = sets+", sinks = ?", append(args, filter.To)
 	}
 	change := "UPDATE " + s.table.Held + " SET " + sets + "\nWHERE"
-	if what == backend.DiscardAtOnce {
+	if what.Deletes() {
 		change = "DELETE FROM " + s.table.Held + " WHERE"
 	}
 	where, values := conditions(filter)
 	args = append(append(args, values...), int64(filter.Limit))
-	return backend.IDs(ctx, s.db, query(change+" (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM "+s.table.Held+" AS t WHERE t.state = 'error'"+what.Condition(s.table.Held)+" AND "+where+
+	return backend.IDs(ctx, s.db, query(change+" (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM "+s.table.Held+" AS t WHERE t.state = '"+string(what.State())+"'"+what.Condition(s.table.Held, s.sql.Text("now"))+" AND "+where+
 		" ORDER BY t.id LIMIT ?) RETURNING id", args...))
 }
 

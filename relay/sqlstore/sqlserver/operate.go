@@ -71,13 +71,17 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 		sets += ", sinks = " + a.add(filter.To)
 	}
 	change := "UPDATE parked SET " + sets + "\nOUTPUT inserted.id"
-	if what == backend.DiscardAtOnce {
+	if what.Deletes() {
 		change = "DELETE FROM parked\nOUTPUT deleted.id"
+	}
+	index := "" // that of the parked rows has no others
+	if what.State() == storage.StateError {
+		index = "INDEX(" + d.table.IndexName("held_error") + "), "
 	}
 	return backend.IDs(ctx, d.db, a.query(
 		d.sql.Text("read committed"),
-		"WITH parked AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Held+" AS t WITH (INDEX("+d.table.IndexName("held_error")+"), UPDLOCK, ROWLOCK)"+
-			"\n    WHERE t.state = N'error'"+what.Condition(d.table.Held)+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
+		"WITH parked AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Held+" AS t WITH ("+index+"UPDLOCK, ROWLOCK)"+
+			"\n    WHERE t.state = N'"+string(what.State())+"'"+what.Condition(d.table.Held, "SYSUTCDATETIME()")+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
 		change))
 }
 
