@@ -111,6 +111,7 @@ func (e *engine) leaser(ctx context.Context) {
 			if job.standsDown {
 				ttl = time.Millisecond // others share the lanes among them
 			}
+			beat := func() (storage.Members, error) { return e.store.Heartbeat(bounded, self, ttl) }
 			if predecessor {
 				job.err = e.store.Bury(bounded, e.options.Name, e.options.Claim)
 				predecessor = job.err != nil
@@ -121,11 +122,9 @@ func (e *engine) leaser(ctx context.Context) {
 				if _, job.err = job.rights.renew(bounded, storage.Members{}, true); job.err == nil {
 					job.err = e.store.Deregister(bounded, e.options.Name)
 				}
-			} else if job.members, job.err = e.store.Heartbeat(bounded, self, ttl); job.err == nil {
+			} else if job.members, job.err = beat(); job.err == nil {
 				job.heard = time.Now()
-				if err := e.bury(bounded, &job.members); err != nil {
-					e.failed("lease", err) // it waits for the end of their leases then
-				}
+				e.bury(bounded, &job.members, beat)
 				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
 			}
 			cancel()
@@ -135,22 +134,26 @@ func (e *engine) leaser(ctx context.Context) {
 	}
 }
 
-// bury ends what relays have that are dead for sure, and leaves them out of those that live.
-func (e *engine) bury(ctx context.Context, members *storage.Members) error {
-	var problems []error
-	members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool {
-		if name == e.options.Name || !e.process.survived(name) {
-			return false
+// bury ends what relays have that are dead for sure, and leaves them out of those that live. One that has
+// left and ended since the beat isn't there at the next one. What fails is tried again at the next renewal.
+func (e *engine) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
+	ended := func(name string) bool { return name != e.options.Name && e.process.survived(name) }
+	dead := slices.DeleteFunc(slices.Clone(members.Relays), func(name string) bool { return !ended(name) })
+	if len(dead) == 0 {
+		return
+	}
+	again, err := beat()
+	for _, name := range dead {
+		if err == nil && slices.Contains(again.Relays, name) {
+			e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
+			err = e.store.Bury(ctx, name, e.options.Claim)
 		}
-		err := e.store.Bury(ctx, name, e.options.Claim)
-		if err != nil {
-			problems = append(problems, err)
-			return false
-		}
-		e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
-		return true
-	})
-	return errors.Join(problems...)
+	}
+	if err != nil {
+		e.failed("lease", err)
+		return
+	}
+	members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool { return slices.Contains(dead, name) })
 }
 
 // afterLease takes note of what was kept, lost and won.
