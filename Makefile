@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
+.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -55,14 +55,13 @@ on-servers-rest:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
-	cd internal/browser && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a
 # server loses its last second, and the rows of 1 MiB that a relay meets.
 PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 
-proof: proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
+proof: proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
 
 proof-plans: # what PostgreSQL plans for a million rows
 	deploy/servers/servers run postgres15 postgres18 -- go test -v -run 'TestPlans$$' ./relay/sqlstore -planned-rows 700000
@@ -82,6 +81,9 @@ proof-hour: # an hour of failing keys, a million of them at a takeover
 
 proof-histories: # the race detector, in all simulated histories, and in what passes many messages
 	go test $(RACE) -timeout 1h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
+
+proof-browser: # the admin page in a real Chromium
+	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
 
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
