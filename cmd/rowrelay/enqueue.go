@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +47,7 @@ type enqueue struct {
 	writer  *outbox.Writer
 	db      *sql.DB
 	written int
+	line    int // up to which all is written
 }
 
 func (p program) enqueueCommand() *cobra.Command {
@@ -93,7 +95,13 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := e.writeAll(ctx, newLines(e.stdin, limit)); err != nil {
+	progress := newProgress(e.stderr)
+	err = e.writeAll(ctx, newLines(interruptible(ctx, e.stdin), limit), progress)
+	progress.end()
+	if err != nil && ctx.Err() != nil {
+		return stopped{fmt.Sprintf("%s, up to line %d of the input; give it the lines after that to go on", e.count("was written", "were written"), e.line)}
+	}
+	if err != nil {
 		return fmt.Errorf("%w\n  nothing of its batch was written; %s before it", explain(source, err), e.count("was written", "were written"))
 	}
 	if e.json {
@@ -128,12 +136,24 @@ func (e *enqueue) count(one, more string) string {
 	return fmt.Sprintf("%d messages %s", e.written, more)
 }
 
+// interruptible is an input whose reading ends with the context: that of a terminal or a pipe
+// would not.
+func interruptible(ctx context.Context, from io.Reader) io.Reader {
+	reader, writer := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(context.Cause(ctx)) })
+	go func() {
+		_, err := io.Copy(writer, from)
+		_ = writer.CloseWithError(err)
+	}()
+	return reader
+}
+
 // maxBatchBytes bounds the memory that a batch takes up, and what a database
 // is given in one transaction.
 const maxBatchBytes = 16 << 20
 
 // writeAll writes the input's messages batch by batch.
-func (e *enqueue) writeAll(ctx context.Context, lines *lines) error {
+func (e *enqueue) writeAll(ctx context.Context, lines *lines, progress *progress) error {
 	for {
 		var batch []outbox.Message
 		var numbers []int // of their lines
@@ -164,7 +184,10 @@ func (e *enqueue) writeAll(ctx context.Context, lines *lines) error {
 		if err := e.write(ctx, batch, numbers); err != nil {
 			return err
 		}
-		e.written += len(batch)
+		e.written, e.line = e.written+len(batch), numbers[len(numbers)-1]
+		progress.tell(e.written, 0, func(rate float64) string {
+			return fmt.Sprintf("%s, %.0f a second", e.count("written", "written"), rate)
+		})
 	}
 }
 

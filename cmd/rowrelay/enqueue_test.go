@@ -157,7 +157,7 @@ func TestInterruptedMeansNothingOfTheBatch(t *testing.T) {
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if got := call(ctx, `{"topic":"a"}`, "enqueue", "--database", db.URL); got.code != exitFailed || !strings.Contains(got.stderr, "interrupted") {
+		if got := call(ctx, `{"topic":"a"}`, "enqueue", "--database", db.URL); got.code != exitInterrupted || !strings.Contains(got.stderr, "interrupted") {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
 		}
 		if got := statusOf(t, db); got.Pending != 0 {

@@ -37,6 +37,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1 // it was tried, and didn't work
 	exitUsage  = 2 // it wasn't tried: a flag, a command or the configuration is wrong
+
+	exitInterrupted = 130 // as shells have it of SIGINT
 )
 
 // program is one call of the command, with everything that it may touch of the
@@ -53,6 +55,9 @@ func (p program) run(ctx context.Context, args []string) int {
 	out := &checkedWriter{to: p.stdout}
 	p.stdout = out
 	err := p.execute(ctx, args)
+	if out.gone() && (err == nil || errors.As(err, new(stopped)) || errors.Is(err, out.err)) {
+		return exitDone // as of head, which has what it wants
+	}
 	if err == nil && out.err != nil {
 		err = fmt.Errorf("write the output: %w", out.err)
 	}
@@ -62,6 +67,9 @@ func (p program) run(ctx context.Context, args []string) int {
 	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // nobody is left to tell
 	if errors.As(err, new(usageError)) {
 		return exitUsage
+	}
+	if errors.As(err, new(stopped)) {
+		return exitInterrupted
 	}
 	return exitFailed
 }
@@ -76,7 +84,7 @@ func (p program) execute(ctx context.Context, args []string) error {
 	root.SetArgs(args)
 	err = root.ExecuteContext(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return errors.New("interrupted")
+		return stopped{}
 	}
 	return err
 }
@@ -95,7 +103,7 @@ Databases are URLs: postgres://user:password@host:5432/name or
 sqlite:path/to/file.db. $ROWRELAY_DATABASE stands for --database where the flag
 isn't given, and keeps a password out of the list of processes.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.`
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.`
 
 func (p program) rootCommand() *cobra.Command {
 	root := &cobra.Command{

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -23,10 +24,10 @@ are looked through for those that filters select; --all looks through everything
 
 const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
 given ids, or those that all of the given filters select, or with --all of every
-parked message of the table. The messages stay parked; requeue and discard take
-them as before. The relay carries it out, within a second or two where its sinks
-have room; until then they show as retry. Messages that hold no key are not
-touched.
+parked message of the table: then it asks first, unless --yes says that you mean
+it. The messages stay parked; requeue and discard take them as before. The relay
+carries it out, within a second or two where its sinks have room; until then they
+show as retry. Messages that hold no key are not touched.
 
 With --state retry it is about messages that wait for their next attempt: they are
 parked instead, and their keys go on.`
@@ -39,9 +40,9 @@ so may be being sent, are not touched.`
 
 const discardHelp = `Delete parked messages (state error) for good: those with the given ids, or
 those that all of the given filters select, or with --all every parked message
-of the table. Of one that holds its key (on_park: hold) the relay does so, and the
-key goes on, within a second or two where its sinks have room; until then it shows
-as retry. Other states are not touched.
+of the table: then it asks first, unless --yes says that you mean it. Of one that
+holds its key (on_park: hold) the relay does so, and the key goes on, within a second
+or two where its sinks have room; until then it shows as retry. Other states are not touched.
 
 With --state retry it is about messages that wait for their next attempt.`
 
@@ -55,12 +56,10 @@ func (p program) messagesCommand() *cobra.Command {
 	group.AddCommand(
 		p.listCommand(), p.showCommand(),
 		p.requeueCommand(), p.redriveCommand(), p.replayCommand(), p.replaysCommand(),
-		p.changeCommand("retry [ID…]", "Try messages again now that wait for their next attempt", retryHelp, "retried", func(operator storage.Operator, ctx context.Context, filter storage.Filter) (int, error) {
-			filter.State = storage.StateRetry
-			return operator.Requeue(ctx, filter)
-		}, storage.StateRetry),
-		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp, "skipped", storage.Operator.Skip, storage.StateError, storage.StateRetry),
-		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard, storage.StateError, storage.StateRetry),
+		p.changeCommand("retry [ID…]", "Try messages again now that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
+		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp,
+			change{operate.Skip, "skipped", "their keys go on, and what was behind them can't be put back"}, storage.StateError, storage.StateRetry),
+		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, change{operate.Discard, "discarded", "they are deleted for good"}, storage.StateError, storage.StateRetry),
 	)
 	return group
 }
@@ -72,7 +71,17 @@ type messages struct {
 	filter filterFlags
 	json   bool
 
-	by, reason string // of a command that changes messages
+	// Of a command that changes messages.
+	by, reason  string
+	dryRun, yes bool
+	limit       int // of those that are changed
+}
+
+// change is what a command does to messages.
+type change struct {
+	action string // as in operate.Bulk
+	done   string // what the messages are then
+	loss   string // what can't be undone, and so is asked about; empty: nothing
 }
 
 // command makes one of the group's commands; work gets the filter of its flags
@@ -200,27 +209,73 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes retry, skip or discard, of messages in one of these states; done is what
-// the messages are then.
-func (p program) changeCommand(use, short, long, done string, change func(storage.Operator, context.Context, storage.Filter) (int, error), of ...storage.State) *cobra.Command {
+// changeCommand makes retry, skip or discard, of messages in one of these states.
+func (p program) changeCommand(use, short, long string, c change, of ...storage.State) *cobra.Command {
 	m := &messages{program: p}
 	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-		count, err := change(operator, ctx, filter)
+		filter.State = cmp.Or(filter.State, of[0])
+		planned, count, err := m.carryOut(ctx, operator, operate.Bulk{Action: c.action, Filter: filter}, c)
+		if m.dryRun && err == nil {
+			return m.printPlan(planned, c.done)
+		}
 		if err != nil {
-			return fmt.Errorf("%d messages were %s, then: %w", count, done, err)
+			return err
+		}
+		if planned.More {
+			_, _ = fmt.Fprintf(m.stderr, "there are more: run it again to go on\n")
 		}
 		if m.json {
-			err = m.printJSON(map[string]int{done: count})
+			err = m.printJSON(map[string]int{c.done: count})
 		} else {
-			err = m.print(fmt.Sprintf("%s %d\n", done, count))
+			err = m.print(fmt.Sprintf("%s %d\n", c.done, count))
 		}
-		if err == nil && count < len(filter.IDs) {
-			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't %s%s", count, len(filter.IDs), done, waiting(cmp.Or(filter.State, of[0])), map[bool]string{true: ", or hold no key"}[done == "skipped"])
+		if err == nil && m.limit == 0 && count < len(filter.IDs) {
+			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't %s%s", count, len(filter.IDs), c.done, waiting(filter.State), map[bool]string{true: ", or hold no key"}[c.action == operate.Skip])
 		}
 		return err
 	})
-	m.mustSelect(command, done, of...)
+	m.mustSelect(command, c, of...)
 	return command
+}
+
+// carryOut plans a change and does it, unless it is only to be told, after the question that belongs to
+// it. It says how many messages were changed, and so does its error.
+func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk operate.Bulk, c change) (planned operate.Plan, changed int, err error) {
+	bulk.Limit = m.limit
+	planned, err = bulk.Plan(ctx, operator)
+	if err != nil || m.dryRun {
+		return planned, 0, err
+	}
+	all := len(planned.IDs)
+	if c.loss != "" && all > 0 && len(bulk.Filter.IDs) == 0 && !m.yes {
+		if err := m.confirm(ctx, fmt.Sprintf("%s will be %s: %s. Go on?", counted(all), c.done, c.loss)); err != nil {
+			return planned, 0, err
+		}
+	}
+	progress := newProgress(m.stderr)
+	changed, err = bulk.Run(ctx, operator, planned.IDs, func(done int) {
+		progress.tell(done, all, func(rate float64) string {
+			left := max(0, all-done)
+			return fmt.Sprintf("%s %s of %s, %.0f a second, %s left, about %v", c.done, grouped(done), grouped(all), rate, grouped(left),
+				(time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
+		})
+	})
+	progress.end()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = stopped{fmt.Sprintf("%s of %s %s; run it again to go on", grouped(changed), grouped(all), c.done)}
+	case err != nil:
+		err = fmt.Errorf("%d of %d messages were %s (asked again, it goes on with the rest), then: %w", changed, all, c.done, err)
+	}
+	return planned, changed, err
+}
+
+// counted is a number of messages in words.
+func counted(n int) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return grouped(n) + " messages"
 }
 
 // waiting says what messages in this state are.
@@ -232,15 +287,21 @@ func waiting(state storage.State) string {
 }
 
 // mustSelect adds the flags by which messages in one of these states are selected, and refuses
-// a command without any; done is what the messages are then.
-func (m *messages) mustSelect(command *cobra.Command, done string, of ...storage.State) {
+// a command without any, or one that has to ask and can't.
+func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.State) {
 	var all bool
 	everyOne := "every parked message"
 	if of[0] == storage.StateRetry {
 		everyOne = "every message that waits for its next attempt"
 	}
 	m.filter.addFlags(command)
-	command.Flags().BoolVar(&all, "all", false, everyOne)
+	flags := command.Flags()
+	flags.BoolVar(&all, "all", false, everyOne)
+	flags.IntVar(&m.limit, "limit", 0, "at most this `number`, the first ones; 0 is no bound")
+	flags.BoolVar(&m.dryRun, "dry-run", false, "change nothing: say how many messages it would be, of which topics")
+	if c.loss != "" {
+		flags.BoolVar(&m.yes, "yes", false, "don't ask")
+	}
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		f := m.filter
 		selects := f.topic+f.key+f.sink+f.state+f.since+f.errorText != "" || len(args) > 0
@@ -249,12 +310,16 @@ func (m *messages) mustSelect(command *cobra.Command, done string, of ...storage
 			return usagef("--all is %s: it can't be given with ids or filters", everyOne)
 		case !all && !selects:
 			return usagef("say which messages: ids, filters, or --all for every one")
+		case m.limit < 0:
+			return usagef("--limit must not be negative, not %d", m.limit)
 		case f.state != "" && slices.Contains(of, storage.State(f.state)):
-			return nil
 		case f.state != "" && len(of) > 1:
-			return usagef("--state %s: only parked messages, those in state error, and those in state retry can be %s", f.state, done)
+			return usagef("--state %s: only parked messages, those in state error, and those in state retry can be %s", f.state, c.done)
 		case f.state != "" && storage.State(f.state) != of[0]:
-			return usagef("--state %s: only %s can be %s", f.state, map[bool]string{true: "parked messages, those in state error,", false: "messages in state retry"}[of[0] == storage.StateError], done)
+			return usagef("--state %s: only %s can be %s", f.state, map[bool]string{true: "parked messages, those in state error,", false: "messages in state retry"}[of[0] == storage.StateError], c.done)
+		}
+		if c.loss != "" && len(args) == 0 && !m.yes && !m.dryRun && columns(m.stdin) == 0 {
+			return usagef("%s changes what can't be undone, and nobody can be asked: --yes says that you mean it, --dry-run what it would be", command.CommandPath())
 		}
 		return nil
 	}

@@ -132,7 +132,7 @@ func TestMessagesOfSeveralSinks(t *testing.T) {
 		if got := mustRun(t, "messages", "requeue", "--sink", "queue", "--database", db.URL); got.stdout != "requeued 1\n" {
 			t.Errorf("got %q", got.stdout)
 		}
-		if got := mustRun(t, "messages", "discard", "--sink", "queue2", "--database", db.URL); got.stdout != "discarded 1\n" {
+		if got := mustRun(t, "messages", "discard", "--yes", "--sink", "queue2", "--database", db.URL); got.stdout != "discarded 1\n" {
 			t.Errorf("got %q", got.stdout)
 		}
 		if got := list(t, db, "--state", "error"); len(got) != 1 || got[0].MessageID != all[1].MessageID {
@@ -153,13 +153,13 @@ func TestRequeueAndDiscard(t *testing.T) {
 		if again.code != exitFailed || !strings.Contains(again.stderr, "0 of 3 messages were requeued: the others aren't there, or aren't parked") {
 			t.Errorf("exit code %d, %q", again.code, again.stderr)
 		}
-		if got := mustRun(t, "messages", "discard", "--topic", "orders", "--since", "1h", "--error", "400", "--json", "--database", db.URL); got.stdout != "{\n  \"discarded\": 1\n}\n" {
+		if got := mustRun(t, "messages", "discard", "--yes", "--topic", "orders", "--since", "1h", "--error", "400", "--json", "--database", db.URL); got.stdout != "{\n  \"discarded\": 1\n}\n" {
 			t.Errorf("got %q", got.stdout)
 		}
 		if got := mustRun(t, "messages", "requeue", "--all", "--database", db.URL); got.stdout != "requeued 1\n" {
 			t.Errorf("got %q", got.stdout)
 		}
-		if got := mustRun(t, "messages", "discard", "--all", "--database", db.URL); got.stdout != "discarded 0\n" {
+		if got := mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL); got.stdout != "discarded 0\n" {
 			t.Errorf("got %q", got.stdout)
 		}
 		endpoint := newWeb(t, always(http.StatusOK))

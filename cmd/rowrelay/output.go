@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 	"unicode"
@@ -82,6 +84,13 @@ type checkedWriter struct {
 	mu  sync.Mutex
 	to  io.Writer
 	err error
+}
+
+// gone says that nobody reads the output any more.
+func (w *checkedWriter) gone() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errors.Is(w.err, syscall.EPIPE)
 }
 
 func (w *checkedWriter) Write(text []byte) (int, error) {

@@ -167,3 +167,27 @@ func TestClosedOutputIsAStop(t *testing.T) {
 		t.Error("it ended as if nothing had happened")
 	}
 }
+
+// A reader that has what it wants, as head does, is no error.
+func TestClosedPipeOfAList(t *testing.T) {
+	t.Parallel()
+	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	mustRun(t, "migrate", "up", "--database", database)
+	mustCall(t, jsonLines("t", 2000, 1), "enqueue", "--database", database)
+	list := process(t, database, "messages", "list", "--limit", "2000")
+	var said strings.Builder
+	list.Stderr = &said
+	reader, err := list.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := list.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := list.Wait(); err != nil || said.String() != "" {
+		t.Errorf("it ended with %v and said %q", err, said.String())
+	}
+}

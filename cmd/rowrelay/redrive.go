@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -51,19 +49,16 @@ type redrive struct {
 	rate    int    // messages a second; 0 is no bound
 	to      string // this sink instead of their own
 	inOrder bool   // those that were overtaken stay parked
-	dryRun  bool
-	within  int64 // how far those that overtook are looked for
-	quiet   bool  // no progress
+	within  int64  // how far those that overtook are looked for
 }
 
 func (p program) redriveCommand() *cobra.Command {
 	r := &redrive{messages: &messages{program: p}, within: operate.EveryDelivered}
 	command := r.command("redrive [ID…]", "Deliver very many parked messages again, at a rate", redriveHelp, r.run)
-	r.mustSelect(command, "requeued", storage.StateError)
+	r.mustSelect(command, requeued, storage.StateError)
 	r.addFlags(command)
 	command.Flags().IntVar(&r.rate, "rate", 1000, "requeue so many messages a second; 0 is no bound")
 	command.Flags().StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
-	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "change nothing: say how many messages it would be, of which topics")
 	selects := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		if r.rate < 0 {
@@ -78,17 +73,20 @@ func (p program) redriveCommand() *cobra.Command {
 }
 
 func (p program) requeueCommand() *cobra.Command {
-	r := &redrive{messages: &messages{program: p}, within: operate.FirstDelivered, quiet: true}
+	r := &redrive{messages: &messages{program: p}, within: operate.FirstDelivered}
 	command := r.command("requeue [ID…]", "Deliver parked messages again", requeueHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		if r.inOrder {
 			r.within = operate.EveryDelivered
 		}
 		return r.run(ctx, operator, filter)
 	})
-	r.mustSelect(command, "requeued", storage.StateError)
+	r.mustSelect(command, requeued, storage.StateError)
 	r.addFlags(command)
 	return command
 }
+
+// requeued is what a redrive does.
+var requeued = change{action: operate.Requeue, done: "requeued"}
 
 func (r *redrive) addFlags(command *cobra.Command) {
 	command.Flags().BoolVar(&r.inOrder, "in-order", false, "leave parked what later messages of its key have overtaken")
@@ -96,51 +94,17 @@ func (r *redrive) addFlags(command *cobra.Command) {
 
 func (r *redrive) run(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 	bulk := operate.Bulk{Action: operate.Requeue, Filter: filter, Rate: r.rate, To: r.to, InOrder: r.inOrder, Within: r.within}
-	p, err := bulk.Plan(ctx, operator)
-	if err != nil {
-		return err
+	p, done, failed := r.carryOut(ctx, operator, bulk, requeued)
+	if r.dryRun && failed == nil {
+		return r.printPlan(p, requeued.done)
 	}
-	if r.dryRun {
-		return r.printPlan(p)
-	}
-	var progress func(int)
-	if !r.quiet {
-		told := newTold()
-		progress = func(done int) {
-			told.tell(r.stderr, done, func(rate float64) string {
-				left := max(0, len(p.IDs)-done)
-				return fmt.Sprintf("requeued %d of %d, %.0f a second, %d left, about %v", done, len(p.IDs), rate, left,
-					(time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
-			})
-		}
-	}
-	done, failed := bulk.Run(ctx, operator, p.IDs, progress)
 	if err := r.report(p, done); err != nil || failed != nil {
-		if failed != nil {
-			err = fmt.Errorf("%d of %d messages were requeued (asked again, it goes on with the rest), then: %w", done, len(p.IDs), failed)
-		}
-		return err
+		return cmp.Or(failed, err)
 	}
-	if found := len(p.Left) + done; found < len(filter.IDs) {
+	if found := len(p.Left) + done; r.limit == 0 && found < len(filter.IDs) {
 		return fmt.Errorf("%d of %d messages were requeued: the others aren't there, or aren't parked (state error)", done, len(filter.IDs))
 	}
 	return nil
-}
-
-// told is when the progress of long work was told.
-type told struct{ start, last time.Time }
-
-func newTold() *told {
-	now := time.Now()
-	return &told{now, now}
-}
-
-// tell says how far it is, once a second; text gets the rate that was reached.
-func (t *told) tell(to io.Writer, done int, text func(rate float64) string) {
-	if now := time.Now(); now.Sub(t.last) >= time.Second {
-		t.last = now
-		_, _ = fmt.Fprintln(to, text(float64(done)/now.Sub(t.start).Seconds()))
-	}
 }
 
 // redriveJSON is what a requeue has to say.
@@ -179,7 +143,7 @@ func (r *redrive) report(p operate.Plan, done int) error {
 	return r.print(fmt.Sprintf("requeued %d\n", done))
 }
 
-// plannedJSON counts what would be requeued.
+// plannedJSON counts what would be changed.
 type plannedJSON struct {
 	Topic  string `json:"topic"`
 	Sinks  string `json:"sinks,omitempty"`
@@ -187,7 +151,7 @@ type plannedJSON struct {
 }
 
 // printPlan says what would be done.
-func (r *redrive) printPlan(p operate.Plan) error {
+func (m *messages) printPlan(p operate.Plan, done string) error {
 	planned := []plannedJSON{}
 	for at, count := range p.Topics {
 		planned = append(planned, plannedJSON{at[0], at[1], count})
@@ -195,16 +159,23 @@ func (r *redrive) printPlan(p operate.Plan) error {
 	slices.SortFunc(planned, func(a, b plannedJSON) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
 	})
-	if r.json {
-		return r.printJSON(map[string]any{"parked": len(p.IDs), "overtaken": p.Overtaken, "left": len(p.Left) + p.Unfit, "topics": planned})
+	if m.json {
+		return m.printJSON(map[string]any{"parked": len(p.IDs), "overtaken": p.Overtaken, "left": len(p.Left) + p.Unfit, "topics": planned})
 	}
-	rows := [][]string{{"TOPIC", "SINKS", "PARKED"}}
+	rows := [][]string{{"TOPIC", "SINKS", "MESSAGES"}}
 	for _, each := range planned {
 		rows = append(rows, []string{cell(each.Topic, 60), cell(each.Sinks, 60), strconv.Itoa(each.Parked)})
 	}
 	rows = append(rows, []string{"(all)", "", strconv.Itoa(len(p.IDs))})
-	if err := r.printTable(rows); err != nil {
+	if err := m.printTable(rows); err != nil {
 		return err
 	}
-	return r.print(fmt.Sprintf("\n%d were overtaken by later messages of their keys; %d would stay parked\n", p.Overtaken, len(p.Left)+p.Unfit))
+	more := map[bool]string{true: "\nthere are more, for another time"}[p.More]
+	if p.Overtaken > 0 {
+		more += fmt.Sprintf("\n%d were overtaken by later messages of their keys", p.Overtaken)
+	}
+	if stay := len(p.Left) + p.Unfit; stay > 0 {
+		more += fmt.Sprintf("\n%d would stay as they are", stay)
+	}
+	return m.print(more + fmt.Sprintf("\n%d would be %s; nothing was changed\n", len(p.IDs), done))
 }

@@ -178,21 +178,25 @@ func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error
 
 // run writes copies until there are no more.
 func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
-	told, before := newTold(), r.replay.Written
+	progress, before := newProgress(r.stderr), r.replay.Written
 	work := operate.Replaying{
 		Replay: r.replay,
 		Progress: func(is storage.Replay) {
-			told.tell(r.stderr, int(is.Written-before), func(rate float64) string { return fmt.Sprintf("%s, %.0f a second", shownReplay(is), rate) })
+			progress.tell(int(is.Written-before), 0, func(rate float64) string { return fmt.Sprintf("%s, %.0f a second", shownReplay(is), rate) })
 		},
 		Waits: func(is storage.Replay) {
+			progress.end()
 			_, _ = fmt.Fprintf(r.stderr, "%s; it waits, as earlier copies aren't delivered: see rowrelay status\n", shownReplay(is))
 		},
 	}
 	err := work.Run(ctx, operator)
 	r.replay = work.Replay
+	progress.end()
 	switch {
 	case errors.Is(err, operate.ErrNoReplay):
 		return fmt.Errorf("the replay %s isn't there any more", r.replay.Name)
+	case err != nil && ctx.Err() != nil:
+		return stopped{fmt.Sprintf("%s; it goes on with: rowrelay messages replay %s", shownReplay(r.replay), r.replay.Name)}
 	case err != nil:
 		_, _ = fmt.Fprintf(r.stderr, "%s; it goes on with: rowrelay messages replay %s\n", shownReplay(r.replay), r.replay.Name)
 		return err

@@ -71,8 +71,8 @@ func TestParkedMessagesHoldTheirKeys(t *testing.T) {
 				t.Errorf("%d keys are held, and the states are %v; want that 3 are by 3", status.HeldKeys, status.Counts)
 			}
 			s.operate("messages", "requeue", "--config", file, "--key", "customer-1")
-			s.operate("messages", "skip", "--config", file, "--key", "customer-2")
-			s.operate("messages", "discard", "--config", file, "--key", "customer-3")
+			s.operate("messages", "skip", "--yes", "--config", file, "--key", "customer-2")
+			s.operate("messages", "discard", "--yes", "--config", file, "--key", "customer-3")
 			s.settled(time.Minute)
 			if v := judge(t, e.received()); v.distinct != 298 {
 				t.Errorf("%d distinct messages arrived, want 298", v.distinct)

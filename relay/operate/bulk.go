@@ -10,7 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What becomes of parked messages.
+// What becomes of parked messages, or with storage.StateRetry in the filter of those that wait for
+// their next attempt.
 const (
 	Requeue = "requeue"
 	Skip    = "skip"
@@ -28,6 +29,7 @@ const (
 type Bulk struct {
 	Action  string // Requeue, Skip or Discard
 	Filter  storage.Filter
+	Limit   int    // at most so many; 0 is no bound
 	Rate    int    // messages a second; 0 is no bound
 	To      string // with Requeue, this sink instead of their own
 	InOrder bool   // with Requeue, those that were overtaken stay parked
@@ -43,38 +45,84 @@ type Plan struct {
 	Topics    map[[2]string]int // by topic and sinks
 	Overtaken int               // later messages of their keys were delivered
 	Left      []storage.Parked  // such messages that stay parked
+	More      bool              // there may be others, which it leaves out: MostWaiting
 	Unfit     int               // the action isn't for them: they hold their keys and can't be redirected, or hold none to be skipped
 }
+
+// MostWaiting is how many messages a plan has at most that wait for their next attempt.
+const MostWaiting = 100_000
 
 // Plan finds the messages, and changes nothing.
 func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (Plan, error) {
 	p := Plan{Topics: map[[2]string]int{}}
-	parked, err := operator.Parked(ctx, b.Filter, b.Within)
-	if err != nil {
-		return p, fmt.Errorf("find the parked messages: %w", err)
+	find := b.parked
+	if b.Filter.State == storage.StateRetry {
+		find = b.waiting
 	}
-	var others []int64
-	for _, row := range parked {
+	found, err := find(ctx, operator, &p)
+	if err != nil {
+		return p, err
+	}
+	if b.Limit > 0 && len(found) > b.Limit {
+		found = found[:b.Limit]
+	}
+	for _, row := range found {
 		if row.Overtaken {
 			p.Overtaken++
-			if b.InOrder {
-				p.Left = append(p.Left, row)
-				continue
-			}
+		}
+		p.IDs = append(p.IDs, row.ID)
+		p.Topics[[2]string{row.Topic, row.Sinks}]++
+	}
+	return p, nil
+}
+
+// waiting finds messages that wait for their next attempt.
+func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) (found []storage.Parked, err error) {
+	filter := b.Filter
+	filter.Limit = MostWaiting + 1
+	if b.Limit > 0 {
+		filter.Limit = min(filter.Limit, b.Limit)
+	}
+	infos, err := List(ctx, operator, filter, listedBytes)
+	if err != nil {
+		return nil, fmt.Errorf("find the messages that wait: %w", err)
+	}
+	if p.More = len(infos) > MostWaiting; p.More {
+		infos = infos[:MostWaiting]
+	}
+	for _, info := range infos {
+		found = append(found, storage.Parked{ID: info.ID, Topic: info.Message.Topic, Key: info.Message.Key, Sinks: info.Sinks})
+	}
+	return found, nil
+}
+
+// listedBytes of payload are in memory at once while a plan is made, at most.
+const listedBytes = 64 << 20
+
+// parked finds parked messages, those first that hold their keys, and notes in the plan what the action isn't for.
+func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) (found []storage.Parked, err error) {
+	parked, err := operator.Parked(ctx, b.Filter, b.Within)
+	if err != nil {
+		return nil, fmt.Errorf("find the parked messages: %w", err)
+	}
+	var others []storage.Parked
+	for _, row := range parked {
+		if row.Overtaken && b.InOrder {
+			p.Overtaken++
+			p.Left = append(p.Left, row)
+			continue
 		}
 		if row.HoldsKey && b.To != "" || !row.HoldsKey && b.Action == Skip {
 			p.Unfit++
 			continue
 		}
-		p.Topics[[2]string{row.Topic, row.Sinks}]++
 		if row.HoldsKey {
-			p.IDs = append(p.IDs, row.ID)
+			found = append(found, row)
 		} else {
-			others = append(others, row.ID)
+			others = append(others, row)
 		}
 	}
-	p.IDs = append(p.IDs, others...)
-	return p, nil
+	return append(found, others...), nil
 }
 
 // Run goes through the plan's messages, and says how many it has changed, also if it fails or the

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/operate"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// terminal is an output of so many columns at which somebody sits.
+type terminal struct {
+	bytes.Buffer
+	columns int
+}
+
+func (t *terminal) Columns() int { return t.columns }
+
+// keyboard is the input of a terminal.
+type keyboard struct{ io.Reader }
+
+func (keyboard) Columns() int { return 80 }
+
+// answered runs a command at a terminal where somebody types this.
+func answered(ctx context.Context, typed string, args ...string) result {
+	var stdout bytes.Buffer
+	stderr := &terminal{columns: 80}
+	p := program{stdin: keyboard{strings.NewReader(typed)}, stdout: &stdout, stderr: stderr}
+	code := p.run(ctx, args)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// What can't be undone is asked about, where there is somebody to be asked; else it is refused.
+func TestQuestionBeforeALoss(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		for name, test := range map[string]struct {
+			typed, want string
+			code        int
+		}{
+			"no":              {"n\n", "2 messages will be discarded: they are deleted for good. Go on? [y/N] rowrelay: nothing was changed\n", exitFailed},
+			"nothing":         {"\n", "nothing was changed", exitFailed},
+			"end of the file": {"", "nothing was changed", exitFailed},
+		} {
+			got := answered(t.Context(), test.typed, "messages", "discard", "--topic", "orders", "--database", db.URL)
+			if got.code != test.code || !strings.Contains(got.stderr, test.want) || got.stdout != "" {
+				t.Errorf("%s: exit code %d, %q %q", name, got.code, got.stdout, got.stderr)
+			}
+		}
+		for _, command := range []string{"discard", "skip"} {
+			got := call(t.Context(), "y\n", "messages", command, "--all", "--database", db.URL)
+			if got.code != exitUsage || !strings.Contains(got.stderr, "--yes says that you mean it") {
+				t.Errorf("%s: exit code %d, %q", command, got.code, got.stderr)
+			}
+		}
+		if got := statusOf(t, db); got.Error != 3 {
+			t.Fatalf("%d are parked after all of this, want 3", got.Error)
+		}
+		if got := answered(t.Context(), "y\n", "messages", "discard", "--topic", "orders", "--limit", "1", "--database", db.URL); got.code != exitDone || got.stdout != "discarded 1\n" {
+			t.Errorf("exit code %d, %q %q", got.code, got.stdout, got.stderr)
+		}
+		left := list(t, db, "--state", "error")
+		if len(left) != 2 {
+			t.Fatalf("%d are left, want 2", len(left))
+		}
+		mustRun(t, "messages", "discard", fmt.Sprint(left[0].ID), "--database", db.URL) // who names a message means it
+		if got := mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL); got.stdout != "discarded 1\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+	})
+}
+
+func TestDryRuns(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		execute(t, db.DB, "UPDATE outbox_held SET state = 'retry', available_at = '2100-01-01 00:00:00.000' WHERE topic = 'mails'")
+		for command, want := range map[string]int{
+			"requeue --all":              2,
+			"requeue --all --limit 1":    1,
+			"redrive --topic orders":     2,
+			"discard --all":              2,
+			"discard --key a":            1,
+			"discard --state retry":      1,
+			"skip --all":                 0, // none holds its key
+			"skip --state retry --key a": 1,
+			"retry --all":                1,
+			"retry --topic orders":       0,
+		} {
+			args := append(append([]string{"messages"}, strings.Fields(command)...), "--dry-run", "--json", "--database", db.URL)
+			var got struct{ Parked int }
+			if err := json.Unmarshal([]byte(mustRun(t, args...).stdout), &got); err != nil || got.Parked != want {
+				t.Errorf("%s: it would be %d, %v, want %d", command, got.Parked, err, want)
+			}
+		}
+		got := statusOf(t, db)
+		if got.Error != 2 || got.Retry != 1 {
+			t.Errorf("status %+v after dry runs alone", got)
+		}
+		if got := mustRun(t, "messages", "retry", "--all", "--database", db.URL); got.stdout != "retried 1\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+	})
+}
+
+// Who interrupts a change hears how far it came, and the exit code is a shell's.
+func TestInterruptedChange(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]change{"requeued": requeued, "discarded": {operate.Discard, "discarded", ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := memstore.New()
+			for range 1200 {
+				db.Write(outbox.Message{Topic: "t"})
+			}
+			settleAll(t, db, func(storage.Row) storage.Settlement { return storage.Settlement{State: storage.StateError} })
+			ctx, cancel := context.WithCancel(t.Context())
+			m := &messages{program: program{stderr: io.Discard}}
+			operator := &interrupting{Operator: db.Store(), cancel: cancel}
+			_, changed, err := m.carryOut(ctx, operator, operate.Bulk{Action: change.action}, change)
+			if want := "interrupted: 500 of 1,200 " + name + "; run it again to go on"; changed != 500 || err == nil || err.Error() != want {
+				t.Errorf("%d changed, %v, want %s", changed, err, want)
+			}
+			_, changed, err = m.carryOut(t.Context(), operator, operate.Bulk{Action: change.action}, change)
+			if changed != 700 || err != nil {
+				t.Errorf("%d changed, %v, want the other 700", changed, err)
+			}
+		})
+	}
+}
+
+// interrupting is an Operator during whose first change somebody presses Ctrl-C.
+type interrupting struct {
+	storage.Operator
+	cancel context.CancelFunc
+}
+
+func (i *interrupting) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
+	i.cancel()
+	return i.Operator.Requeue(context.WithoutCancel(ctx), filter)
+}
+
+func (i *interrupting) Discard(ctx context.Context, filter storage.Filter) (int, error) {
+	i.cancel()
+	return i.Operator.Discard(context.WithoutCancel(ctx), filter)
+}
+
+// An enqueue that waits for more input ends when it is interrupted, and says how far it came.
+func TestInterruptedEnqueue(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		input, lines := io.Pipe()
+		t.Cleanup(func() { _ = lines.Close() })
+		go func() {
+			_, _ = io.WriteString(lines, jsonLines("t", 30, 3)+"\n")
+			interrupt()
+		}()
+		var stderr bytes.Buffer
+		p := program{stdin: input, stdout: io.Discard, stderr: &stderr}
+		code := p.run(ctx, []string{"enqueue", "--batch", "10", "--database", db.URL})
+		if code != exitInterrupted || !strings.Contains(stderr.String(), "interrupted: ") {
+			t.Errorf("exit code %d, %q", code, &stderr)
+		}
+		var written, line int
+		said := strings.ReplaceAll(stderr.String(), "rowrelay: interrupted: ", "")
+		if _, err := fmt.Sscanf(said, "%d messages were written, up to line %d", &written, &line); err != nil || written != line || int64(written) != statusOf(t, db).Pending {
+			t.Errorf("%q: %v, and there are %d", said, err, statusOf(t, db).Pending)
+		}
+	})
+}
+
+// Progress is one line on a terminal, drawn again, and a line each ten seconds elsewhere.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		text := func(rate float64) string { return fmt.Sprintf("%.0f a second \x1b[2J", rate) }
+		var plain bytes.Buffer
+		screen := &terminal{columns: 70}
+		at := newProgress(screen)
+		elsewhere := newProgress(&plain)
+		for done := range 250 {
+			at.tell(done*10, 2500, text)
+			elsewhere.tell(done*10, 2500, text)
+			time.Sleep(100 * time.Millisecond)
+		}
+		at.end()
+		elsewhere.end()
+		if want := "100 a second �[2J\n100 a second �[2J\n"; plain.String() != want {
+			t.Errorf("elsewhere it is %q, want %q", &plain, want)
+		}
+		drawn := screen.String()
+		if n := strings.Count(drawn, "\r\x1b[K"); n != 125 || strings.Contains(drawn, "\n") || !strings.Contains(drawn, "[##########----------] 100 a second") || !strings.HasSuffix(drawn, "\r\x1b[K") {
+			t.Errorf("on a terminal it is drawn %d times: %q", n, drawn)
+		}
+	})
+}
+
+func TestGrouped(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", 123456: "123,456", 1234567: "1,234,567"} {
+		if got := grouped(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}
