@@ -241,7 +241,7 @@ func (p program) actionsCommand() *cobra.Command {
 					if a.Changed >= 0 {
 						changed = fmt.Sprint(a.Changed)
 					}
-					rows = append(rows, []string{shownTime(a.At), cell(a.By, 40), a.Action, cell(a.Target, 80), changed, cell(a.Reason, 60)})
+					rows = append(rows, []string{p.when(a.At), cell(a.By, 40), a.Action, cell(a.Target, 80), changed, cell(a.Reason, 60)})
 				}
 				return p.printTable(rows)
 			})
@@ -264,7 +264,7 @@ func (p program) printControls(controls []storage.Control) error {
 		if c.Kind == storage.LimitSink {
 			what, rate = "limited sink", fmt.Sprintf("%d/s", c.Rate)
 		}
-		rows = append(rows, []string{what, cell(c.Name, 60), rate, shownTime(c.Since), shownTime(c.Ends), cell(c.By, 40), cell(c.Reason, 60)})
+		rows = append(rows, []string{what, cell(c.Name, 60), rate, p.when(c.Since), p.when(c.Ends), cell(c.By, 40), cell(c.Reason, 60)})
 	}
 	return p.printTable(rows)
 }

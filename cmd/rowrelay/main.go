@@ -28,7 +28,7 @@ import (
 
 func main() {
 	ctx, abort := signals()
-	p := program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, abort: abort}
+	p := program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, abort: abort, colours: wantsColours()}
 	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
@@ -47,6 +47,7 @@ type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	abort          <-chan struct{} // closed by the second signal
+	colours        bool            // a terminal may have them
 	kinds          *sinks.Registry
 }
 

@@ -136,7 +136,7 @@ func (p program) listCommand() *cobra.Command {
 		for _, info := range found {
 			rows = append(rows, []string{
 				fmt.Sprint(info.ID), string(info.State), cell(info.Message.Topic, 40), cell(info.Message.Key, 40), cell(info.Sinks, 60),
-				fmt.Sprint(info.Attempts), shownTime(info.CreatedAt), info.Message.ID, cell(info.LastError, 60),
+				fmt.Sprint(info.Attempts), m.when(info.CreatedAt), info.Message.ID, cell(info.LastError, 60),
 			})
 		}
 		if !slices.ContainsFunc(found, func(info storage.Info) bool { return info.Sinks != "" }) {
@@ -351,13 +351,20 @@ func (f *filterFlags) read(ids []string) (storage.Filter, error) {
 
 // printMessage shows a message to people: text as it is, bytes as base64.
 func (m *messages) printMessage(info storage.Info) error {
+	at := func(at time.Time) string {
+		text := shownTime(at)
+		if short := m.when(at); short != text {
+			text += " (" + short + ")"
+		}
+		return text
+	}
 	rows := [][]string{
 		{"id", fmt.Sprint(info.ID)}, {"message id", info.Message.ID}, {"state", string(info.State)},
 		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"sinks", info.Sinks}, {"lane", fmt.Sprint(info.Lane)},
 		{"priority", fmt.Sprint(info.Message.Priority)}, {"attempts", fmt.Sprint(info.Attempts)}, {"crashes", fmt.Sprint(info.Crashes)},
-		{"created", shownTime(info.CreatedAt)}, {"available", shownTime(info.Message.AvailableAt)}, {"expires", shownTime(info.Message.ExpiresAt)}, {"finished", shownTime(info.FinishedAt)},
+		{"created", at(info.CreatedAt)}, {"available", at(info.Message.AvailableAt)}, {"expires", at(info.Message.ExpiresAt)}, {"finished", at(info.FinishedAt)},
 		{"claimed by", info.ClaimedBy}, {"receipt", info.Receipt}, {"last error", cell(info.LastError, 1000)}, {"bad headers", info.BadHeaders},
-		{"holds its key", map[bool]string{true: "since " + shownTime(info.Message.AvailableAt)}[info.Holds == storage.HoldsKey]},
+		{"holds its key", map[bool]string{true: "since " + at(info.Message.AvailableAt)}[info.Holds == storage.HoldsKey]},
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.Message.Headers)) {
 		rows = append(rows, []string{"header " + cell(name, 60), cell(info.Message.Headers[name], 1000)})

@@ -32,8 +32,11 @@ func (p program) printJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// printTable prints rows of cells in columns.
+// printTable prints rows of cells in columns. Only on a terminal are they cut.
 func (p program) printTable(rows [][]string) error {
+	if columns := columns(p.stdout); columns > 0 {
+		return p.drawTable(rows, columns)
+	}
 	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {

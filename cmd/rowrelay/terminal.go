@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,30 +10,192 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// screen is a stream that a person sits at. Tests have one that is no file.
-type screen interface{ Columns() int }
+// screen is a stream that a person sits at, and that is no file: one frame of what is drawn again and
+// again, and what tests have.
+type screen interface{ Size() (columns, rows int) }
+
+// size is that of a terminal, and 0 of any other stream.
+func size(stream any) (columns, rows int) {
+	switch stream := stream.(type) {
+	case *checkedWriter:
+		return size(stream.to)
+	case screen:
+		return stream.Size()
+	case *os.File:
+		if !term.IsTerminal(int(stream.Fd())) {
+			return 0, 0
+		}
+		if columns, rows, err := term.GetSize(int(stream.Fd())); err == nil && columns > 0 && rows > 0 {
+			return columns, rows
+		}
+		return 80, 24
+	}
+	return 0, 0
+}
 
 // columns is how wide a stream is, if it is a terminal, and 0 elsewhere.
 func columns(stream any) int {
-	switch stream := stream.(type) {
-	case *checkedWriter:
-		return columns(stream.to)
-	case screen:
-		return stream.Columns()
-	case *os.File:
-		if !term.IsTerminal(int(stream.Fd())) {
-			return 0
+	columns, _ := size(stream)
+	return columns
+}
+
+// wantsColours says what the environment says: https://no-color.org.
+func wantsColours() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
+
+// The colours of states.
+var colours = map[string]string{
+	string(storage.StateError): "31", string(storage.StateRetry): "33", string(storage.StateDone): "32",
+	string(storage.StateScheduled): "36", string(storage.StateClaimed): "34",
+}
+
+// drawTable prints rows on a terminal: of the columns the widest are cut until all fit, and states have
+// colours.
+func (p program) drawTable(rows [][]string, columns int) error {
+	const gap, least = 2, 6
+	cells := make([][]string, len(rows))
+	var widths []int
+	for i, row := range rows {
+		for n, text := range row {
+			text = cell(printable(text), 1<<20) // without a header's empty line
+			cells[i] = append(cells[i], text)
+			if n == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[n] = max(widths[n], utf8.RuneCountInString(text))
 		}
-		if width, _, err := term.GetSize(int(stream.Fd())); err == nil && width > 0 {
-			return width
-		}
-		return 80
 	}
-	return 0
+	for {
+		all, widest := -gap, 0
+		for n, width := range widths {
+			all += width + gap
+			if width > widths[widest] {
+				widest = n
+			}
+		}
+		if all <= columns || widths[widest] <= least {
+			break
+		}
+		widths[widest] = max(least, widths[widest]-(all-columns))
+		for n, width := range widths { // not more than it takes to be the second widest
+			if n != widest && width > widths[widest] {
+				widths[widest] = min(width-1, widths[widest]+all-columns)
+			}
+		}
+	}
+	header := len(rows) > 0 && strings.TrimSpace(rows[0][0]) == strings.ToUpper(strings.TrimSpace(rows[0][0]))
+	var drawn strings.Builder
+	for i, row := range cells {
+		if i == 0 && strings.HasPrefix(rows[0][0], "\n") {
+			drawn.WriteByte('\n')
+		}
+		for n, text := range row {
+			text = cell(text, widths[n])
+			space := widths[n] - utf8.RuneCountInString(text) + gap
+			switch colour := colours[text]; {
+			case !p.colours:
+			case header && i == 0:
+				text = "\x1b[1m" + text + "\x1b[0m"
+			case colour != "" && (header && cells[0][n] == "STATE" || !header && n == 0):
+				text = "\x1b[" + colour + "m" + text + "\x1b[0m"
+			}
+			drawn.WriteString(text)
+			if n < len(row)-1 {
+				drawn.WriteString(strings.Repeat(" ", space))
+			}
+		}
+		drawn.WriteByte('\n')
+	}
+	return p.print(drawn.String())
+}
+
+// when is a time as it is shown: on a terminal how long ago it was, by this machine's clock.
+func (p program) when(at time.Time) string {
+	if at.IsZero() || columns(p.stdout) == 0 {
+		return shownTime(at)
+	}
+	if since := time.Since(at); since >= 0 {
+		return elapsed(since) + " ago"
+	}
+	return "in " + elapsed(time.Until(at))
+}
+
+// elapsed is a duration to people, in its two largest units.
+func elapsed(d time.Duration) string {
+	units := []struct {
+		name string
+		size time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
+	for i, unit := range units[:len(units)-1] {
+		if d < unit.size {
+			continue
+		}
+		text := fmt.Sprint(int64(d/unit.size), unit.name)
+		if rest := d % unit.size / units[i+1].size; rest > 0 {
+			text += fmt.Sprint(" ", int64(rest), units[i+1].name)
+		}
+		return text
+	}
+	switch {
+	case d >= 10*time.Second:
+		return fmt.Sprint(int64(d/time.Second), "s")
+	case d >= time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	default:
+		return d.Round(time.Millisecond).String()
+	}
+}
+
+// frame is one of what is drawn again and again.
+type frame struct {
+	bytes.Buffer
+	columns, rows int
+}
+
+func (f *frame) Size() (columns, rows int) { return f.columns, f.rows }
+
+// redraw shows something every so often until the context ends: on a terminal in place, as far as it
+// fits, and elsewhere one after the other. What can't be had at first is an error, and later it is shown.
+func (p program) redraw(ctx context.Context, every time.Duration, draw func(program) error) error {
+	for first := true; ; first = false {
+		onto := p
+		picture := &frame{}
+		picture.columns, picture.rows = size(p.stdout)
+		onto.stdout = picture
+		err := draw(onto)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && first {
+			return err
+		}
+		if err != nil {
+			_, _ = fmt.Fprintf(picture, "%s\n", printable(err.Error()))
+		}
+		text := picture.String()
+		if picture.columns > 0 {
+			lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+			lines = lines[:min(len(lines), picture.rows-1)]
+			text = "\x1b[H" + strings.Join(lines, "\x1b[K\n") + "\x1b[K\n\x1b[J"
+			if first {
+				text = "\x1b[2J" + text
+			}
+		}
+		if err := p.print(text); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
 }
 
 // errKept says that somebody has answered no.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -24,12 +25,12 @@ type terminal struct {
 	columns int
 }
 
-func (t *terminal) Columns() int { return t.columns }
+func (t *terminal) Size() (columns, rows int) { return t.columns, 20 }
 
 // keyboard is the input of a terminal.
 type keyboard struct{ io.Reader }
 
-func (keyboard) Columns() int { return 80 }
+func (keyboard) Size() (columns, rows int) { return 80, 20 }
 
 // answered runs a command at a terminal where somebody types this.
 func answered(ctx context.Context, typed string, args ...string) result {
@@ -214,4 +215,90 @@ func TestGrouped(t *testing.T) {
 			t.Errorf("%d is %s, want %s", n, got, want)
 		}
 	}
+}
+
+// A table is as wide as the terminal at most, and elsewhere it is whole.
+func TestTablesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	rows := [][]string{{"\nID", "STATE", "TOPIC", "ERROR"}, {"1", "error", "orders.paid", strings.Repeat("it broke; ", 20)}, {"2", "done", strings.Repeat("topic", 8), "\x1b[2J"}}
+	for width, want := range map[int]string{
+		1000: "\nID  STATE  TOPIC                                     ERROR\n1   error  orders.paid                               " + strings.Repeat("it broke; ", 19) + "it broke;\n2   done   " + strings.Repeat("topic", 8) + "  �[2J\n",
+		50:   "\nID  STATE  TOPIC               ERROR\n1   error  orders.paid         it broke; it broke…\n2   done   topictopictopicto…  �[2J\n",
+		10:   "\nID  STATE  TOPIC   ERROR\n1   error  order…  it br…\n2   done   topic…  �[2J\n",
+	} {
+		out := &terminal{columns: width}
+		if err := (program{stdout: out}).printTable(rows); err != nil || out.String() != want {
+			t.Errorf("%d columns: %v, got\n%s\nwant\n%s", width, err, out, want)
+		}
+	}
+	coloured := &terminal{columns: 80}
+	if err := (program{stdout: coloured, colours: true}).printTable(rows); err != nil || !strings.Contains(coloured.String(), "1   \x1b[31merror\x1b[0m  orders.paid") {
+		t.Errorf("%v, %q", err, coloured)
+	}
+	var plain bytes.Buffer
+	if err := (program{stdout: &plain, colours: true}).printTable(rows); err != nil || !strings.Contains(plain.String(), strings.Repeat("it broke; ", 20)) || strings.Contains(plain.String(), "\x1b") {
+		t.Errorf("%v, %q", err, &plain)
+	}
+}
+
+func TestElapsed(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0s", 412 * time.Millisecond: "412ms", 1234 * time.Millisecond: "1.2s", 59 * time.Second: "59s", time.Minute: "1m", 192 * time.Second: "3m 12s",
+		2*time.Hour + 59*time.Second: "2h", 26*time.Hour + time.Minute: "1d 2h", 400 * 24 * time.Hour: "400d",
+	} {
+		if got := elapsed(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
+
+// A status that is watched is drawn in its place, with its changes, and survives that the database is
+// away.
+func TestWatchingTheStatus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		ctx, interrupt := context.WithCancel(t.Context())
+		looks := 0
+		operator := &looked{Operator: db.Store(), before: func() error {
+			switch looks++; looks {
+			case 2:
+				for range 30 {
+					db.Write(outbox.Message{Topic: "t"})
+				}
+			case 3:
+				return errors.New("the server is away")
+			case 5:
+				interrupt()
+			}
+			return nil
+		}}
+		out := &terminal{columns: 60}
+		if err := (program{stdout: out}).watchStatus(ctx, operator, "outbox", 2*time.Second, false); err != nil {
+			t.Error(err)
+		}
+		frames := strings.Split(out.String(), "\x1b[H")
+		if len(frames) != 5 || frames[0] != "\x1b[2J" {
+			t.Fatalf("%d frames: %q", len(frames), frames)
+		}
+		for n, want := range map[int]string{1: "pending         0\x1b[K\n", 2: "pending         30               +15.0/s\x1b[K\n", 3: "the server is away", 4: "pending         30"} {
+			if !strings.Contains(frames[n], want) || !strings.HasSuffix(frames[n], "\x1b[K\n\x1b[J") {
+				t.Errorf("frame %d is %q, want %q in it", n, frames[n], want)
+			}
+		}
+	})
+}
+
+// looked is an Operator that does something before each status.
+type looked struct {
+	storage.Operator
+	before func() error
+}
+
+func (l *looked) Status(ctx context.Context) (storage.Status, error) {
+	if err := l.before(); err != nil {
+		return storage.Status{}, err
+	}
+	return l.Operator.Status(ctx)
 }
