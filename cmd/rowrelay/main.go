@@ -124,7 +124,7 @@ func (p program) rootCommand() *cobra.Command {
 		return usagef("%w: see %s --help", err, command.CommandPath())
 	})
 	root.AddCommand(
-		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(),
+		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(), p.tailCommand(),
 		p.messagesCommand(), p.pauseCommand(), p.resumeCommand(), p.limitCommand(), p.unlimitCommand(), p.actionsCommand(), p.checkCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
 	)
 	return root

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -14,6 +15,16 @@ func (s *Store) Replays(ctx context.Context) ([]storage.Replay, error) {
 	return try(ctx, s, "read the replays of table", func() ([]storage.Replay, error) {
 		return backend.ReadReplays(ctx, s.db, s.traits.Queries.Replays)
 	})
+}
+
+// LastDelivered implements [storage.Follower].
+func (s *Store) LastDelivered(ctx context.Context, filter storage.Filter, since time.Time) ([]storage.Info, error) {
+	selected := backend.Filter{Filter: storage.Filter{Topic: filter.Topic, Key: filter.Key, Sink: filter.Sink, Limit: filter.Limit}}
+	if selected.Limit <= 0 {
+		selected.Limit = listed
+	}
+	selected.DoneSince = since
+	return try(ctx, s, "find the last delivered messages of table", func() ([]storage.Info, error) { return s.backend.LastDelivered(ctx, selected) })
 }
 
 // StoreReplay implements [storage.Replayer].

@@ -130,6 +130,10 @@ type Backend interface {
 	// Delivered returns done rows up to that id, by id, up to the filter's limit.
 	Delivered(ctx context.Context, filter Filter, untilID int64) ([]DeliveredRow, error)
 
+	// LastDelivered returns done rows by the time when they were finished, the last first, up to the
+	// filter's limit, along the index of these times; see [ReadLastDelivered].
+	LastDelivered(ctx context.Context, filter Filter) ([]storage.Info, error)
+
 	// ChangeReplay copies done rows, of which it says where the copies are, and stores what the
 	// replay is then, in one transaction; see [WriteReplay]. A settlement names a row, and has the
 	// copy as its DeadLetter.

@@ -336,6 +336,21 @@ func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos
 	return infos, err
 }
 
+// ReadLastDelivered reads id, lane, message id, topic, key, sinks, attempts, and when it was written and
+// finished, of each done row.
+func ReadLastDelivered(ctx context.Context, q Querier, query Query) (infos []storage.Info, err error) {
+	var id, lane, attempts number
+	var message, topic, key, sinks text
+	var created, finished moment
+	err = All(ctx, q, query, func() {
+		info := storage.Info{State: storage.StateDone, FinishedAt: time.Time(finished)}
+		info.ID, info.Lane, info.Attempts, info.Sinks, info.CreatedAt = int64(id), int(lane), int(attempts), string(sinks), time.Time(created)
+		info.Message.ID, info.Message.Topic, info.Message.Key = string(message), string(topic), string(key)
+		infos = append(infos, info)
+	}, &id, &lane, &message, &topic, &key, &sinks, &attempts, &created, &finished)
+	return infos, err
+}
+
 // ReadCandidates reads id, lane, topic, key, sinks and size of each row.
 func ReadCandidates(ctx context.Context, q Querier, query Query, take func(storage.Candidate) (more bool, err error)) error {
 	var c storage.Candidate

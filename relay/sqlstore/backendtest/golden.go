@@ -329,6 +329,8 @@ func (g *golden) operating() {
 	delivered.Since, delivered.DoneSince, delivered.DoneUntil = time.Time{}, filter.Since, filter.Since.AddDate(0, 0, 1)
 	_, err = g.Delivered(ctx, delivered, 9)
 	g.add("delivered", err)
+	_, err = g.LastDelivered(ctx, backend.Filter{Filter: storage.Filter{Limit: 200}, DoneSince: filter.Since})
+	g.add("what was delivered last", err)
 	// What a recorder answers changes no row, and so the transaction is rolled back.
 	if _, err := g.ChangeReplay(ctx, backend.ReplayChange{Name: "r", Is: func(int) string { return "{}" }}); !errors.Is(err, storage.ErrReplayChanged) {
 		g.Errorf("begin a replay: %v", err)

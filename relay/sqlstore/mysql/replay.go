@@ -14,6 +14,12 @@ func (m *MySQL) Delivered(ctx context.Context, filter backend.Filter, untilID in
 		conditions(filter), " AND t.id <= "+number(untilID)+"\nORDER BY t.id LIMIT "+number(filter.Limit)).query())
 }
 
+// LastDelivered implements [backend.Backend].
+func (m *MySQL) LastDelivered(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
+	return backend.ReadLastDelivered(ctx, m.db, join("SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, CAST(t.created_at AS CHAR), CAST(t.finished_at AS CHAR)\nFROM "+
+		m.table.Done+" AS t FORCE INDEX (done_finished)\nWHERE TRUE", conditions(filter), "\nORDER BY t.finished_at DESC LIMIT "+number(filter.Limit)).query())
+}
+
 // ChangeReplay implements [backend.Backend]. The copies are found by the first id that the server
 // says it gave them: others may have got ids in between.
 func (m *MySQL) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {

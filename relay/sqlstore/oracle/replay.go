@@ -19,6 +19,16 @@ func (d *Oracle) Delivered(ctx context.Context, filter backend.Filter, untilID i
 		"    ORDER BY t.id) WHERE ROWNUM <= "+a.Add(int64(filter.Limit))))
 }
 
+// LastDelivered implements [backend.Backend].
+func (d *Oracle) LastDelivered(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
+	var a args
+	return backend.ReadLastDelivered(ctx, d.db, a.query(
+		"SELECT * FROM (",
+		"    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')",
+		"    FROM "+d.table.Done+" t WHERE "+a.filter(filter, false),
+		"    ORDER BY t.finished_at DESC) WHERE ROWNUM <= "+a.Add(int64(filter.Limit))))
+}
+
 // ChangeReplay implements [backend.Backend]. Each copy has a statement of its own, as a dead
 // letter has. They are found by the highest id that was given out before.
 func (d *Oracle) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {

@@ -16,6 +16,14 @@ func (p *Postgres) Delivered(ctx context.Context, filter backend.Filter, untilID
 	return backend.ReadDelivered(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
+// LastDelivered implements [backend.Backend].
+func (p *Postgres) LastDelivered(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
+	var a args
+	query := "SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, t.sinks, t.attempts, t.created_at, t.finished_at\nFROM " + p.table.Done + " AS t\nWHERE " + a.filter(filter) +
+		"\nORDER BY t.finished_at DESC LIMIT " + a.add(int64(filter.Limit), "bigint")
+	return backend.ReadLastDelivered(ctx, p.db, backend.Query{SQL: query, Args: a})
+}
+
 // ChangeReplay implements [backend.Backend].
 func (p *Postgres) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	return backend.WriteReplay(ctx, p.inTx, p.sql, change, func(tx *sql.Tx) ([]storage.RowID, int, error) {

@@ -18,6 +18,13 @@ func (s *SQLite) Delivered(ctx context.Context, filter backend.Filter, untilID i
 		"\nWHERE "+where+" AND t.id <= ?\nORDER BY t.id LIMIT ?", append(args, untilID, int64(filter.Limit))...))
 }
 
+// LastDelivered implements [backend.Backend].
+func (s *SQLite) LastDelivered(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
+	where, args := conditions(filter)
+	return backend.ReadLastDelivered(ctx, s.db, query("SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, t.created_at, t.finished_at\nFROM "+
+		s.table.Done+" AS t INDEXED BY "+s.table.IndexName("done_finished")+"\nWHERE "+where+"\nORDER BY t.finished_at DESC LIMIT ?", append(args, int64(filter.Limit))...))
+}
+
 // ChangeReplay implements [backend.Backend].
 func (s *SQLite) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	return backend.WriteReplay(ctx, s.inTx, s.sql, change, func(tx *sql.Tx) ([]storage.RowID, int, error) {

@@ -17,6 +17,15 @@ func (d *SQLServer) Delivered(ctx context.Context, filter backend.Filter, untilI
 		"FROM "+d.table.Done+" AS t WHERE "+conditions(&a, filter, false)+" AND t.id <= "+a.add(untilID)+" ORDER BY t.id"))
 }
 
+// LastDelivered implements [backend.Backend].
+func (d *SQLServer) LastDelivered(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
+	var a args
+	return backend.ReadLastDelivered(ctx, d.db, a.query(
+		"SELECT TOP ("+a.add(int64(filter.Limit))+") t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.message_key, t.sinks, t.attempts,"+
+			" TODATETIMEOFFSET(t.created_at, '+00:00'), TODATETIMEOFFSET(t.finished_at, '+00:00')",
+		"FROM "+d.table.Done+" AS t WITH (INDEX("+d.table.IndexName("done_finished")+")) WHERE "+conditions(&a, filter, false)+" ORDER BY t.finished_at DESC"))
+}
+
 // ChangeReplay implements [backend.Backend]. ORDER BY makes sure that ids are given in the rows'
 // order. The copies are found by the highest id that was given out before.
 func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {

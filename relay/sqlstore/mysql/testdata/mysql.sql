@@ -723,6 +723,13 @@ ORDER BY t.id LIMIT 10;
 --   6: 2026-02-01 00:00:00.000000
 --   7: refused
 
+-- what was delivered last
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, CAST(t.created_at AS CHAR), CAST(t.finished_at AS CHAR)
+FROM `app`.`Events_done` AS t FORCE INDEX (done_finished)
+WHERE TRUE AND t.id > 0 AND t.finished_at >= ?
+ORDER BY t.finished_at DESC LIMIT 200;
+--   1: 2026-01-31 00:00:00.000000
+
 -- begin a replay
 INSERT IGNORE INTO `app`.`Events_settings` (name, value) VALUES (CONCAT('replay.', ?), ?);
 --   1: r

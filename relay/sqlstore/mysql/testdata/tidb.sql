@@ -279,6 +279,8 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 
 -- delivered: as in mysql.sql
 
+-- what was delivered last: as in mysql.sql
+
 -- begin a replay: as in mysql.sql
 
 -- replay

@@ -1563,6 +1563,15 @@ SELECT * FROM (
 --   10: 9
 --   11: 10
 
+-- what was delivered last
+SELECT * FROM (
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    FROM app."Events_done" t WHERE t.id > :1 AND t.finished_at >= TO_TIMESTAMP(:2, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    ORDER BY t.finished_at DESC) WHERE ROWNUM <= :3;
+--   1: 0
+--   2: 2026-01-31 00:00:00.000000
+--   3: 200
+
 -- begin a replay
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
 MERGE INTO app."Events_settings" s USING (SELECT 'replay.' || :1 AS name, :2 AS value FROM dual) g ON (s.name = g.name)

@@ -1152,6 +1152,15 @@ ORDER BY t.id LIMIT $11::bigint;
 --   10: 9
 --   11: 10
 
+-- what was delivered last
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, t.sinks, t.attempts, t.created_at, t.finished_at
+FROM app."Events_done" AS t
+WHERE t.id > $1::bigint AND t.finished_at >= $2::timestamptz
+ORDER BY t.finished_at DESC LIMIT $3::bigint;
+--   1: 0
+--   2: 2026-01-31 00:00:00+00
+--   3: 200
+
 -- begin a replay
 SELECT set_config('lock_timeout', '3s', true);
 INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || $1::text, $2::text) ON CONFLICT (name) DO NOTHING;

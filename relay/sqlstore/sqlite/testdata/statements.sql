@@ -750,6 +750,15 @@ ORDER BY t.id LIMIT ?;
 --   10: 9
 --   11: 10
 
+-- what was delivered last
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, t.created_at, t.finished_at
+FROM app."Events_done" AS t INDEXED BY "Events_done_finished"
+WHERE t.id > ? AND t.finished_at >= ?
+ORDER BY t.finished_at DESC LIMIT ?;
+--   1: 0
+--   2: 2026-01-31 00:00:00.000
+--   3: 200
+
 -- begin a replay
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || ?, ?) ON CONFLICT (name) DO NOTHING;

@@ -1251,6 +1251,13 @@ FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJS
 --   10: refused
 --   11: 9
 
+-- what was delivered last
+SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.message_key, t.sinks, t.attempts, TODATETIMEOFFSET(t.created_at, '+00:00'), TODATETIMEOFFSET(t.finished_at, '+00:00')
+FROM app."Events_done" AS t WITH (INDEX("Events_done_finished")) WHERE t.id > @p2 AND t.finished_at >= CONVERT(datetime2(7), @p3, 126) ORDER BY t.finished_at DESC;
+--   1: 200
+--   2: 0
+--   3: 2026-01-31T00:00:00.0000000
+
 -- begin a replay
 SET LOCK_TIMEOUT 3000;
 INSERT INTO app."Events_settings" (name, value)

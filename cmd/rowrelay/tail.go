@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/relay/operate"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+const tailHelp = `Show messages as they are delivered, until it is interrupted: when, the table's id,
+topic, key, the sinks that it was for where its topic's differ, its failed attempts,
+how long after it was written that was, and the message's id.
+
+It asks the table once a second for what was delivered last, along the index of these
+times, and so for a few hundred rows, however large the table is and whatever is
+waiting; where more are delivered the others are left out, and it says so. It shows what
+the relay keeps: with a retention of 0 that is nothing.`
+
+// following is a tail's state.
+type following struct {
+	program
+	target target
+	filter storage.Filter
+	since  string
+	every  time.Duration
+	json   bool
+
+	from time.Time             // what was delivered since
+	seen map[seenRow]time.Time // what was shown of that
+}
+
+// seenRow is a row that was shown: a message has one for each of its sinks.
+type seenRow struct {
+	id    int64
+	sinks string
+}
+
+func (p program) tailCommand() *cobra.Command {
+	f := &following{program: p, seen: map[seenRow]time.Time{}}
+	command := &cobra.Command{
+		Use: "tail", Short: "Show messages as they are delivered", Long: tailHelp, Args: noArguments,
+		RunE: func(command *cobra.Command, _ []string) (err error) {
+			switch {
+			case f.filter.Limit < 1 || f.filter.Limit > 10_000:
+				return usagef("--limit: %d isn't between 1 and 10000", f.filter.Limit)
+			case f.every < 100*time.Millisecond:
+				return usagef("--interval must be at least 100ms, not %v", f.every)
+			}
+			if f.from, err = operate.Moment("--since", f.since); err != nil {
+				return usage(err)
+			}
+			source, err := f.target.resolve(p, command)
+			if err != nil {
+				return err
+			}
+			return withOperator(command.Context(), source, func(operator storage.Operator) error {
+				follower, ok := operator.(storage.Follower)
+				if !ok {
+					return errors.ErrUnsupported
+				}
+				return f.run(command.Context(), follower)
+			})
+		},
+	}
+	f.target.addFlags(command)
+	flags := command.Flags()
+	flags.StringVar(&f.filter.Topic, "topic", "", "only messages of exactly this `topic`")
+	flags.StringVar(&f.filter.Key, "key", "", "only messages of exactly this `key`")
+	flags.StringVar(&f.filter.Sink, "sink", "", "only messages that came to this `sink`, apart from the other sinks of their topic")
+	flags.StringVar(&f.since, "since", "10m", "begin with messages delivered at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
+	flags.IntVar(&f.filter.Limit, "limit", 200, "at most this `number` each time")
+	flags.DurationVar(&f.every, "interval", time.Second, "ask so often: a `duration`")
+	flags.BoolVar(&f.json, "json", false, "print JSON, a line for each message")
+	return command
+}
+
+func (f *following) run(ctx context.Context, follower storage.Follower) error {
+	troubled := false
+	for first := true; ; first = false {
+		found, err := follower.LastDelivered(ctx, f.filter, f.from)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && first:
+			return err
+		case err != nil && !troubled:
+			_, _ = fmt.Fprintf(f.stderr, "%s; it goes on once the database answers\n", printable(err.Error()))
+		}
+		if troubled = err != nil; !troubled {
+			if err := f.show(found, first); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(f.every):
+		}
+	}
+}
+
+// overlap is for how long a delivery may show up after others that were later: its transaction
+// had its time before it was committed.
+const overlap = 5 * time.Second
+
+// show prints what wasn't shown yet, the last one last.
+func (f *following) show(found []storage.Info, first bool) error {
+	if len(found) == 0 {
+		return nil
+	}
+	oldest := found[len(found)-1]
+	if _, shown := f.seen[seenRow{oldest.ID, oldest.Sinks}]; len(found) == f.filter.Limit && !shown && !first {
+		_, _ = fmt.Fprintln(f.stderr, "… more were delivered than --limit")
+	}
+	for i := len(found) - 1; i >= 0; i-- {
+		info := found[i]
+		row := seenRow{info.ID, info.Sinks}
+		if _, shown := f.seen[row]; shown {
+			continue
+		}
+		f.seen[row] = info.FinishedAt
+		if err := f.printOne(info); err != nil {
+			return err
+		}
+	}
+	if from := found[0].FinishedAt.Add(-overlap); from.After(f.from) {
+		f.from = from
+		for row, at := range f.seen {
+			if at.Before(from) {
+				delete(f.seen, row)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *following) printOne(info storage.Info) error {
+	if f.json {
+		encoder := json.NewEncoder(f.stdout)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(operate.NewMessage(info))
+	}
+	took := "after " + elapsed(max(0, info.FinishedAt.Sub(info.CreatedAt)))
+	if info.Attempts > 0 {
+		took = fmt.Sprintf("%s, %d failed", took, info.Attempts)
+	}
+	line := printable(fmt.Sprintf("%s  %10d  %-24s  %-20s  %s", info.FinishedAt.UTC().Format("15:04:05.000"), info.ID, cell(info.Message.Topic, 40), cell(info.Message.Key, 40), took))
+	if info.Sinks != "" {
+		line += "  to " + printable(info.Sinks)
+	}
+	line += "  " + info.Message.ID
+	if columns := columns(f.stdout); columns > 0 && len(line) > columns {
+		runes := []rune(line)
+		line = string(runes[:min(len(runes), columns)])
+	}
+	return f.print(line + "\n")
+}
