@@ -305,6 +305,12 @@ type Filter struct {
 	To string // the sink of a Redirect
 }
 
+// Bounded says that a listing looks through so many rows only, as something selects some of them.
+func (f Filter) Bounded() bool {
+	selects := f.Topic+f.Key+f.Sink+f.Error+string(f.State) != "" || len(f.Times()) > 0
+	return f.LookThrough > 0 && !f.ByID && selects
+}
+
 // Times are the bounds of times that are set, as conditions of a row t.
 func (f Filter) Times() []TimeBound {
 	bounds := []TimeBound{{"t.created_at >= ", f.Since}, {"t.finished_at >= ", f.DoneSince}, {"t.finished_at < ", f.DoneUntil}}

@@ -287,6 +287,8 @@ func (g *golden) operating() {
 	g.add("list", err)
 	_, err = g.List(ctx, filter)
 	g.add("list by filter", err)
+	_, err = g.List(ctx, backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10, AfterID: 3, LookThrough: 20_000, NoPayloads: true}})
+	g.add("list by filter, looking through some", err)
 	_, err = g.ChangeParked(ctx, filter, backend.Requeue)
 	g.add("requeue", err)
 	redirect := backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10}, To: "other"}

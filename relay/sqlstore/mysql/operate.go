@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"math"
 	"slices"
 	"strings"
 
@@ -10,34 +11,60 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. It asks each table by itself, in the order of one
-// of its indexes and with the limit: the view would be made as a whole first.
+// List implements [backend.Backend]. It asks each table that may have such messages by itself, in the
+// order of one of its indexes and with the limit: the view would be made as a whole first. Where it is
+// to look through so many rows only, it asks first up to which id these are: as a number it bounds the
+// walk on every server.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
-	part := func(from, state, flags, more, where string) {
+	var err error
+	row := m.sql.Text("row")
+	if filter.NoPayloads {
+		row = strings.Replace(row, m.sql.Text("payload"), "NULL", 1)
+	}
+	part := func(from, state, flags, more, where string, states ...storage.State) {
+		if err != nil || filter.State != "" && !slices.Contains(states, filter.State) {
+			return
+		}
+		until := ""
+		if filter.Bounded() {
+			last := int64(math.MaxInt64)
+			err = backend.All(ctx, m.db, query("SELECT t.id FROM "+from+" WHERE "+where+" AND t.id > "+number(filter.AfterID)+" ORDER BY t.id LIMIT 1 OFFSET "+number(filter.LookThrough)), func() {}, &last)
+			until = " AND t.id <= " + number(last)
+		}
 		if len(list) > 0 {
 			list = append(list, "\nUNION ALL ")
 		}
-		list = append(list, "(SELECT "+m.sql.Text("row")+",\n    "+m.sql.Text("has payload")+" + "+flags+", "+state+" AS state, coalesce(t.last_error, ''), "+more+
-			"\nFROM "+from+" WHERE "+where, conditions(filter))
+		list = append(list, "(SELECT "+row+",\n    "+m.sql.Text("has payload")+" + "+flags+", "+state+" AS state, coalesce(t.last_error, ''), "+more+
+			"\nFROM "+from+" WHERE "+where, conditions(filter), until)
 		if filter.State != "" {
 			list = append(list, " AND "+state+" = CONVERT(", arg(string(filter.State)), " USING utf8mb4) COLLATE utf8mb4_bin")
 		}
 		list = append(list, "\nORDER BY t.id LIMIT "+number(filter.Limit)+")")
 	}
 	later := m.sql.Text("later")
-	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'', coalesce(t.claimed_by, ''), NULL", "TRUE")
-	for _, state := range []string{"scheduled", "retry", "error"} {
-		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'', '', NULL", "t.state = '"+state+"'")
+	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'', coalesce(t.claimed_by, ''), NULL", "TRUE", storage.StatePending, storage.StateClaimed, storage.StateScheduled)
+	for _, state := range []storage.State{storage.StateScheduled, storage.StateRetry, storage.StateError} {
+		shown := []storage.State{state}
+		if state == storage.StateScheduled {
+			shown = append(shown, storage.StatePending) // once it is due
+		}
+		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'', '', NULL", "t.state = '"+string(state)+"'", shown...)
 	}
-	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE")
+	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE", storage.StateDone)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
 	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query(), filter.MaxBytes)
 }
 
 // conditions leave out what is empty. Texts compare as bytes.
 func conditions(filter backend.Filter) text {
 	parts := []any{" AND t.id > " + number(filter.AfterID)}
-	if filter.ByID {
+	switch {
+	case filter.ByID && len(filter.MessageIDs) == 0:
+		parts = append(parts, " AND t.id IN "+backend.NumberList(filter.RowIDs))
+	case filter.ByID:
 		parts = append(parts, " AND (t.id IN "+backend.NumberList(filter.RowIDs)+" OR t.message_id IN ", text{arguments(len(filter.MessageIDs)), texts(filter.MessageIDs)}, ")")
 	}
 	if filter.Topic != "" {

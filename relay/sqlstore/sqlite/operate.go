@@ -10,14 +10,46 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend].
+// List implements [backend.Backend]. Each table that may have such messages is walked in the order of
+// ids, and the walks are merged: they end at the limit, or where as many rows were looked through as
+// are to be.
 func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
-	where, args := conditions(filter)
-	if filter.State != "" {
-		where, args = where+" AND t.state = ?", append(args, string(filter.State))
+	var parts []string
+	var args []any
+	walk := func(columns, from, state, where string) {
+		columns = s.sql.Text(columns)
+		if filter.NoPayloads {
+			columns = strings.Replace(columns, s.sql.Text("payload"), "NULL", 1)
+		}
+		given, values := conditions(filter)
+		part, args2 := "SELECT "+columns+"\nFROM "+from+"\nWHERE "+where+given, values
+		if filter.State != "" && state != "" {
+			part, args2 = part+" AND "+s.sql.Text(state)+" = ?", append(args2, string(filter.State))
+		}
+		if filter.Bounded() {
+			part += "\n    AND t.id <= coalesce((SELECT t.id FROM " + from + " WHERE " + where + "t.id > ? ORDER BY t.id LIMIT 1 OFFSET ?), 9223372036854775807)"
+			args2 = append(args2, filter.AfterID, filter.LookThrough)
+		}
+		parts, args = append(parts, part), append(args, args2...)
 	}
-	return backend.ReadInfos(ctx, s.db, query("SELECT "+s.sql.Text("listed row")+"\nFROM "+s.table.Messages+" AS t WHERE "+where+" ORDER BY t.id LIMIT ?",
-		append(args, int64(filter.Limit))...), filter.MaxBytes)
+	switch filter.State {
+	case "", storage.StatePending, storage.StateClaimed, storage.StateScheduled:
+		walk("hot as listed", s.table.Hot+" AS t NOT INDEXED", "hot state", "")
+	}
+	switch filter.State {
+	case storage.StateError: // which have an index by their ids
+		walk("held as listed", s.table.Held+" AS t INDEXED BY "+s.table.IndexName("held_error"), "", "t.state = 'error' AND ")
+	case "", storage.StatePending, storage.StateScheduled, storage.StateRetry:
+		walk("held as listed", s.table.Held+" AS t NOT INDEXED", "held state", "")
+	}
+	switch filter.State {
+	case "", storage.StateDone:
+		walk("done as listed", s.table.Done+s.byDoneID(), "", "")
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	return backend.ReadInfos(ctx, s.db, query(strings.Join(parts, "\nUNION ALL ")+"\nORDER BY 1 LIMIT ?", append(args, int64(filter.Limit))...), filter.MaxBytes)
 }
 
 // conditions leave out what is empty.
@@ -28,7 +60,8 @@ func conditions(filter backend.Filter) (string, []any) {
 			where, args = append(where, condition), append(args, values...)
 		}
 	}
-	add(filter.ByID, "(t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))",
+	add(filter.ByID && len(filter.MessageIDs) == 0, "t.id IN (SELECT value FROM json_each(?))", bind.JSON(filter.RowIDs))
+	add(len(filter.MessageIDs) > 0, "(t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))",
 		bind.JSON(filter.RowIDs), bind.JSON(filter.MessageIDs))
 	add(filter.Topic != "", "t.topic = ?", filter.Topic)
 	add(filter.Key != "", "t.message_key = ?", filter.Key)

@@ -32,9 +32,12 @@ coalesce(available_at <= {now}, 1) AND coalesce(claimed_until <= {now}, 1)
 state = 'scheduled' AND coalesce(available_at <= {now}, 1)
 
 -- The columns of a row t.
+-- name: payload
+CAST(coalesce(t.payload, t.payload_text) AS BLOB)
+
 -- name: row
 t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
-    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    {payload}, coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
@@ -53,10 +56,25 @@ CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > {now}) END
 {row},
     {has payload} + 4 * (t.state = 'retry') + 16 * t.holds
 
--- The columns of a listing's row of the view.
--- name: listed row
+-- A row's state as the view has it.
+-- name: hot state
+CASE WHEN t.claimed_until > {now} THEN 'claimed' WHEN t.available_at > {now} THEN 'scheduled' ELSE 'pending' END
+
+-- name: held state
+CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= {now}) THEN 'pending' ELSE t.state END
+
+-- The columns of a listing, of each table.
+-- name: hot as listed
 {row},
-    {has payload} + {later} + 4 * (t.state = 'retry') + 16 * t.holds, t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+    {has payload} + {later}, {hot state}, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+
+-- name: held as listed
+{row},
+    {has payload} + {later} + 4 * (t.state = 'retry') + 16 * t.holds, {held state}, coalesce(t.last_error, ''), '', '', NULL
+
+-- name: done as listed
+{row},
+    {has payload} + {later}, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
 
 -- What stands in the place of a row.
 -- name: no row

@@ -976,6 +976,31 @@ ORDER BY t.id LIMIT $11::bigint) AS t ORDER BY t.id;
 --   10: error
 --   11: 10
 
+-- list by filter, looking through some
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
+    NULL::bytea, t.headers::text,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+FROM (SELECT * FROM (
+    SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at FROM app."Events" AS h WHERE h.lane = l.lane AND h.id > $1::bigint ORDER BY h.lane, h.id LIMIT $2::bigint) AS w
+    UNION ALL SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE h.lane = l.lane AND h.id > $1::bigint ORDER BY h.lane, h.id LIMIT $3::bigint) AS w
+    UNION ALL (SELECT h.id, h.lane, 'done' AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at FROM app."Events_done" AS h WHERE true AND h.id > $1::bigint ORDER BY h.id LIMIT $4::bigint)
+) AS t WHERE t.id > $5::bigint AND t.topic = $6::text
+ORDER BY t.id LIMIT $7::bigint) AS t ORDER BY t.id;
+--   1: 3
+--   2: 312
+--   3: 312
+--   4: 20000
+--   5: 3
+--   6: t
+--   7: 10
+
 -- requeue
 WITH parked AS MATERIALIZED (
     SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0

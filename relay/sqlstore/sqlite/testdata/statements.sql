@@ -575,17 +575,35 @@ DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > ? ORDER BY t.id LIMIT ?;
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, CASE WHEN t.claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ?
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE t.state END, coalesce(t.last_error, ''), '', '', NULL
+FROM app."Events_held" AS t NOT INDEXED
+WHERE t.id > ?
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
+FROM app."Events_done" AS t INDEXED BY "Events_done_id"
+WHERE t.id > ?
+ORDER BY 1 LIMIT ?;
 --   1: 0
---   2: 10
+--   2: 0
+--   3: 0
+--   4: 10
 
 -- list by filter
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.state = ? ORDER BY t.id LIMIT ?;
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE t.state END, coalesce(t.last_error, ''), '', '', NULL
+FROM app."Events_held" AS t INDEXED BY "Events_held_error"
+WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0
+ORDER BY 1 LIMIT ?;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
@@ -594,8 +612,44 @@ FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM j
 --   6: ,s,
 --   7: 2026-01-31 00:00:00.000
 --   8: refused
---   9: error
---   10: 10
+--   9: 10
+
+-- list by filter, looking through some
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    NULL, coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, CASE WHEN t.claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.topic = ?
+    AND t.id <= coalesce((SELECT t.id FROM app."Events" AS t NOT INDEXED WHERE t.id > ? ORDER BY t.id LIMIT 1 OFFSET ?), 9223372036854775807)
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    NULL, coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE t.state END, coalesce(t.last_error, ''), '', '', NULL
+FROM app."Events_held" AS t NOT INDEXED
+WHERE t.id > ? AND t.topic = ?
+    AND t.id <= coalesce((SELECT t.id FROM app."Events_held" AS t NOT INDEXED WHERE t.id > ? ORDER BY t.id LIMIT 1 OFFSET ?), 9223372036854775807)
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    NULL, coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
+FROM app."Events_done" AS t INDEXED BY "Events_done_id"
+WHERE t.id > ? AND t.topic = ?
+    AND t.id <= coalesce((SELECT t.id FROM app."Events_done" AS t INDEXED BY "Events_done_id" WHERE t.id > ? ORDER BY t.id LIMIT 1 OFFSET ?), 9223372036854775807)
+ORDER BY 1 LIMIT ?;
+--   1: 3
+--   2: t
+--   3: 3
+--   4: 20000
+--   5: 3
+--   6: t
+--   7: 3
+--   8: 20000
+--   9: 3
+--   10: t
+--   11: 3
+--   12: 20000
+--   13: 10
 
 -- requeue
 UPDATE app."Events_held" SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
