@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/relay/operate"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// completionTime is how long somebody who has pressed Tab waits for the database at most.
+const completionTime = 2 * time.Second
+
+// completeValues has a shell complete the values of all commands' flags, as far as they have a list:
+// what is fixed, what the configuration names, and what the table knows. What fails completes nothing.
+func (p program) completeValues(command *cobra.Command) {
+	for _, below := range command.Commands() {
+		p.completeValues(below)
+	}
+	states := make([]string, len(operate.States))
+	for i, state := range operate.States {
+		states[i] = string(state)
+	}
+	for flag, values := range map[string]func(*cobra.Command) []string{
+		"topic":  func(command *cobra.Command) []string { return p.known(command).topics },
+		"sink":   func(command *cobra.Command) []string { return p.known(command).sinks },
+		"to":     func(command *cobra.Command) []string { return p.known(command).sinks },
+		"source": p.sources,
+
+		"state": func(*cobra.Command) []string { return states },
+		"claim": func(*cobra.Command) []string { return []string{string(storage.ByLanes), string(storage.ByRows)} },
+		"pick": func(*cobra.Command) []string {
+			return []string{string(storage.Oldest), string(storage.Newest), string(storage.Priority)}
+		},
+		"log-level": func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} },
+		"dialect": func(*cobra.Command) []string {
+			return []string{"postgres", "mysql", "mariadb", "tidb", "sqlite", "sqlserver", "oracle"}
+		},
+	} {
+		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" { // a URL
+			continue
+		}
+		_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return beginning(values(command), typed), cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+	switch command.Name() {
+	case "pause", "resume":
+		command.ValidArgsFunction = p.completeNames(pausable)
+	case "limit", "unlimit":
+		command.ValidArgsFunction = p.completeNames([]storage.ControlKind{storage.PauseSink})
+	}
+}
+
+// completeNames completes which sink, topic or relay a pause or a limit is of.
+func (p program) completeNames(kinds []storage.ControlKind) cobra.CompletionFunc {
+	return func(command *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
+		switch len(args) {
+		case 0:
+			for _, kind := range kinds {
+				found = append(found, string(kind))
+			}
+		case 1:
+			known := p.known(command)
+			found = map[string][]string{string(storage.PauseSink): known.sinks, string(storage.PauseTopic): known.topics, string(storage.PauseRelay): known.relays}[args[0]]
+		}
+		return beginning(found, typed), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// targetTyped is the table of a command line that isn't complete yet.
+func targetTyped(command *cobra.Command) *target {
+	typed := func(flag string) string {
+		if found := command.Flags().Lookup(flag); found != nil {
+			return found.Value.String()
+		}
+		return ""
+	}
+	return &target{database: typed("database"), table: typed("table"), config: typed("config"), source: typed("source")}
+}
+
+func (p program) sources(command *cobra.Command) (names []string) {
+	c, _ := config.Load(targetTyped(command).config, p.kinds)
+	for _, source := range c.Sources {
+		names = append(names, source.Name)
+	}
+	return names
+}
+
+// knownNames are those that there is no list of, as far as a table and a configuration tell.
+type knownNames struct{ topics, sinks, relays []string }
+
+// known asks the configuration, and the table's status, which is bounded.
+func (p program) known(command *cobra.Command) (names knownNames) {
+	t := targetTyped(command)
+	if t.config != "" {
+		c, _ := config.Load(t.config, p.kinds)
+		for _, sink := range c.Sinks {
+			names.sinks = append(names.sinks, sink.Name)
+		}
+	}
+	source, err := t.resolve(p, command)
+	if err != nil {
+		return names
+	}
+	ctx, cancel := context.WithTimeout(command.Context(), completionTime)
+	defer cancel()
+	_ = withOperator(ctx, source, func(operator storage.Operator) error {
+		status, err := operator.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for topic := range status.Topics {
+			names.topics = append(names.topics, topic)
+		}
+		for _, relay := range status.Relays {
+			names.relays = append(names.relays, relay.Name)
+		}
+		for _, control := range status.Controls {
+			switch control.Kind {
+			case storage.PauseSink, storage.LimitSink:
+				names.sinks = append(names.sinks, control.Name)
+			case storage.PauseTopic:
+				names.topics = append(names.topics, control.Name)
+			case storage.PauseRelay:
+				names.relays = append(names.relays, control.Name)
+			}
+		}
+		recent, err := operator.List(ctx, storage.Filter{State: storage.StateError, NoPayloads: true}) // whose topics somebody looks for
+		for _, info := range recent {
+			names.topics = append(names.topics, info.Message.Topic)
+			names.sinks = append(names.sinks, storage.SplitSinks(info.Sinks)...)
+		}
+		if follower, ok := operator.(storage.Follower); ok && err == nil {
+			recent, err = follower.LastDelivered(ctx, storage.Filter{}, time.Time{})
+			for _, info := range recent {
+				names.topics = append(names.topics, info.Message.Topic)
+				names.sinks = append(names.sinks, storage.SplitSinks(info.Sinks)...)
+			}
+		}
+		return err
+	})
+	return names
+}
+
+// beginning are those that begin with what was typed, sorted and once each, without such as a shell
+// would take apart.
+func beginning(names []string, typed string) (found []string) {
+	for _, name := range names {
+		if strings.HasPrefix(name, typed) && printable(name) == name && !strings.ContainsAny(name, " \t\n") {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}

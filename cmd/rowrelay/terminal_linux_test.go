@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// aTerminal starts the program at a terminal of 100 columns, and returns what it writes there, and where
+// to type.
+func aTerminal(t *testing.T, command *exec.Cmd) (screen *log, keys *os.File) {
+	t.Helper()
+	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = keys.Close() })
+	var number int
+	control, err := keys.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := control.Control(func(fd uintptr) {
+		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		err = errors.Join(err, unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0), unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 100}))
+	})
+	if err := errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+	far, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stdin, command.Stdout, command.Stderr = far, far, far
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := errors.Join(command.Start(), far.Close()); err != nil {
+		t.Fatal(err)
+	}
+	screen = newLog()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		text := make([]byte, 4096)
+		for {
+			n, err := keys.Read(text)
+			_, _ = screen.Write(text[:n])
+			if err != nil { // once nobody has the other end any more
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = command.Wait(); <-ended })
+	return screen, keys
+}
+
+func press(t *testing.T, keys *os.File, typed string) {
+	t.Helper()
+	if _, err := keys.WriteString(typed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// manyParked is a table with so many parked messages.
+func manyParked(t *testing.T, n int) (database string) {
+	t.Helper()
+	database = "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	mustRun(t, "migrate", "up", "--database", database)
+	mustCall(t, jsonLines("t", n, 7), "enqueue", "--database", database)
+	endpoint := newWeb(t, always(400))
+	mustRun(t, "run", "--database", database, "--sink", endpoint.URL, "--drain")
+	return database
+}
+
+// At a terminal long work has a bar, and Ctrl-C ends it with what was done.
+func TestInterruptedAtATerminal(t *testing.T) {
+	t.Parallel()
+	const all = 30
+	database := manyParked(t, all)
+	redrive := process(t, database, "messages", "redrive", "--all", "--rate", "2")
+	screen, keys := aTerminal(t, redrive)
+	screen.wait(t, `\[#+-+\] requeued \d+ of 30, `)
+	press(t, keys, "\x03")
+	done := screen.wait(t, `rowrelay: interrupted: (\d+) of 30 requeued; run it again to go on`)
+	var ended *exec.ExitError
+	if err := redrive.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitInterrupted {
+		t.Errorf("it ended with %v", err)
+	}
+	got := mustRun(t, "status", "--database", database, "--json").stdout
+	var changed int
+	if _, err := fmt.Sscan(done, &changed); err != nil || !strings.Contains(got, fmt.Sprintf(`"error": %d,`, all-changed)) {
+		t.Errorf("%s were requeued, %v, and the status is %s", done, err, got)
+	}
+	if got := mustRun(t, "messages", "redrive", "--all", "--rate", "0", "--database", database).stdout; got != fmt.Sprintf("requeued %d\n", all-changed) {
+		t.Errorf("then %s", got)
+	}
+}
+
+// The question is asked at the terminal, and Ctrl-C is no yes.
+func TestQuestionAtATerminal(t *testing.T) {
+	t.Parallel()
+	database := manyParked(t, 3)
+	for typed, want := range map[string]int{"n\r": exitFailed, "\x03": exitInterrupted} {
+		discard := process(t, database, "messages", "discard", "--all")
+		screen, keys := aTerminal(t, discard)
+		screen.wait(t, `3 messages will be discarded: .* \[y/N\]`)
+		press(t, keys, typed)
+		screen.wait(t, "nothing was changed")
+		var ended *exec.ExitError
+		if err := discard.Wait(); !errors.As(err, &ended) || ended.ExitCode() != want {
+			t.Errorf("%q: it ended with %v, want %d", typed, err, want)
+		}
+	}
+	discard := process(t, database, "messages", "discard", "--all")
+	screen, keys := aTerminal(t, discard)
+	screen.wait(t, `\[y/N\]`)
+	press(t, keys, "y\r")
+	screen.wait(t, "discarded 3")
+	if err := discard.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A watched status is drawn in place, with ages, and Ctrl-C ends it well.
+func TestWatchAtATerminal(t *testing.T) {
+	t.Parallel()
+	watch := process(t, manyParked(t, 3), "status", "--watch", "--interval", "100ms")
+	watch.Env = append(watch.Env, "TERM=xterm", "NO_COLOR=")
+	screen, keys := aTerminal(t, watch)
+	screen.wait(t, `(?s)\x1b\[2J\x1b\[H.*\x1b\[31merror\x1b\[0m +3.*\x1b\[J\x1b\[H.*error.*\x1b\[J`)
+	press(t, keys, "\x03")
+	if err := watch.Wait(); err != nil {
+		t.Error(err)
+	}
+}
