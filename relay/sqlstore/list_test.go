@@ -81,7 +81,7 @@ func fillEachState(t *testing.T, table table) {
 	} {
 		key, created := "'k'", ", '2026-01-01 00:00:00.000'"
 		if i == 0 {
-			key, created = "NULL", "" // any lane is right
+			key, created = "NULL", ""             // any lane is right
 			if table.dialect.Name() == "sqlite" { // which computes the lane
 				into = strings.Replace(strings.Replace(into, "lane, ", "", 1), "i, 1", "i", 1)
 			}
