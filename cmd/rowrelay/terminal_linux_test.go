@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rowrelay/rowrelay/internal/config"
 )
 
 // aTerminal starts the program at a terminal of 100 columns, and returns what it writes there, and where
@@ -73,8 +75,17 @@ func manyParked(t *testing.T, n int) (database string) {
 	database = "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	mustRun(t, "migrate", "up", "--database", database)
 	mustCall(t, jsonLines("t", n, 7), "enqueue", "--database", database)
-	endpoint := newWeb(t, always(400))
-	mustRun(t, "run", "--database", database, "--sink", endpoint.URL, "--drain")
+	parsed, err := config.ParseDatabase(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, _, err := openDatabase(t.Context(), parsed, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	execute(t, db, "INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, priority, attempts, crashes, created_at) SELECT id, lane, 'error', message_id, topic, message_key, 0, 1, 0, created_at FROM outbox")
+	execute(t, db, "DELETE FROM outbox")
 	return database
 }
 
