@@ -127,6 +127,22 @@ func configMap(t *testing.T, name string) string {
 	return ""
 }
 
+// Nothing here runs the release's files: they are YAML, and name files that are there.
+func TestReleaseFiles(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"../.github/workflows/ci.yaml", "../.github/workflows/release.yaml", "../.github/dependabot.yml"} {
+		documents(t, name)
+	}
+	release := documents(t, "../.goreleaser.yaml")[0]
+	files := release["archives"].([]any)[0].(map[string]any)["files"].([]any)
+	files = append(files, release["dockers_v2"].([]any)[0].(map[string]any)["dockerfile"])
+	for _, file := range files {
+		if _, err := os.Stat("../" + file.(string)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func documents(t *testing.T, name string) (all []map[string]any) {
 	t.Helper()
 	decoder := yaml.NewDecoder(bytes.NewBufferString(read(t, name)), yaml.Strict())
