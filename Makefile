@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross demo servers-up servers-down
+.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -134,6 +134,9 @@ build: ## the static binary bin/rowrelay
 cross: ## the program for the six platforms of a release, thrown away
 	for os in linux darwin windows; do for arch in amd64 arm64; do \
 		echo "$$os/$$arch" && CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -o /dev/null ./cmd/rowrelay || exit 1; done; done
+
+site: ## the documentation as a site, bin/site
+	.ci/site
 
 demo: ## a small shop and a relay, on an embedded database
 	go run ./cmd/rowrelay demo
