@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
+.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -55,6 +55,7 @@ on-servers-rest:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
+	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a
@@ -109,6 +110,7 @@ lint: ## gofmt, go vet, staticcheck
 	go vet -tags=gomysql,oracle ./cmd/rowrelay ./internal/testdb
 	cd bench && go vet ./...
 	cd internal/libraries && go vet ./...
+	cd examples && go vet ./...
 	cd internal/browser && go vet ./...
 	cd plugins/examples/natssink && go vet ./...
 	go run $(STATICCHECK) $(PACKAGES)
@@ -121,13 +123,20 @@ fmt: ## formats all Go files
 tidy: ## go mod tidy, in all modules
 	go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox
 	GOWORK=off go mod tidy; go mod edit -dropreplace github.com/rowrelay/rowrelay/outbox
-	for folder in outbox bench internal/libraries internal/browser; do (cd $$folder && go mod tidy) || exit 1; done
+	for folder in outbox bench examples internal/libraries internal/browser; do (cd $$folder && go mod tidy) || exit 1; done
 
 generate-check: ## fails if generated files are not fresh
 	.ci/generate-check
 
 build: ## the static binary bin/rowrelay
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/rowrelay ./cmd/rowrelay
+
+cross: ## the program for the six platforms of a release, thrown away
+	for os in linux darwin windows; do for arch in amd64 arm64; do \
+		echo "$$os/$$arch" && CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -o /dev/null ./cmd/rowrelay || exit 1; done; done
+
+site: ## the documentation as a site, bin/site
+	.ci/site
 
 demo: ## a small shop and a relay, on an embedded database
 	go run ./cmd/rowrelay demo

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -35,7 +36,8 @@ func TestConfigurationsAreValid(t *testing.T) {
 	for name, content := range map[string]string{
 		"docker/rowrelay.yaml":    read(t, "docker/rowrelay.yaml"),
 		"systemd/rowrelay.yaml":   read(t, "systemd/rowrelay.yaml"),
-		"kubernetes/sidecar.yaml": strings.ReplaceAll(configMap(t), "/run/secrets/rowrelay/database", database),
+		"kubernetes/sidecar.yaml": strings.ReplaceAll(configMap(t, "kubernetes/sidecar.yaml"), "/run/secrets/rowrelay/database", database),
+		"kubernetes/relays.yaml":  strings.ReplaceAll(configMap(t, "kubernetes/relays.yaml"), "/run/secrets/rowrelay/database", database),
 	} {
 		parsed, err := config.Parse(name, []byte(content), kinds)
 		if err != nil {
@@ -87,16 +89,58 @@ func TestUnitIsValid(t *testing.T) {
 	}
 }
 
-// configMap returns the relay's configuration out of the Kubernetes example.
-func configMap(t *testing.T) string {
+// A budget or a policy that selects no pod would protect nothing, without a word.
+func TestRelaysAreSelected(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]any{}
+	for _, document := range documents(t, "kubernetes/relays.yaml") {
+		kinds[document["kind"].(string)] = document["spec"]
+	}
+	at := func(kind string, path ...string) any {
+		value := kinds[kind]
+		for _, name := range path {
+			value = value.(map[string]any)[name]
+		}
+		return value
+	}
+	labels := at("Deployment", "template", "metadata", "labels")
+	for kind, selected := range map[string]any{
+		"Deployment":          at("Deployment", "selector", "matchLabels"),
+		"PodDisruptionBudget": at("PodDisruptionBudget", "selector", "matchLabels"),
+		"NetworkPolicy":       at("NetworkPolicy", "podSelector", "matchLabels"),
+	} {
+		if !reflect.DeepEqual(selected, labels) {
+			t.Errorf("the %s selects %v, the relays' pods have %v", kind, selected, labels)
+		}
+	}
+}
+
+// configMap returns the relay's configuration out of a Kubernetes example.
+func configMap(t *testing.T, name string) string {
 	t.Helper()
-	for _, document := range documents(t, "kubernetes/sidecar.yaml") {
+	for _, document := range documents(t, name) {
 		if document["kind"] == "ConfigMap" {
 			return document["data"].(map[string]any)["rowrelay.yaml"].(string)
 		}
 	}
-	t.Fatal("kubernetes/sidecar.yaml has no ConfigMap")
+	t.Fatalf("%s has no ConfigMap", name)
 	return ""
+}
+
+// Nothing here runs the release's files: they are YAML, and name files that are there.
+func TestReleaseFiles(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"../.github/workflows/ci.yaml", "../.github/workflows/release.yaml", "../.github/dependabot.yml"} {
+		documents(t, name)
+	}
+	release := documents(t, "../.goreleaser.yaml")[0]
+	files := release["archives"].([]any)[0].(map[string]any)["files"].([]any)
+	files = append(files, release["dockers_v2"].([]any)[0].(map[string]any)["dockerfile"])
+	for _, file := range files {
+		if _, err := os.Stat("../" + file.(string)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func documents(t *testing.T, name string) (all []map[string]any) {

@@ -125,7 +125,7 @@ func (p program) rootCommand() *cobra.Command {
 	})
 	root.AddCommand(
 		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(), p.tailCommand(),
-		p.messagesCommand(), p.pauseCommand(), p.resumeCommand(), p.limitCommand(), p.unlimitCommand(), p.actionsCommand(), p.checkCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
+		p.messagesCommand(), p.pauseCommand(), p.resumeCommand(), p.limitCommand(), p.unlimitCommand(), p.actionsCommand(), p.checkCommand(), p.healthcheckCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
 	)
 	p.completeValues(root)
 	return root

@@ -43,15 +43,15 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 		list = append(list, "\nORDER BY t.id LIMIT "+number(filter.Limit)+")")
 	}
 	later := m.sql.Text("later")
-	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'', coalesce(t.claimed_by, ''), NULL", "TRUE", storage.StatePending, storage.StateClaimed, storage.StateScheduled)
+	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'' AS receipt, coalesce(t.claimed_by, '') AS claimed_by, NULL AS finished_at", "TRUE", storage.StatePending, storage.StateClaimed, storage.StateScheduled)
 	for _, state := range []storage.State{storage.StateScheduled, storage.StateRetry, storage.StateError} {
 		shown := []storage.State{state}
 		if state == storage.StateScheduled {
 			shown = append(shown, storage.StatePending) // once it is due
 		}
-		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'', '', NULL", "t.state = '"+string(state)+"'", shown...)
+		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'' AS receipt, '' AS claimed_by, NULL AS finished_at", "t.state = '"+string(state)+"'", shown...)
 	}
-	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE", storage.StateDone)
+	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, '') AS receipt, '' AS claimed_by, CAST(t.finished_at AS CHAR) AS finished_at", "TRUE", storage.StateDone)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}

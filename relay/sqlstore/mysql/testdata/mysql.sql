@@ -507,30 +507,30 @@ STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h
 
 -- list
 (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '' AS receipt, coalesce(t.claimed_by, '') AS claimed_by, NULL AS finished_at
 FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, '') AS receipt, '' AS claimed_by, CAST(t.finished_at AS CHAR) AS finished_at
 FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 0
 ORDER BY t.id LIMIT 10)
 ORDER BY id LIMIT 10;
 
 -- list by filter
 (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
 ORDER BY t.id LIMIT 10)
 ORDER BY id LIMIT 10;
@@ -549,23 +549,23 @@ SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 
 SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 ORDER BY t.id LIMIT 1 OFFSET 20000;
 SELECT t.id FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 3 ORDER BY t.id LIMIT 1 OFFSET 20000;
 (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '' AS receipt, coalesce(t.claimed_by, '') AS claimed_by, NULL AS finished_at
 FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, '') AS receipt, '' AS claimed_by, CAST(t.finished_at AS CHAR) AS finished_at
 FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 ORDER BY id LIMIT 10;

@@ -1,0 +1,2 @@
+// Package examples has no code. Its tests run the programs in the folders below it.
+package examples

@@ -1,0 +1,313 @@
+package examples
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/rowrelay/rowrelay"
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	kafkasink "github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/settings"
+)
+
+// Each orders service writes an order and its message, or neither.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]func(testing.TB) *exec.Cmd{
+		"pgx":    program("orders/pgx"),
+		"gorm":   program("orders/gorm"),
+		"bun":    program("orders/bun"),
+		"sqlc":   program("orders/sqlc"),
+		"django": django,
+		"node":   node,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := shop(t)
+			lines := start(t, command(t), db)
+			address := lines.next(t)
+			for order, want := range map[string]int{`{"ID": 42, "Total": 7}`: 201, `{"ID": 43, "Total": 8}`: 201} {
+				if got := post(t, address+"/orders", order); got != want {
+					t.Errorf("the order %s is answered %d, want %d", order, got, want)
+				}
+			}
+			if got := post(t, address+"/orders", `{"ID": 42, "Total": 9}`); got != 409 {
+				t.Errorf("an order that is there already is answered %d, want 409", got)
+			}
+			want(t, db, "SELECT string_agg(id || ' ' || total, ', ' ORDER BY id) FROM orders", "42 7, 43 8")
+			want(t, db, "SELECT string_agg(topic || ' ' || message_key, ', ' ORDER BY message_key) FROM outbox", "orders.taken order-42, orders.taken order-43")
+			want(t, db, "SELECT string_agg(coalesce(payload_text, convert_from(payload, 'UTF8'))::json ->> 'Total', ', ' ORDER BY message_key) FROM outbox", "7, 8")
+		})
+	}
+}
+
+// What other languages' libraries send runs against the real tables.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("orders/*/statements.sql")
+	check(t, err)
+	if len(files) == 0 {
+		t.Fatal("there are no statements")
+	}
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			db := shop(t)
+			execute(t, db, read(t, file))
+			want(t, db, "SELECT string_agg(id || ' ' || total, ', ') FROM orders", "42 7")
+			want(t, db, "SELECT topic || ' ' || message_key || ' ' || (payload_text::json ->> 'Total') FROM outbox", "orders.taken order-42 7")
+		})
+	}
+}
+
+// A message that comes again has no second effect, and one that isn't signed has none.
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of at least 24 bytes"))
+	db := shop(t)
+	invoices(t, db)
+	address := start(t, program("webhook")(t), db, "SIGNING_SECRET="+secret).next(t) + "/messages"
+	sink, err := httpsink.New(httpsink.Options{URL: address, SigningSecret: settings.Secret(secret)})
+	check(t, err)
+	relayAll(t, db, sink, 2, func() { sendAgain(t, sink) })
+	if got := post(t, address, "{}"); got != 401 {
+		t.Errorf("without a signature the answer is %d, want 401", got)
+	}
+	want(t, db, "SELECT string_agg(order_key || ' ' || convert_from(body, 'UTF8'), ', ' ORDER BY order_key) FROM invoices", "order-1 one, order-2 two")
+}
+
+func TestKafka(t *testing.T) {
+	t.Parallel()
+	broker := os.Getenv("ROWRELAY_TEST_KAFKA")
+	if broker == "" {
+		unavailable(t, "ROWRELAY_TEST_KAFKA is not set")
+	}
+	topic := fmt.Sprint("examples-", time.Now().UnixNano())
+	client := kafka.Client{Addr: kafka.TCP(strings.Split(broker, ",")...), Timeout: 30 * time.Second}
+	_, err := client.CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: topic, NumPartitions: 1, ReplicationFactor: 1}}})
+	check(t, err)
+	db := shop(t)
+	invoices(t, db)
+	sink, err := kafkasink.New(kafkasink.Options{Brokers: strings.Split(broker, ","), Topic: topic})
+	check(t, err)
+	relayAll(t, db, sink, 2, func() { sendAgain(t, sink) })
+	lines := start(t, program("kafka")(t), db, "KAFKA="+broker, "TOPIC="+topic)
+	for _, want := range []string{"order-1 first=true", "order-2 first=true", "order-1 first=false"} {
+		if got := lines.next(t); got != want {
+			t.Errorf("it printed %q, want %q", got, want)
+		}
+	}
+	want(t, db, "SELECT count(*)::text FROM invoices", "2")
+}
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	db := shop(t)
+	lines := start(t, program("queue")(t), db)
+	execute(t, db, "INSERT INTO outbox (topic, message_key, payload_text) VALUES ('pictures.draw', 'a', 'a tree'), ('pictures.draw', 'b', 'nonsense'), ('other', 'c', '')")
+	got := []string{lines.next(t), lines.next(t)}
+	if slices.Sort(got); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("it worked on %q", got)
+	}
+	want(t, db, "SELECT string_agg(message_key || ' ' || state, ', ' ORDER BY message_key) FROM outbox_messages", "a done, b error, c pending")
+}
+
+// What waits in the old table, and what old programs still write there, is delivered
+// once and in its order.
+func TestMovingFromAHandmadeTable(t *testing.T) {
+	t.Parallel()
+	db := shop(t)
+	execute(t, db, read(t, "handmade/before.sql"))
+	execute(t, db, read(t, "handmade/move.sql"))
+	execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('orders.paid', 'order-1', '{\"n\": 4}')")
+	want(t, db, "SELECT string_agg(message_key || ' ' || (payload_text::json ->> 'n'), ', ' ORDER BY id) FROM outbox", "order-1 2, order-2 3, order-1 4")
+	want(t, db, "SELECT count(*)::text FROM events WHERE sent_at IS NULL", "0")
+}
+
+func shop(t testing.TB) testdb.Database {
+	t.Helper()
+	i := slices.IndexFunc(testdb.Targets(), func(target testdb.Target) bool { return target.Name == "postgres15/pgx" })
+	db := testdb.Targets()[i].OpenOutbox(t)
+	execute(t, db, read(t, "orders/schema.sql"))
+	return db
+}
+
+func invoices(t testing.TB, db testdb.Database) {
+	t.Helper()
+	m, err := migrations.NewInbox(db.DB, dialect.Postgres(), "inbox")
+	check(t, err)
+	_, err = m.Up(t.Context())
+	check(t, err)
+	execute(t, db, "CREATE TABLE invoices (order_key text, body bytea)")
+	execute(t, db, "INSERT INTO outbox (message_id, topic, message_key, payload_text) VALUES ('"+firstID+"', 'orders.taken', 'order-1', 'one')")
+	execute(t, db, "INSERT INTO outbox (topic, message_key, payload_text) VALUES ('orders.taken', 'order-2', 'two')")
+}
+
+const firstID = "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60"
+
+// relayAll relays until so many messages are done, and then does what comes before its sink is closed.
+func relayAll(t testing.TB, db testdb.Database, sink sinks.Sink, messages int, then func()) {
+	t.Helper()
+	app, err := rowrelay.New(db.DB, rowrelay.Postgres, rowrelay.Options{Relay: relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: sink}}}})
+	check(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- app.Run(ctx) }()
+	want(t, db, "SELECT count(*)::text FROM outbox_done", fmt.Sprint(messages))
+	then()
+	stop()
+	check(t, <-stopped)
+}
+
+// sendAgain is what a relay does that died before it marked the message.
+func sendAgain(t testing.TB, sink sinks.Sink) {
+	t.Helper()
+	m := sinks.Message{Message: outbox.Message{ID: firstID, Topic: "orders.taken", Key: "order-1", Payload: []byte("one")}, Attempt: 1}
+	if got := sink.Send(t.Context(), []sinks.Message{m}); got[0].Result != sinks.Delivered {
+		t.Errorf("the second time it is %v", got[0])
+	}
+}
+
+// want waits until a query answers so.
+func want(t testing.TB, db testdb.Database, query, answer string) {
+	t.Helper()
+	var got string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		check(t, db.DB.QueryRowContext(t.Context(), "SELECT coalesce(("+query+"), '')").Scan(&got))
+		if got == answer {
+			return
+		}
+		execute(t, db, "SELECT pg_sleep(0.02)")
+	}
+	t.Errorf("%s is %q, want %q", query, got, answer)
+}
+
+func program(folder string) func(testing.TB) *exec.Cmd {
+	return func(t testing.TB) *exec.Cmd {
+		t.Helper()
+		binary := filepath.Join(t.TempDir(), "program")
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", binary, "./"+folder).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return exec.Command(binary)
+	}
+}
+
+func django(t testing.TB) *exec.Cmd {
+	t.Helper()
+	venv := filepath.Join(t.TempDir(), "venv")
+	install(t, ".", "python3", "-m", "venv", venv)
+	install(t, ".", venv+"/bin/python", "-m", "pip", "install", "--quiet", "-r", "orders/django/requirements.txt")
+	return exec.Command(venv+"/bin/python", "orders/django/orders.py")
+}
+
+func node(t testing.TB) *exec.Cmd {
+	t.Helper()
+	folder := t.TempDir()
+	for _, file := range []string{"package.json", "orders.js"} {
+		check(t, os.WriteFile(filepath.Join(folder, file), []byte(read(t, "orders/node/"+file)), 0o600))
+	}
+	install(t, folder, "npm", "install", "--no-audit", "--no-fund")
+	return exec.Command("node", filepath.Join(folder, "orders.js"))
+}
+
+func install(t testing.TB, folder, name string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), name, args...)
+	command.Dir = folder
+	if out, err := command.CombinedOutput(); err != nil {
+		unavailable(t, fmt.Sprintf("%s %q: %v\n%s", name, args, err, out))
+	}
+}
+
+func unavailable(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_SERVERS") == "1" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
+// output is what a program prints.
+type output chan string
+
+func start(t testing.TB, command *exec.Cmd, db testdb.Database, environment ...string) output {
+	t.Helper()
+	command.Env = append(append(os.Environ(), "DATABASE_URL="+db.URL, "LISTEN=127.0.0.1:0"), environment...)
+	command.Stderr = os.Stderr
+	out, err := command.StdoutPipe()
+	check(t, err)
+	check(t, command.Start())
+	lines := make(output, 100)
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			lines <- scanner.Text()
+		}
+	}()
+	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
+	return lines
+}
+
+func (lines output) next(t testing.TB) string {
+	t.Helper()
+	select {
+	case line, open := <-lines:
+		if !open {
+			t.Fatal("the program has ended")
+		}
+		return line
+	case <-time.After(time.Minute):
+		t.Fatal("the program prints nothing")
+	}
+	return ""
+}
+
+func post(t testing.TB, address, body string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), "POST", address, strings.NewReader(body))
+	check(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	check(t, err)
+	check(t, answer.Body.Close())
+	return answer.StatusCode
+}
+
+func execute(t testing.TB, db testdb.Database, statements string) {
+	t.Helper()
+	_, err := db.DB.ExecContext(t.Context(), statements)
+	check(t, err)
+}
+
+func read(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	check(t, err)
+	return string(text)
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,10 @@
+-- A table as many have made it: a loop sends what has no sent_at, in the order of ids.
+CREATE TABLE events (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind         text NOT NULL,
+    aggregate_id text NOT NULL,
+    body         jsonb NOT NULL,
+    sent_at      timestamptz
+);
+INSERT INTO events (kind, aggregate_id, body, sent_at) VALUES ('orders.taken', 'order-1', '{"n": 1}', now());
+INSERT INTO events (kind, aggregate_id, body) VALUES ('orders.taken', 'order-1', '{"n": 2}'), ('orders.taken', 'order-2', '{"n": 3}');

@@ -1,0 +1,14 @@
+# Not run by a test: statements.sql is.
+class OutboxMessage < ApplicationRecord
+  self.table_name = "outbox"
+  self.primary_key = nil # the id and all else are the table's own
+end
+
+class Order < ApplicationRecord
+  def self.take!(id, total)
+    transaction do
+      OutboxMessage.insert!({ topic: "orders.taken", message_key: "order-#{id}", payload_text: { ID: id, Total: total }.to_json }, returning: false)
+      create!(id: id, total: total)
+    end
+  end
+end

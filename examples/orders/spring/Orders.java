@@ -1,0 +1,22 @@
+// Not run by a test: statements.sql is.
+@Service
+class Orders {
+    private final OrderRepository orders; // of JPA
+    private final JdbcClient jdbc;
+    private final ObjectMapper json;
+
+    Orders(OrderRepository orders, JdbcClient jdbc, ObjectMapper json) {
+        this.orders = orders;
+        this.jdbc = jdbc;
+        this.json = json;
+    }
+
+    // JpaTransactionManager gives JDBC the same connection, and so the same transaction.
+    @Transactional
+    public void take(Order order) throws JsonProcessingException {
+        orders.save(order);
+        jdbc.sql("INSERT INTO outbox (topic, message_key, payload_text) VALUES (?, ?, ?)")
+            .params("orders.taken", "order-" + order.getId(), json.writeValueAsString(order))
+            .update();
+    }
+}

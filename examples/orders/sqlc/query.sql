@@ -1,0 +1,2 @@
+-- name: TakeOrder :exec
+INSERT INTO orders (id, total) VALUES ($1, $2);
