@@ -167,7 +167,11 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	again := e.furthest() - e.late.span
 	for _, l := range e.lanesInTurn() {
 		if !l.draining && !l.unswept {
-			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: min(l.cursor, again)})
+			after := l.cursor
+			if l.placed { // this relay has read there
+				after = min(after, again)
+			}
+			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: after})
 		}
 	}
 	if len(f.positions) == 0 {

@@ -42,7 +42,9 @@ func TestAPauseHoldsForAllRelays(t *testing.T) {
 						return
 					case <-time.After(5 * time.Millisecond):
 					}
-					if err := s.order(t.Context(), n%50, n/50+1, true); err != nil {
+					// So many customers that each lane has some: the third relay to come is given the lanes
+					// with least in memory.
+					if err := s.order(t.Context(), n%500, n/500+1, true); err != nil {
 						t.Error(err)
 						return
 					}
@@ -91,9 +93,7 @@ func TestAPauseHoldsForAllRelays(t *testing.T) {
 				t.Errorf("in force: %v", status.Controls)
 			}
 			resumed := say("resume", "sink", "sink")
-			// One run in six a relay that was started beside dead ones sends nothing while messages that
-			// may have brought these down are sent alone, a minute long: not understood yet.
-			eventually(t, 3*time.Minute, "messages come again", func() bool { return len(since(resumed)) > 0 })
+			eventually(t, time.Minute, "three relays send again", func() bool { return len(since(resumed.Add(-time.Second))) == 3 })
 			first := map[string]time.Duration{}
 			for _, a := range e.received()[len(arrivals):] {
 				if _, ok := first[a.from]; !ok {
@@ -103,7 +103,7 @@ func TestAPauseHoldsForAllRelays(t *testing.T) {
 			t.Logf("after the end of the pause they went on within %v", first)
 			close(stopWriting)
 			<-writing
-			s.settled(4 * time.Minute)
+			s.settled(time.Minute)
 			if v := judge(t, e.received()); v.distinct != int(written.Load()) {
 				t.Errorf("%d of %d messages arrived", v.distinct, written.Load())
 			}

@@ -22,7 +22,16 @@ import (
 // returned.
 func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (page storage.Page, err error) {
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
-		return s.page(ctx, positions, limit, maxBytes)
+		page, err := s.page(ctx, positions, limit, maxBytes)
+		if err == nil && slices.ContainsFunc(positions, func(p storage.Position) bool { return p.After > page.LastID }) {
+			// Another relay has read up to there, and left its mark; or ids began anew.
+			var last int64
+			if last, err = s.lastID(ctx); err == nil {
+				s.frontier.learn(last)
+				page.LastID = max(page.LastID, last)
+			}
+		}
+		return page, err
 	})
 	if err != nil {
 		s.sizer.failed()

@@ -426,7 +426,7 @@ type Page struct {
 	SafeID int64
 
 	// LastID: no higher id was given out, as far as the store knows. It is lower than
-	// before where it has seen that ids began anew.
+	// before, or than a position that was read from, only where ids began anew.
 	LastID int64
 
 	// Epoch names the state of the server: it changes when another server answers,

@@ -8,9 +8,9 @@ import (
 )
 
 // A page comes from the epoch that the sign of life was taken in, and knows of every
-// id that it has.
+// id that it has, and of those up to which another relay has read.
 func pageTellsTheEpoch(t testing.TB, table Table) {
-	a := holder(t, table, "a")
+	a, b := holder(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(3)...)
 	epoch := a.epoch()
 	for range 2 { // the second time it may be answered by less
@@ -22,6 +22,13 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 			t.Errorf("a page says that no id above %d was given out, and row %d is there", page.LastID, last)
 		}
 		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
+	}
+	last, above := written[len(written)-1], everything()
+	for i := range above {
+		above[i].After = last
+	}
+	if page := b.read(above, plenty, plentyBytes); page.LastID < last {
+		t.Errorf("a page that was read above %d says that no id above %d was given out", last, page.LastID)
 	}
 }
 
