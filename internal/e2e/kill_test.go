@@ -63,7 +63,15 @@ time=2026-11-22T08:09:14.024Z level=WARN msg="relay: outcomes came after the lea
 func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	t.Helper()
 	const inFlight = 2*killedBatch + 2*2*killedBatch // two batches at the sink, and outcomes that wait for two settlements
-	caused, most := map[*kill]int{}, 0
+	if most := explainDuplicates(t, duplicates, kills); most > inFlight {
+		t.Errorf("one kill caused %d duplicates, more than the %d that can be in flight", most, inFlight)
+	}
+}
+
+// explainDuplicates checks that each has come from a relay that was killed before, and says how many one kill caused at most.
+func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (most int) {
+	t.Helper()
+	caused := map[*kill]int{}
 	for _, d := range duplicates {
 		k := lastKill(kills, d.first.from, d.again.at)
 		if k == nil {
@@ -74,10 +82,8 @@ func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 		caused[k]++
 		most = max(most, caused[k])
 	}
-	if most > inFlight {
-		t.Errorf("one kill caused %d duplicates, more than the %d that can be in flight", most, inFlight)
-	}
 	t.Logf("%d kills, %d duplicates, at most %d of one kill", len(kills), len(duplicates), most)
+	return most
 }
 
 // lastKill is what had last befallen the relay before that time.

@@ -111,8 +111,8 @@ func (s *Store) Bury(ctx context.Context, name string, claim storage.Claim) erro
 	return s.do(ctx, OpBury, func() error {
 		over := s.db.now().Add(-time.Nanosecond)
 		for i := range s.db.lanes {
-			if l := &s.db.lanes[i]; claim == storage.ByLanes && l.owner == name && l.until.After(over) {
-				l.until = over
+			if l := &s.db.lanes[i]; claim == storage.ByLanes && l.owner == name {
+				l.until, l.fence = over, l.fence+1
 			}
 		}
 		for _, r := range s.db.hotRows(func(r *record) bool {

@@ -83,7 +83,7 @@ type Store interface {
 
 	// Bury ends what a relay has that is known to be dead, as if its time were over: its
 	// leases, by lanes, or its claims, by rows, and its place among the living. If it does live, it
-	// is fenced.
+	// is fenced, at once: by lanes it can't renew a lease that no other has taken yet.
 	Bury(ctx context.Context, name string, claim Claim) error
 
 	// Settle writes settlements back, in one transaction. By lanes: it first

@@ -40,6 +40,21 @@ func burialMutants() []mutant {
 				return errors.Join(err, beat)
 			}}
 		}},
+		{"the dead may renew until others have their lanes", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
+			dead := map[string]storage.Claim{}
+			later := onBury{s, func(ctx context.Context, name string, claim storage.Claim) error {
+				dead[name] = claim
+				return s.Deregister(ctx, name)
+			}}
+			return onAcquire{later, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
+				for name, claim := range dead {
+					if err := s.Bury(ctx, name, claim); err != nil {
+						return nil, err
+					}
+				}
+				return s.Acquire(ctx, name, count, ttl)
+			}}
+		}},
 		{"who lives is buried, too", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
 			return onBury{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				return errors.Join(s.Bury(ctx, name, claim), s.Bury(ctx, "b", claim), s.Bury(ctx, "c", claim))

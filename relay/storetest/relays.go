@@ -312,6 +312,13 @@ func buryByLanes(t testing.TB, table Table) {
 		b.bury("a", storage.ByLanes)
 	}
 	b.wantCensus("b", "c")
+	var renewals []storage.Renewal
+	for _, g := range mine {
+		renewals = append(renewals, storage.Renewal{Lease: a.lease(g.Lane)})
+	}
+	if kept := a.renew(long, renewals...); len(kept) != 0 { // else no one gets them, as long as it lives
+		t.Errorf("a relay that was taken for dead renewed %d leases before others had its lanes", len(kept))
+	}
 	taken := b.acquire(storage.Lanes, long)
 	if len(taken) != len(mine) {
 		t.Errorf("of %d lanes of the dead %d were free at once", len(mine), len(taken))

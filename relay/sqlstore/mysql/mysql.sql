@@ -116,9 +116,10 @@ SELECT name, 0, {server} FROM {relays} WHERE name = ? AND NOT EXISTS (SELECT 1 F
 -- name: members
 SELECT name, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
 
--- What a dead relay has ends now, as if its time were over.
+-- What a dead relay has ends now, as if its time were over. The fences grow: should it
+-- live after all, it can't renew its leases before others have them.
 -- name: end leases
-UPDATE {lanes} SET `until` = {now} - INTERVAL 1 SECOND WHERE owner = ? AND `until` >= {now}
+UPDATE {lanes} SET `until` = {now} - INTERVAL 1 SECOND, fence = fence + 1 WHERE owner = ?
 
 -- name: end claims
 UPDATE {hot} SET claimed_until = {now} - INTERVAL 1 SECOND WHERE claimed_until >= {now} AND claimed_by = ?

@@ -177,9 +177,10 @@ SELECT name, 0, {server} FROM {relays} WHERE name = :1 AND NOT EXISTS (SELECT 1 
 -- name: members
 SELECT name, TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6') FROM {relays} WHERE until >= {now} ORDER BY name
 
--- What a dead relay has ends now, as if its time were over.
+-- What a dead relay has ends now, as if its time were over. The fences grow: should it
+-- live after all, it can't renew its leases before others have them.
 -- name: end leases
-UPDATE {lanes} SET until = {now} - INTERVAL '1' SECOND WHERE owner = :1 AND until >= {now}
+UPDATE {lanes} SET until = {now} - INTERVAL '1' SECOND, fence = fence + 1 WHERE owner = :1
 
 -- name: end claims
 UPDATE {hot} SET claimed_until = {now} - INTERVAL '1' SECOND WHERE claimed_until >= {now} AND claimed_by = :1

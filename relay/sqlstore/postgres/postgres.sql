@@ -206,9 +206,10 @@ INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
 -- name: members
 SELECT name, now() FROM {relays} WHERE until >= now() ORDER BY name
 
--- What a dead relay has ends now, as if its time were over.
+-- What a dead relay has ends now, as if its time were over. The fences grow: should it
+-- live after all, it can't renew its leases before others have them.
 -- name: end leases
-UPDATE {lanes} SET until = now() - interval '1 second' WHERE owner = $1::text AND until >= now()
+UPDATE {lanes} SET until = now() - interval '1 second', fence = fence + 1 WHERE owner = $1::text
 
 -- name: end claims
 UPDATE {hot} SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text

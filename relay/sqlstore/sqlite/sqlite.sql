@@ -127,9 +127,10 @@ RETURNING name, 0, ''
 -- name: members
 SELECT name, {now} FROM {relays} WHERE until >= {now} ORDER BY name
 
--- What a dead relay has ends now, as if its time were over.
+-- What a dead relay has ends now, as if its time were over. The fences grow: should it
+-- live after all, it can't renew its leases before others have them.
 -- name: end leases
-UPDATE {lanes} SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second') WHERE owner = ? AND until >= {now}
+UPDATE {lanes} SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second'), fence = fence + 1 WHERE owner = ?
 
 -- name: end claims
 UPDATE {hot} SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second') WHERE claimed_until >= {now} AND claimed_by = ?

@@ -159,9 +159,10 @@ SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
 SELECT name, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- What a dead relay has ends now, as if its time were over.
+-- What a dead relay has ends now, as if its time were over. The fences grow: should it
+-- live after all, it can't renew its leases before others have them.
 -- name: end leases
-UPDATE {lanes} SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE owner = @p1 AND until >= SYSUTCDATETIME()
+UPDATE {lanes} SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()), fence = fence + 1 WHERE owner = @p1
 
 -- name: end claims
 UPDATE {hot} SET claimed_until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE claimed_until >= SYSUTCDATETIME() AND claimed_by = @p1

@@ -34,7 +34,7 @@ SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) FROM `app`.`
 SELECT name, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
 -- end leases
-UPDATE `app`.`Events_lanes` SET `until` = utc_timestamp(6) - INTERVAL 1 SECOND WHERE owner = ? AND `until` >= utc_timestamp(6);
+UPDATE `app`.`Events_lanes` SET `until` = utc_timestamp(6) - INTERVAL 1 SECOND, fence = fence + 1 WHERE owner = ?;
 --   1: r
 
 -- end claims

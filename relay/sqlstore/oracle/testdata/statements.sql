@@ -49,7 +49,7 @@ SELECT name, 0, SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('
 SELECT name, TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY name;
 
 -- end leases
-UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' SECOND WHERE owner = :1 AND until >= SYS_EXTRACT_UTC(SYSTIMESTAMP);
+UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' SECOND, fence = fence + 1 WHERE owner = :1;
 --   1: r
 
 -- end claims

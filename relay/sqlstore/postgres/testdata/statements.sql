@@ -35,7 +35,7 @@ RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text
 SELECT name, now() FROM app."Events_relays" WHERE until >= now() ORDER BY name;
 
 -- end leases
-UPDATE app."Events_lanes" SET until = now() - interval '1 second' WHERE owner = $1::text AND until >= now();
+UPDATE app."Events_lanes" SET until = now() - interval '1 second', fence = fence + 1 WHERE owner = $1::text;
 --   1: r
 
 -- end claims

@@ -32,7 +32,7 @@ RETURNING name, 0, '';
 SELECT name, strftime('%Y-%m-%d %H:%M:%f', 'now') FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY name;
 
 -- end leases
-UPDATE app."Events_lanes" SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second') WHERE owner = ? AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
+UPDATE app."Events_lanes" SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second'), fence = fence + 1 WHERE owner = ?;
 --   1: r
 
 -- end claims

@@ -49,7 +49,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 
 -- end leases
-UPDATE app."Events_lanes" SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE owner = @p1 AND until >= SYSUTCDATETIME();
+UPDATE app."Events_lanes" SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()), fence = fence + 1 WHERE owner = @p1;
 --   1: r
 
 -- end claims
