@@ -59,7 +59,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// What other languages' libraries send runs against the real tables.
+// What other languages' libraries send, as it was written down by hand, runs against the real tables.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("orders/*/statements.sql")

@@ -39,6 +39,24 @@ func TestWhatAPageBrings(t *testing.T) {
 	}
 }
 
+// A lane is read a few ids back, and that of another's marks isn't: they may lie far above what this
+// relay has met.
+func TestFromWhereALaneIsRead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		l    lane
+		want int64
+	}{
+		"read by this relay":              {lane{cursor: 1000, placed: true}, 900},
+		"read by this relay, less far on": {lane{cursor: 20, placed: true}, 20},
+		"begun by another's marks":        {lane{cursor: 1000}, 1000},
+	} {
+		if got := c.l.readsAfter(900); got != c.want {
+			t.Errorf("a lane %s is read after %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 // Lanes that had nothing are moved on: to where a full page was read, or to where
 // nothing can appear.
 func TestHowFarAPageHasRead(t *testing.T) {

@@ -300,17 +300,38 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		r.poll.fresh, r.poll.dueAt, r.poll.empty = true, now, 0
 		r.tellAt, r.unroutedAt = now, time.Time{}
 	}
-	// Lanes beyond the fair share are given up, those with least in memory first; they
-	// are released when nothing of them is under way any more.
 	r.byLanes.share = r.share
-	lanes := slices.Clone(r.sortedLanes())
-	slices.SortStableFunc(lanes, func(a, b *lane) int { return b.size() - a.size() })
-	for i, l := range lanes {
-		if surplus := i >= r.share || l.void; surplus != l.draining {
-			r.drainLane(l, surplus)
+	lanes := r.sortedLanes()
+	surplus := beyondShare(lanes, r.share)
+	for _, l := range lanes {
+		if surplus[l] != l.draining {
+			r.drainLane(l, surplus[l])
 		}
 	}
 	return len(r.lanes), lost
+}
+
+// beyondShare are the lanes to give up; they are released when nothing of them is under way any
+// more. What is being given up stays chosen. The others come from full and empty lanes alike, so
+// that a relay that comes to help gets its part of the work. What is void always goes.
+func beyondShare(lanes []*lane, share int) map[*lane]bool {
+	chosen := map[*lane]bool{}
+	var others []*lane
+	for _, l := range lanes {
+		if l.void || l.draining && len(chosen) < len(lanes)-share {
+			chosen[l] = true
+		} else {
+			others = append(others, l)
+		}
+	}
+	slices.SortStableFunc(others, func(a, b *lane) int { return b.size() - a.size() })
+	missing, each := max(0, len(lanes)-share-len(chosen)), len(others)
+	for i, l := range others {
+		if (i+1)*missing/each > i*missing/each {
+			chosen[l] = true
+		}
+	}
+	return chosen
 }
 
 // fairShare is the number of lanes of a relay among others: all get the same,

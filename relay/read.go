@@ -167,17 +167,23 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	again := e.furthest() - e.late.span
 	for _, l := range e.lanesInTurn() {
 		if !l.draining && !l.unswept {
-			after := l.cursor
-			if l.placed { // this relay has read there
-				after = min(after, again)
-			}
-			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: after})
+			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.readsAfter(again)})
 		}
 	}
 	if len(f.positions) == 0 {
 		return nil
 	}
 	return f
+}
+
+// readsAfter is after which id the next page reads the lane: a few back where this relay has read
+// there, and not where the lane's marks are another's. A store may take an id far below the last
+// one that it has met for a sign that ids began anew.
+func (l *lane) readsAfter(again int64) int64 {
+	if l.placed {
+		return min(l.cursor, again)
+	}
+	return l.cursor
 }
 
 // mostRoom is the room of the queue that has most. A queue whose room is less falls behind if

@@ -1,4 +1,4 @@
--- What Active Record sends for order.rb.
+-- Written by hand, as Active Record sends order.rb; a test runs it.
 BEGIN;
 INSERT INTO "outbox" ("topic", "message_key", "payload_text") VALUES ('orders.taken', 'order-42', '{"ID": 42, "Total": 7}');
 INSERT INTO "orders" ("id", "total") VALUES (42, 7) RETURNING "id";

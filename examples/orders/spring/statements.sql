@@ -1,4 +1,4 @@
--- What JdbcClient and JPA send for Orders.java; the driver sends text, which needs no
+-- Written by hand, as JdbcClient and JPA send Orders.java; a test runs it. The driver sends text, which needs no
 -- cast for these columns.
 BEGIN;
 insert into orders (total, id) values (7, 42);

@@ -1,0 +1,52 @@
+// Package shop is what the orders programs have in common: they take orders over HTTP, and
+// differ in how an order and its message are written in one transaction.
+package shop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+// Order is what a customer orders.
+type Order struct{ ID, Total int64 }
+
+// Message tells others that the order was taken. Messages of one order keep their order.
+func (o Order) Message() outbox.Message {
+	body, err := json.Marshal(o)
+	Check(err)
+	return outbox.Message{Topic: "orders.taken", Key: fmt.Sprint("order-", o.ID), Payload: body}
+}
+
+// Serve takes orders at the address LISTEN: take writes an order and its message, or neither.
+func Serve(take func(context.Context, Order) error) {
+	http.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
+		var order Order
+		if err := json.NewDecoder(r.Body).Decode(&order); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if err := take(r.Context(), order); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	listener, err := net.Listen("tcp", os.Getenv("LISTEN"))
+	Check(err)
+	fmt.Println("http://" + listener.Addr().String())
+	Check(http.Serve(listener, nil))
+}
+
+// Check ends the program if something failed.
+func Check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,56 @@
+package relay
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// A relay that comes gets its part of the full lanes and of the empty ones, and what is being given
+// up stays chosen however little is left in it.
+func TestWhichLanesAreGivenUp(t *testing.T) {
+	t.Parallel()
+	lanes := func(sizes ...int) (lanes []*lane) {
+		for number, size := range sizes {
+			l := &lane{Lease: storage.Lease{Lane: number}, known: []map[int64]*item{{}}}
+			for id := range int64(size) {
+				l.known[0][id] = &item{}
+			}
+			lanes = append(lanes, l)
+		}
+		return lanes
+	}
+	with := func(lanes []*lane, change func(*lane), numbers ...int) []*lane {
+		for _, number := range numbers {
+			change(lanes[number])
+		}
+		return lanes
+	}
+	draining, void := func(l *lane) { l.draining = true }, func(l *lane) { l.void = true }
+	for name, c := range map[string]struct {
+		lanes []*lane
+		share int
+		want  []int
+	}{
+		"none beyond the share":           {lanes(9, 9), 2, nil},
+		"a share that grew":               {with(lanes(9, 9), draining, 0), 3, nil},
+		"of full and empty ones":          {lanes(9, 9, 9, 9, 0, 0, 0, 0), 4, []int{1, 3, 5, 7}},
+		"a third of a few hot ones":       {lanes(0, 8, 0, 9, 0, 7, 0, 0, 0), 6, []int{4, 5, 8}},
+		"what is being given up":          {with(lanes(9, 0, 8, 0), draining, 0, 1), 2, []int{0, 1}},
+		"one more than is being given up": {with(lanes(9, 0, 8, 7), draining, 1), 2, []int{1, 3}},
+		"fewer than are being given up":   {with(lanes(9, 0, 8, 0), draining, 0, 1), 3, []int{0}},
+		"all":                             {lanes(9, 0), 0, []int{0, 1}},
+		"what is void":                    {with(lanes(9, 0, 0), void, 0), 3, []int{0}},
+		"what is void, and others":        {with(lanes(9, 8, 7, 6), void, 0), 1, []int{0, 2, 3}},
+	} {
+		var got []int
+		for l := range beyondShare(c.lanes, c.share) {
+			got = append(got, l.Lane)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: given up are %v, want %v", name, got, c.want)
+		}
+	}
+}
