@@ -38,6 +38,8 @@ type flight struct {
 	began time.Time
 	took  time.Duration
 	stuck bool
+
+	messages []sinks.Message // of the items; in the same memory as those of the worker's send before
 }
 
 // batch is the job that sends messages. Its outcomes stand at the same places as they.
@@ -49,11 +51,10 @@ type batch struct {
 
 func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 	if f.queue.tx == nil {
-		messages := make([]sinks.Message, len(f.items))
-		for i, it := range f.items {
-			messages[i] = it.message()
+		for _, it := range f.items {
+			f.messages = append(f.messages, it.message())
 		}
-		b.outcomes = f.queue.send(ctx, messages)
+		b.outcomes = f.queue.send(ctx, f.messages)
 		return
 	}
 	for _, it := range f.items { // each in a transaction of its own
@@ -218,6 +219,7 @@ func (e *engine) give(q *sinkQueue, j job, items []*item) {
 
 // sender carries out a queue's jobs.
 func (e *engine) sender(ctx context.Context, q *sinkQueue) {
+	var messages []sinks.Message
 	for {
 		select {
 		case <-ctx.Done():
@@ -225,9 +227,12 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 		case f := <-q.jobs:
 			bounded, cancel := context.WithTimeout(f.ctx, q.options.Timeout)
 			began := time.Now()
+			f.messages = messages
 			f.job.do(leased{bounded, e.health}, e, f)
 			f.took = time.Since(began)
 			cancel()
+			clear(f.messages)
+			messages, f.messages = f.messages[:0], nil
 			e.sent <- f
 		}
 	}

@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -128,62 +127,77 @@ func (s *Store) Parallelism() storage.Parallelism {
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
-// settles that meet lock in the same order. It refuses those that no store can write: a
-// message's id has to be such as the tables have, as some statements have it in their text.
-// And it makes texts storable: a sink's words may be any bytes.
+// settles that meet lock in the same order. Those that are so already aren't copied, as they
+// are large, and there are many. And it makes texts storable: a sink's words may be any bytes.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
+	ready := true
+	for i := range settlements {
+		t := &settlements[i]
+		if err := settleable(t, settlements[0].Token != ""); err != nil {
+			return nil, err
+		}
+		ready = ready && (i == 0 || compareRows(&settlements[i-1], t) < 0) && storable(t.Error) == t.Error && storable(t.Receipt) == t.Receipt
+	}
+	if ready {
+		return settlements, nil
+	}
 	places := make([]int32, len(settlements))
 	for i := range places {
 		places[i] = int32(i)
 	}
 	slices.SortFunc(places, func(i, j int32) int {
-		a, b := &settlements[i], &settlements[j]
-		if order := cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)); order != 0 {
-			return order
-		}
-		return cmp.Or(cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(amongRows(a), amongRows(b)), cmp.Compare(i, j))
+		return cmp.Or(compareRows(&settlements[i], &settlements[j]), cmp.Compare(i, j))
 	})
 	ordered := make([]storage.Settlement, 0, len(settlements))
-	byRows := settlements[0].Token != ""
 	for _, at := range places {
-		t := &settlements[at]
-		switch {
-		case t.Lane < 0 || t.Lane >= storage.Lanes:
-			return nil, fmt.Errorf("settle row %d: there is no lane %d", t.ID, t.Lane)
-		case byRows != (t.Token != ""):
-			return nil, fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", t.ID)
-		case len(t.MessageID) != 36 || strings.Trim(t.MessageID, "-0123456789abcdefABCDEF") != "":
-			return nil, fmt.Errorf("settle row %d: %q is no message's id", t.ID, t.MessageID)
-		case t.State == storage.StatePending && !byRows:
-			return nil, fmt.Errorf("settle row %d: only a claim by rows is given back as pending", t.ID)
-		case t.DeadLetter != nil && t.State != storage.StateError:
-			return nil, fmt.Errorf("settle row %d: a dead letter is of a message that is parked", t.ID)
-		case !slices.Contains(settledStates, t.State):
-			return nil, fmt.Errorf("settle row %d: no relay makes it %q", t.ID, t.State)
-		case (t.For == "") != (t.Left == "") || t.Left != "" && t.Left == t.Sinks:
-			return nil, fmt.Errorf("settle row %d: for %q, with %q left of %q", t.ID, t.For, t.Left, t.Sinks)
-		case t.Left != "" && byRows:
-			return nil, fmt.Errorf("settle row %d for %s: by rows, a message has one sink", t.ID, t.For)
-		}
+		t := settlements[at]
 		if n := len(ordered); n > 0 {
 			last := &ordered[n-1]
-			same := t.ID == last.ID && t.Lane == last.Lane && t.MessageID == last.MessageID && amongRows(t) == amongRows(last)
-			if same && t.Fence == last.Fence && t.Token == last.Token {
+			if compareRows(last, &t) == 0 && t.Fence == last.Fence && t.Token == last.Token {
 				if t.Left+last.Left != "" {
 					return nil, fmt.Errorf("settle row %d: twice in one batch, and for some of its sinks", t.ID)
 				}
 				continue // the first one changes it, and the others find it gone
 			}
 		}
-		ordered = append(ordered, *t)
-		last := &ordered[len(ordered)-1]
-		for _, text := range []*string{&last.Error, &last.Receipt} {
-			if *text != "" {
-				*text = string(bytes.ReplaceAll(bytes.ToValidUTF8([]byte(*text), []byte("�")), []byte{0}, []byte("�")))
-			}
-		}
+		t.Error, t.Receipt = storable(t.Error), storable(t.Receipt)
+		ordered = append(ordered, t)
 	}
 	return ordered, nil
+}
+
+// compareRows compares the rows that two settlements are of.
+func compareRows(a, b *storage.Settlement) int {
+	return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID), cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(amongRows(a), amongRows(b)))
+}
+
+// storable is a text that every database takes.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
+}
+
+// settleable refuses what no store can write: a message's id has to be such as the tables have,
+// as some statements have it in their text.
+func settleable(t *storage.Settlement, byRows bool) error {
+	switch {
+	case t.Lane < 0 || t.Lane >= storage.Lanes:
+		return fmt.Errorf("settle row %d: there is no lane %d", t.ID, t.Lane)
+	case byRows != (t.Token != ""):
+		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", t.ID)
+	case len(t.MessageID) != 36 || strings.Trim(t.MessageID, "-0123456789abcdefABCDEF") != "":
+		return fmt.Errorf("settle row %d: %q is no message's id", t.ID, t.MessageID)
+	case t.State == storage.StatePending && !byRows:
+		return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", t.ID)
+	case t.DeadLetter != nil && t.State != storage.StateError:
+		return fmt.Errorf("settle row %d: a dead letter is of a message that is parked", t.ID)
+	case !slices.Contains(settledStates, t.State):
+		return fmt.Errorf("settle row %d: no relay makes it %q", t.ID, t.State)
+	case (t.For == "") != (t.Left == "") || t.Left != "" && t.Left == t.Sinks:
+		return fmt.Errorf("settle row %d: for %q, with %q left of %q", t.ID, t.For, t.Left, t.Sinks)
+	case t.Left != "" && byRows:
+		return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", t.ID, t.For)
+	}
+	return nil
 }
 
 // amongRows tells which of a message's rows is meant: the pending one, or a held one, which differ

@@ -89,8 +89,8 @@ type Store interface {
 	// Settle writes settlements back, in one transaction. By lanes: it first
 	// locks the rows of their lanes against a takeover, and changes nothing in
 	// lanes whose fence or owner is another: a failover may have taken back leases,
-	// and their fences are given out again. With keep, done rows are kept. Once it has
-	// returned, the settlements are the caller's to change.
+	// and their fences are given out again. With keep, done rows are kept. In the order of
+	// lanes and ids it is quickest. Once it has returned, the settlements are the caller's to change.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than retention, up to
