@@ -321,10 +321,14 @@ func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
 	return leases
 }
 
-// HeldOf returns the settlements whose leases hold.
+// HeldOf returns the settlements whose leases hold: mostly all, which aren't copied.
 func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settlement) {
+	lost := func(lease storage.Lease) bool { return !s.Held[lease] }
+	if !slices.ContainsFunc(LeasesOf(settlements), lost) {
+		return settlements
+	}
 	for _, settlement := range settlements {
-		if s.Held[storage.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
+		if !lost(storage.Lease{Lane: settlement.Lane, Fence: settlement.Fence}) {
 			some = append(some, settlement)
 		}
 	}
@@ -364,21 +368,30 @@ type Groups struct {
 	HotDone, HotHeld, HeldDone, HeldHeld, Freed []storage.Settlement
 }
 
-// GroupsOf are the groups of these settlements.
+// GroupsOf are the groups of these settlements. Those of one group, as most are, aren't copied.
 func GroupsOf(settlements []storage.Settlement) (groups Groups) {
-	for _, s := range settlements {
-		group := &groups.HotHeld
+	groupOf := func(s *storage.Settlement) *[]storage.Settlement {
 		switch {
 		case s.State == storage.StatePending:
-			group = &groups.Freed
+			return &groups.Freed
 		case s.State == storage.StateDone && s.Deferred:
-			group = &groups.HeldDone
+			return &groups.HeldDone
 		case s.State == storage.StateDone:
-			group = &groups.HotDone
+			return &groups.HotDone
 		case s.Deferred:
-			group = &groups.HeldHeld
+			return &groups.HeldHeld
 		}
-		*group = append(*group, s)
+		return &groups.HotHeld
+	}
+	for begin, end := 0, 0; begin < len(settlements); begin = end {
+		group := groupOf(&settlements[begin])
+		for end = begin + 1; end < len(settlements) && groupOf(&settlements[end]) == group; end++ {
+		}
+		if alike := settlements[begin:end:end]; *group == nil {
+			*group = alike
+		} else {
+			*group = append(*group, alike...)
+		}
 	}
 	return groups
 }
