@@ -34,10 +34,11 @@ func TestConfigurationsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"docker/rowrelay.yaml":    read(t, "docker/rowrelay.yaml"),
-		"systemd/rowrelay.yaml":   read(t, "systemd/rowrelay.yaml"),
-		"kubernetes/sidecar.yaml": strings.ReplaceAll(configMap(t, "kubernetes/sidecar.yaml"), "/run/secrets/rowrelay/database", database),
-		"kubernetes/relays.yaml":  strings.ReplaceAll(configMap(t, "kubernetes/relays.yaml"), "/run/secrets/rowrelay/database", database),
+		"docker/rowrelay.yaml":      read(t, "docker/rowrelay.yaml"),
+		"systemd/rowrelay.yaml":     read(t, "systemd/rowrelay.yaml"),
+		"kubernetes/sidecar.yaml":   strings.ReplaceAll(configMap(t, "kubernetes/sidecar.yaml"), "/run/secrets/rowrelay/database", database),
+		"kubernetes/relays.yaml":    strings.ReplaceAll(configMap(t, "kubernetes/relays.yaml"), "/run/secrets/rowrelay/database", database),
+		"helm/rowrelay/values.yaml": strings.ReplaceAll(chartConfig(t), "/run/secrets/rowrelay/database", database),
 	} {
 		parsed, err := config.Parse(name, []byte(content), kinds)
 		if err != nil {
@@ -52,7 +53,7 @@ func TestManifestsAreYAML(t *testing.T) {
 	t.Parallel()
 	found := 0
 	err := filepath.WalkDir(".", func(name string, _ fs.DirEntry, err error) error {
-		if err == nil && filepath.Ext(name) == ".yaml" {
+		if err == nil && filepath.Ext(name) == ".yaml" && filepath.Base(filepath.Dir(name)) != "templates" {
 			found++
 			if documents(t, name) == nil {
 				t.Errorf("%s has no document", name)
@@ -125,6 +126,16 @@ func configMap(t *testing.T, name string) string {
 	}
 	t.Fatalf("%s has no ConfigMap", name)
 	return ""
+}
+
+// chartConfig is the configuration that the chart has by default.
+func chartConfig(t *testing.T) string {
+	t.Helper()
+	text, err := yaml.Marshal(documents(t, "helm/rowrelay/values.yaml")[0]["config"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // Nothing here runs the release's files: they are YAML, and name files that are there.

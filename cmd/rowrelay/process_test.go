@@ -191,3 +191,116 @@ func TestClosedPipeOfAList(t *testing.T) {
 		t.Errorf("it ended with %v and said %q", err, said.String())
 	}
 }
+
+// The configuration is read again on SIGHUP, and its secrets with it; a broken one isn't gone on by. Under
+// load nothing is lost, and each key's order stays. Without a file nothing changes, and nothing ends.
+func TestHangUp(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	in := func(name string) string { return filepath.Join(folder, name) }
+	write := func(name, content string) {
+		t.Helper()
+		if err := os.WriteFile(in(name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	database := "sqlite:" + in("a.db")
+	mustRun(t, "migrate", "up", "--database", database)
+	tokens := make(chan string, 100_000)
+	endpoint := newWeb(t, always(http.StatusOK))
+	endpoint.Config.Handler = http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
+		tokens <- request.Header.Get("Authorization")
+		endpoint.ServeHTTP(out, request)
+	})
+	configuration := func(path string) string {
+		return fmt.Sprintf("sources: {shop: {database: %q, lease: 10m}}\nsinks: {shop: {type: http, url: %q, bearer_token_file: token}}\n", database, endpoint.URL+path)
+	}
+	write("rowrelay.yaml", configuration("/one"))
+	write("token", "first")
+
+	relay, logged := process(t, "", "run", "--config", in("rowrelay.yaml")), newLog()
+	relay.Stderr = logged
+	if err := relay.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const keys, each, batches = 10, 5, 6
+	var written int
+	enqueue := func() {
+		var lines strings.Builder
+		for range each {
+			written++
+			for key := range keys {
+				fmt.Fprintf(&lines, `{"topic":"a","key":"%d","payload":"%d"}`+"\n", key, written)
+			}
+		}
+		mustCall(t, lines.String(), "enqueue", "--database", database)
+	}
+	enqueue()
+	for batch := range batches - 1 {
+		enqueue()
+		switch batch {
+		case 1:
+			write("rowrelay.yaml", "sources: [")
+		case 2:
+			write("rowrelay.yaml", configuration("/two"))
+		default:
+			write("token", fmt.Sprint("token-", batch))
+		}
+		said, _ := logged.read()
+		before := strings.Count(said, "configuration")
+		send(t, relay, syscall.SIGHUP)
+		logged.wait(t, fmt.Sprintf("(?s)(?:configuration.*){%d}", before+1))
+	}
+	last := map[string]int{}
+	for range keys * each * batches {
+		got := endpoint.next(t, endpoint.arrived)
+		var number int
+		if _, err := fmt.Sscan(strings.Trim(got.body, `"`), &number); err != nil {
+			t.Fatalf("%q: %v", got.body, err)
+		}
+		if number != last[got.key]+1 {
+			t.Fatalf("of key %s number %d came after %d", got.key, number, last[got.key])
+		}
+		last[got.key] = number
+	}
+	if got := len(endpoint.arrived); got != 0 {
+		t.Errorf("%d messages came twice", got)
+	}
+	mustCall(t, `{"topic":"a"}`, "enqueue", "--database", database)
+	endpoint.next(t, endpoint.arrived)
+	used := map[string]bool{}
+	for len(tokens) > 0 {
+		used[<-tokens] = true
+	}
+	if want := fmt.Sprint("Bearer token-", batches-2); !used["Bearer first"] || !used[want] {
+		t.Errorf("the tokens %v were sent, want the first and %q among them", used, want)
+	}
+	if said, _ := logged.read(); !strings.Contains(said, "everything goes on by the one before") {
+		t.Errorf("nothing is said of the broken file:\n%s", said)
+	}
+	send(t, relay, syscall.SIGTERM)
+	if err := relay.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHangUpWithoutAFile(t *testing.T) {
+	t.Parallel()
+	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	mustRun(t, "migrate", "up", "--database", database)
+	endpoint, logged := newWeb(t, always(http.StatusOK)), newLog()
+	relay := process(t, database, "run", "--sink", endpoint.URL)
+	relay.Stderr = logged
+	if err := relay.Start(); err != nil {
+		t.Fatal(err)
+	}
+	logged.wait(t, "relaying")
+	send(t, relay, syscall.SIGHUP)
+	logged.wait(t, "there is no configuration file")
+	mustCall(t, `{"topic":"a"}`, "enqueue", "--database", database)
+	endpoint.next(t, endpoint.arrived)
+	send(t, relay, syscall.SIGTERM)
+	if err := relay.Wait(); err != nil {
+		t.Error(err)
+	}
+}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +21,9 @@ const runHelp = `Relay messages until stopped: those of all sources of a configu
 of one table to one sink. The sink is a URL:
 %s
 On the first SIGINT or SIGTERM the relays finish what is under way; the second
-one cuts that short, and what was being sent may be sent again.
+one cuts that short, and what was being sent may be sent again. On SIGHUP the
+configuration file and the secrets that it names are read again; if anything is wrong
+with them, the relays go on as before. What it says of the log stays as it was.
 
 The way to claim is stored with the table by its first relay, and changes only
 while none lives.`
@@ -109,7 +113,16 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 		return usage(err)
 	}
 	defer flush()
-	daemon, err := app.New(c, app.Options{Open: openTable, Sinks: kinds, Build: build(), Drain: r.drain, Logger: logger, Tracer: tracer})
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	load := func() (config.Config, error) {
+		if r.target.config == "" {
+			return config.Config{}, errors.New("there is no configuration file: what was typed can't change")
+		}
+		return r.configuration(command)
+	}
+	daemon, err := app.New(c, app.Options{Open: openTable, Sinks: kinds, Build: build(), Drain: r.drain, Load: load, Reload: reload, Logger: logger, Tracer: tracer})
 	if err != nil {
 		return usage(err)
 	}

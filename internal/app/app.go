@@ -6,7 +6,8 @@
 // opens a source's table; what goes out are log lines, metrics and the error of
 // [App.Run]. A daemon runs as long as each of its relays does: one that fails
 // ends the others, as a source that nobody relays must not look like one that
-// has nothing to relay.
+// has nothing to relay. A source whose table can't be opened at the start is red in
+// /readyz, and tried again while the others relay (reload.go).
 package app
 
 import (
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -56,8 +58,13 @@ type Options struct {
 	Tracer relay.Tracer
 
 	// Drain ends the daemon as soon as no source has a message left that could
-	// be delivered now.
+	// be delivered now. It doesn't start unless every table can be opened.
 	Drain bool
+
+	// Load reads the configuration again whenever Reload has something. Run then goes on by that one,
+	// or by the one before, if anything is wrong with it.
+	Load   func() (config.Config, error)
+	Reload <-chan os.Signal
 
 	// Logger receives what an operator should know; never a payload or a
 	// secret. Defaults to slog.Default.
@@ -89,6 +96,7 @@ type App struct {
 	running sync.WaitGroup
 	ended   context.Context // over when every relay has ended, or one has failed
 	end     func()
+	back    chan *source // those whose tables can be opened now, and couldn't at the start
 }
 
 // source is a table with its relay.
@@ -98,8 +106,9 @@ type source struct {
 	observer *metrics.Source
 	watch    *admin.Watch // tells the observer, too
 	table    Table
-	relay    *relay.Relay
-	err      error // of the relay's Run; read after it has ended
+	relay    *relay.Relay // nil while the table can't be opened
+	down     error        // why it couldn't be opened at the start
+	err      error        // of the relay's Run; read after it has ended
 }
 
 // New makes a daemon from a configuration that package config has read. It
@@ -108,7 +117,7 @@ func New(c config.Config, options Options) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
-	a := &App{config: c, options: options, logger: options.Logger, metrics: metrics.New(options.Build)}
+	a := &App{config: c, options: options, logger: options.Logger, metrics: metrics.New(options.Build), back: make(chan *source, len(c.Sources))}
 	a.ended, a.end = context.WithCancel(context.Background())
 	if a.logger == nil {
 		a.logger = slog.Default()
@@ -168,15 +177,10 @@ func (a *App) Addr() string {
 // Run starts the daemon and stops it when the context ends, when every relay
 // has drained, or when one has failed. When abort is closed, a stop that has
 // begun doesn't wait any longer for what is being sent. Run returns nil after a
-// clean stop.
+// clean stop. A configuration that is loaded meanwhile has a daemon of its own, which takes over.
 func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	if err := a.Start(ctx); err != nil {
 		return err
-	}
-	select {
-	case <-ctx.Done():
-		a.logger.Info("stopping: waiting for what is under way")
-	case <-a.ended.Done():
 	}
 	stopping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -187,9 +191,21 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 		case <-stopping.Done():
 		}
 	}()
-	err := a.Stop(stopping)
-	a.logger.Info("stopped")
-	return err
+	for {
+		next := a.successor(ctx)
+		err := a.Stop(stopping)
+		if next == nil {
+			a.logger.Info("stopped")
+			return err
+		}
+		if err != nil {
+			a.logger.Error("stopping to go on by the new configuration", "error", err)
+		}
+		if err := next.Start(ctx); err != nil {
+			return err
+		}
+		a = next
+	}
 }
 
 // Start opens every table, starts the admin server and lets the relays run.
@@ -200,26 +216,62 @@ func (a *App) Start(ctx context.Context) (err error) {
 			err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
-	for _, s := range a.sources {
-		if err := a.open(ctx, s); err != nil {
-			return inSource(s.config.Name, err)
-		}
+	if err := a.openTables(ctx, func(*source) bool { return !a.options.Drain }); err != nil {
+		return err
 	}
-	if a.config.Admin.Listen != "" {
-		c := a.config.Admin
-		options := admin.Options{
-			Address: c.Listen, Metrics: a.metrics.Handler(), Logger: a.logger, ReaderToken: c.ReaderToken, OperatorToken: c.OperatorToken,
-			HidePayloads: c.Payloads == config.HidePayloads, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile,
-		}
-		for _, s := range a.sources {
-			options.Sources = append(options.Sources, admin.Source{Name: s.config.Name, Healthy: s.relay.Healthy, Status: s.watch.Counting(s.table.Store.Status), Operator: s.table.Store, Watch: s.watch})
-		}
-		if a.admin, err = admin.Start(options); err != nil {
-			return err
-		}
-		a.logger.Info("serving admin requests", "address", a.Addr())
+	if err := a.startAdmin(); err != nil {
+		return err
 	}
 	a.runRelays(context.WithoutCancel(ctx))
+	return nil
+}
+
+// openTables opens those that aren't open yet, one of them at least. Those that mayBeDown are left for
+// later if they can't be opened.
+func (a *App) openTables(ctx context.Context, mayBeDown func(*source) bool) error {
+	var problems []error
+	for _, s := range a.sources {
+		if s.relay != nil || s.down != nil {
+			continue
+		}
+		err := a.open(ctx, s)
+		if err == nil {
+			continue
+		}
+		problems = append(problems, inSource(s.config.Name, err))
+		if opened := s.table.Close != nil; opened || !mayBeDown(s) || len(problems) == len(a.sources) {
+			return errors.Join(problems...)
+		}
+		s.down = err
+		a.logger.Error("the source can't be opened: it is tried again, and the others are relayed meanwhile", "source", s.config.Name, "error", s.down)
+	}
+	return nil
+}
+
+// startAdmin starts the admin server, where there is to be one.
+func (a *App) startAdmin() (err error) {
+	c := a.config.Admin
+	if c.Listen == "" || a.admin != nil {
+		return nil
+	}
+	options := admin.Options{
+		Address: c.Listen, Metrics: a.metrics.Handler(), Logger: a.logger, ReaderToken: c.ReaderToken, OperatorToken: c.OperatorToken,
+		HidePayloads: c.Payloads == config.HidePayloads, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile,
+	}
+	for _, s := range a.sources {
+		shown := admin.Source{Name: s.config.Name, Watch: s.watch}
+		if down := s.down; down != nil {
+			shown.Healthy = func() error { return fmt.Errorf("its table couldn't be opened, which is tried again: %w", down) }
+			shown.Status = func(context.Context) (storage.Status, error) { return storage.Status{}, shown.Healthy() }
+		} else {
+			shown.Healthy, shown.Status, shown.Operator = s.relay.Healthy, s.watch.Counting(s.table.Store.Status), s.table.Store
+		}
+		options.Sources = append(options.Sources, shown)
+	}
+	if a.admin, err = admin.Start(options); err != nil {
+		return err
+	}
+	a.logger.Info("serving admin requests", "address", a.Addr())
 	return nil
 }
 
@@ -257,6 +309,10 @@ func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup
 	for _, s := range a.sources {
+		if s.down != nil {
+			a.running.Go(func() { a.tryAgain(ctx, s) })
+			continue
+		}
 		a.logger.Info("relaying", "source", s.config.Name, "database", s.config.Database, "table", s.config.Table)
 		relays.Go(func() {
 			if s.err = inSource(s.config.Name, s.relay.Run(ctx)); s.err != nil {
@@ -308,7 +364,9 @@ func (a *App) stopRelays(ctx context.Context) {
 	case <-ctx.Done():
 		a.logger.Warn("aborting: what is being sent may be sent again")
 		for _, s := range a.sources {
-			s.relay.Abort()
+			if s.relay != nil {
+				s.relay.Abort()
+			}
 		}
 		<-stopped
 	}

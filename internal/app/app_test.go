@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // kind of sink that collects.
 type bench struct {
 	tables map[string]*memstore.DB
-	closed chan string // the sources whose table was closed
+	opened atomic.Int32 // tables
+	closed chan string  // the sources whose table was closed
 	fails  map[string]error
 
 	mu   sync.Mutex
@@ -73,6 +75,7 @@ func (b *bench) options(t *testing.T) Options {
 		if err := b.fails[source.Name]; err != nil {
 			return Table{}, err
 		}
+		b.opened.Add(1)
 		closing := func() error { b.closed <- source.Name; return nil }
 		return Table{Store: b.tables[source.Name].Store(), Close: closing}, nil
 	}
@@ -164,12 +167,14 @@ func TestTheSecondSignalDoesNotWaitForSends(t *testing.T) {
 	}
 }
 
-func TestASourceThatCannotBeOpenedStopsTheStart(t *testing.T) {
+func TestADrainNeedsEverySource(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	gone := errors.New("connection refused")
 	b.fails["b"] = gone
-	err := make1(t, b.config("a", "b"), b.options(t)).Run(t.Context(), nil)
+	options := b.options(t)
+	options.Drain = true
+	err := make1(t, b.config("a", "b"), options).Run(t.Context(), nil)
 	if !errors.Is(err, gone) || !strings.Contains(err.Error(), `source "b"`) {
 		t.Errorf("got %v, want the source and the cause", err)
 	}

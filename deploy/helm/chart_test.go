@@ -1,0 +1,202 @@
+package helm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const everything = `
+existingSecret: shop
+image: {digest: sha256:0123}
+imagePullSecrets: [{name: registry}]
+config: {sources: {shop: {database_file: /run/secrets/rowrelay/database, retention: 0s}}}
+migrate: false
+env: [{name: PASSWORD, value: secret}]
+podAnnotations: {team: shop}
+podLabels: {team: shop}
+nodeSelector: {disk: fast}
+tolerations: [{key: shop, operator: Exists}]
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: shop, operator: Exists}]}]}}}
+priorityClassName: shop
+podMonitor: {enabled: true, labels: {release: prometheus}}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+dashboard: {enabled: true}
+`
+
+// Each manifest is such as Kubernetes knows it, without a field that it doesn't, and what is to
+// protect the relays selects them.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		release, values string
+		kinds           []string
+		in              []string // in the text of all
+	}{
+		"a database's address": {"shop", "secrets: {database: 'postgres://shop@db/shop'}",
+			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret"},
+			[]string{"image: ghcr.io/rowrelay/rowrelay:0.1.0", "secretName: shop-rowrelay\n", "name: migrate", "type: stdout"}},
+		"a name that has the chart's": {"rowrelay", "existingSecret: shop",
+			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget"}, []string{"secretName: shop\n", "name: rowrelay\n"}},
+		"nothing more": {"shop", "{existingSecret: shop, podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}",
+			[]string{"ConfigMap", "Deployment"}, nil},
+		"everything": {"shop", everything,
+			[]string{"ConfigMap", "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "PodMonitor", "PrometheusRule"},
+			[]string{"image: ghcr.io/rowrelay/rowrelay@sha256:0123", "retention: 0s", "alert: RowrelayGone", "team: shop", "release: prometheus", "name: PASSWORD"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			documents, text, err := render(test.release, test.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kinds []string
+			for _, document := range documents {
+				kinds = append(kinds, decode(t, document))
+			}
+			if slices.Sort(kinds); !slices.Equal(kinds, test.kinds) {
+				t.Errorf("the kinds are %v, want %v", kinds, test.kinds)
+			}
+			for _, want := range test.in {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in\n%s", want, text)
+				}
+			}
+			checkSelected(t, documents)
+		})
+	}
+}
+
+func TestAChartWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	if _, _, err := render("shop", "{}"); err == nil || !strings.Contains(err.Error(), "set existingSecret to a Secret of yours, or secrets.database") {
+		t.Errorf("without a database it says %v", err)
+	}
+}
+
+// The plain manifests are such as Kubernetes knows them, too.
+func TestPlainManifests(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../kubernetes/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range split(string(content)) {
+			decode(t, document)
+		}
+	}
+}
+
+// render is what `helm install release ./rowrelay --values …` would apply.
+func render(release, values string) (documents []string, text string, err error) {
+	chart, err := loader.Load("rowrelay")
+	if err != nil {
+		return nil, "", err
+	}
+	given, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		return nil, "", err
+	}
+	all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{Name: release, Namespace: "shop", IsInstall: true}, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	for name, content := range files {
+		if strings.HasSuffix(name, ".yaml") {
+			documents = append(documents, split(content)...)
+		}
+		text += content
+	}
+	return documents, text, err
+}
+
+func split(content string) (documents []string) {
+	for document := range strings.SplitSeq("\n"+content, "\n---\n") {
+		if strings.TrimSpace(document) != "" {
+			documents = append(documents, document)
+		}
+	}
+	return documents
+}
+
+// decode reads a document as what it says it is, and returns its kind. Of those of the Prometheus
+// operator only the form is looked at.
+func decode(t *testing.T, document string) string {
+	t.Helper()
+	var kind struct{ Kind string }
+	if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+		t.Fatalf("%v in\n%s", err, document)
+	}
+	objects := map[string]any{
+		"ConfigMap": &corev1.ConfigMap{}, "Secret": &corev1.Secret{}, "Deployment": &appsv1.Deployment{},
+		"PodDisruptionBudget": &policyv1.PodDisruptionBudget{}, "NetworkPolicy": &networkingv1.NetworkPolicy{},
+		"PodMonitor": &map[string]any{}, "PrometheusRule": &map[string]any{},
+	}
+	object := objects[kind.Kind]
+	if object == nil {
+		t.Fatalf("there is a %q: %s", kind.Kind, document)
+	}
+	if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
+		t.Errorf("%v in\n%s", err, document)
+	}
+	return kind.Kind
+}
+
+// checkSelected checks that all selectors select the relays' pods: a budget or a policy that
+// selects none would protect nothing, without a word.
+func checkSelected(t *testing.T, documents []string) {
+	t.Helper()
+	var labels map[string]any
+	selectors := map[string]any{}
+	for _, document := range documents {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatal(err)
+		}
+		at := func(path ...string) any {
+			var value any = object
+			for _, name := range path {
+				inner, _ := value.(map[string]any)
+				value = inner[name]
+			}
+			return value
+		}
+		for _, path := range [][]string{{"spec", "selector", "matchLabels"}, {"spec", "podSelector", "matchLabels"}} {
+			if selector := at(path...); selector != nil {
+				selectors[fmt.Sprint(at("kind"), " ", path)] = selector
+			}
+		}
+		if at("kind") == "Deployment" {
+			labels, _ = at("spec", "template", "metadata", "labels").(map[string]any)
+		}
+	}
+	if len(selectors) == 0 || labels == nil {
+		t.Fatal("nothing is selected")
+	}
+	for of, selector := range selectors {
+		for name, value := range selector.(map[string]any) {
+			if !reflect.DeepEqual(labels[name], value) {
+				t.Errorf("the %s wants %s: %v, the relays' pods have %v", of, name, value, labels)
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/config"
+)
+
+// Going on by another configuration. In comes a signal, or the news that a source that was down at the
+// start can be opened; what goes out is the daemon that takes over, ready: its sinks are made, its
+// tables open, and its admin server listens, if at another address than before. Whatever is
+// wrong with it is found before anything that runs is stopped. Between the two no relay works for as long
+// as the first one's stop takes.
+
+// successor waits for the daemon that takes over; nil at the end.
+func (a *App) successor(ctx context.Context) *App {
+	for {
+		c, err := a.config, error(nil)
+		select {
+		case <-ctx.Done():
+			a.logger.Info("stopping: waiting for what is under way")
+			return nil
+		case <-a.ended.Done():
+			return nil
+		case <-a.options.Reload:
+			c, err = a.options.Load()
+		case s := <-a.back:
+			a.logger.Info("the source can be opened now", "source", s.config.Name)
+		}
+		var next *App
+		if err == nil {
+			next, err = a.prepare(ctx, c)
+		}
+		if err == nil {
+			a.logger.Info("going on by the configuration as it is now")
+			return next
+		}
+		a.logger.Error("the configuration wasn't loaded: everything goes on by the one before", "error", err)
+	}
+}
+
+// prepare makes the daemon of a configuration, all but its start. A table that can't be opened is
+// a reason not to take it, unless it couldn't be before.
+func (a *App) prepare(ctx context.Context, c config.Config) (*App, error) {
+	next, err := New(c, a.options)
+	if err != nil {
+		return nil, err
+	}
+	wasDown := func(s *source) bool {
+		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
+	}
+	if err = next.openTables(ctx, wasDown); err == nil && c.Admin.TLS.CertFile != "" {
+		if _, err = tls.LoadX509KeyPair(c.Admin.TLS.CertFile, c.Admin.TLS.KeyFile); err != nil {
+			err = fmt.Errorf("read the admin server's certificate: %w", err)
+		}
+	}
+	if err == nil && c.Admin.Listen != a.config.Admin.Listen {
+		err = next.startAdmin()
+	}
+	if err != nil {
+		if stopErr := next.Stop(ctx); stopErr != nil {
+			a.logger.Warn("letting go of what the new configuration has opened", "error", stopErr)
+		}
+		return nil, err
+	}
+	return next, nil
+}
+
+// How long it takes until a table that couldn't be opened is tried again: twice as long each time.
+const (
+	firstTry = time.Second
+	lastTry  = 30 * time.Second
+)
+
+// tryAgain tries to open a source's table until it can be opened.
+func (a *App) tryAgain(ctx context.Context, s *source) {
+	for pause := firstTry; ; pause = min(2*pause, lastTry) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		table, err := a.options.Open(ctx, s.config)
+		if err == nil {
+			err = table.Close()
+		}
+		if err == nil {
+			a.back <- s
+			return
+		}
+		a.logger.Warn("the source still can't be opened", "source", s.config.Name, "error", err)
+	}
+}

@@ -1,0 +1,151 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/config"
+)
+
+// runs is a daemon that runs, and can be told to load its configuration again.
+type runs struct {
+	*bench
+	configuration config.Config
+	loads         error // what Load fails with
+	reload        chan os.Signal
+	log           strings.Builder
+	stop          func()
+	ended         chan error
+}
+
+func run(t *testing.T, b *bench, options Options, sources ...string) *runs {
+	t.Helper()
+	r := &runs{bench: b, configuration: b.config(sources...), reload: make(chan os.Signal, 1), ended: make(chan error, 1)}
+	options.Logger = slog.New(slog.NewTextHandler(&r.log, nil))
+	options.Reload, options.Load = r.reload, func() (config.Config, error) { return r.configuration, r.loads }
+	a := make1(t, r.configuration, options)
+	ctx, stop := context.WithCancel(t.Context())
+	r.stop = stop
+	go func() { r.ended <- a.Run(ctx, nil) }()
+	return r
+}
+
+func (r *runs) hangUp() {
+	r.reload <- syscall.SIGHUP
+	time.Sleep(10 * time.Second)
+}
+
+func (r *runs) wantDelivered(t *testing.T, want ...string) {
+	t.Helper()
+	time.Sleep(10 * time.Second)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if got := slices.Sorted(slices.Values(r.got)); !slices.Equal(got, want) {
+		t.Errorf("delivered are %q, want %q", got, want)
+	}
+}
+
+// A source that is down at the start keeps the others from nothing, and is relayed once it is back.
+func TestASourceThatIsDownAtTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench("a", "b")
+		b.write("a", "1")
+		b.write("b", "2")
+		var down atomic.Bool
+		down.Store(true)
+		options := b.options(t)
+		open := options.Open
+		options.Open = func(ctx context.Context, source config.Source) (Table, error) {
+			if source.Name == "b" && down.Load() {
+				return Table{}, errors.New("connection refused")
+			}
+			return open(ctx, source)
+		}
+		r := run(t, b, options, "a", "b")
+		r.wantDelivered(t, "1")
+		r.hangUp() // it is down still, which is no reason to stay with the configuration before
+		b.write("a", "3")
+		r.wantDelivered(t, "1", "3")
+		down.Store(false)
+		time.Sleep(lastTry)
+		b.write("a", "4")
+		r.wantDelivered(t, "1", "2", "3", "4")
+		r.stop()
+		if err := <-r.ended; err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{"the source can't be opened: it is tried again", "the source still can't be opened", "the source can be opened now", "going on by the configuration"} {
+			if !strings.Contains(r.log.String(), want) {
+				t.Errorf("the log doesn't say %q:\n%s", want, r.log.String())
+			}
+		}
+	})
+}
+
+func TestNothingStartsWhereNoSourceCanBeOpened(t *testing.T) {
+	t.Parallel()
+	b := newBench("a", "b")
+	b.fails["a"], b.fails["b"] = errors.New("no route to host"), errors.New("connection refused")
+	err := make1(t, b.config("a", "b"), b.options(t)).Run(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), "no route to host") || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("it started, or doesn't say why it didn't: %v", err)
+	}
+}
+
+// A new configuration is gone on by, and one with which something is wrong isn't: the one before
+// goes on, and nothing that the other had opened stays open.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(r *runs)
+		says   string // where it isn't gone on by
+	}{
+		"another source":             {change: func(r *runs) { r.configuration = r.config("a", "b") }},
+		"a source less":              {change: func(r *runs) { r.configuration = r.config("b") }},
+		"a file that can't be read":  {func(r *runs) { r.loads = errors.New("line 3: this isn't YAML") }, "line 3: this isn't YAML"},
+		"a sink that can't be made":  {func(r *runs) { r.configuration.Sinks = []config.Sink{{Name: "all", Type: "unheard-of"}} }, "unheard-of"},
+		"what the relay refuses":     {func(r *runs) { r.configuration = r.config("a"); r.configuration.Sources[0].Lease = time.Millisecond }, "lease"},
+		"a source that is down":      {func(r *runs) { r.configuration = r.config("a", "b"); r.fails["b"] = errors.New("connection refused") }, "connection refused"},
+		"an address that isn't one":  {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.Listen = "256.0.0.1:1" }, "256.0.0.1"},
+		"a certificate that is gone": {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.TLS.CertFile = "gone.pem" }, "gone.pem"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench("a", "b")
+				b.write("a", "1")
+				r := run(t, b, b.options(t), "a")
+				r.wantDelivered(t, "1")
+				test.change(r)
+				r.hangUp()
+				b.write("b", "2")
+				if test.says == "" {
+					r.wantDelivered(t, "1", "2")
+				} else {
+					b.write("a", "3")
+					r.wantDelivered(t, "1", "3")
+				}
+				r.stop()
+				if err := <-r.ended; err != nil {
+					t.Error(err)
+				}
+				if log := r.log.String(); test.says != "" && (!strings.Contains(log, "the configuration wasn't loaded") || !strings.Contains(log, test.says)) {
+					t.Errorf("it isn't said that %q:\n%s", test.says, log)
+				}
+				if opened, closed := r.opened.Load(), len(r.closed); int(opened) != closed {
+					t.Errorf("%d tables were opened, and %d closed", opened, closed)
+				}
+			})
+		})
+	}
+}
