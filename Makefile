@@ -50,6 +50,7 @@ on-servers:
 
 on-servers-scenes:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
+	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
 
 on-servers-rest:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
@@ -123,7 +124,7 @@ fmt: ## formats all Go files
 tidy: ## go mod tidy, in all modules
 	go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox
 	GOWORK=off go mod tidy; go mod edit -dropreplace github.com/rowrelay/rowrelay/outbox
-	for folder in outbox bench examples internal/libraries internal/browser; do (cd $$folder && go mod tidy) || exit 1; done
+	for folder in outbox bench examples deploy/helm internal/libraries internal/browser; do (cd $$folder && go mod tidy) || exit 1; done
 
 generate-check: ## fails if generated files are not fresh
 	.ci/generate-check
