@@ -50,6 +50,7 @@ on-servers:
 
 on-servers-scenes:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
+	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
 	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
 
 on-servers-rest:
@@ -84,7 +85,7 @@ proof-hour: # an hour of failing keys, a million of them at a takeover
 proof-histories: # the race detector, in all simulated histories, and in what passes many messages
 	go test $(RACE) -timeout 1h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
 
-proof-browser: # the admin page in a real Chromium
+proof-browser: # the race detector, beside a real Chromium
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
 
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go

@@ -253,9 +253,9 @@ func (s *scene) do(what string, steps ...chromedp.Action) {
 	}
 }
 
-// shows waits until the element's text has what is wanted.
+// shows waits until the element can be seen, and its text has what is wanted.
 func shows(selector, want string) chromedp.Action {
-	return chromedp.Poll(fmt.Sprintf("(document.querySelector(%q)?.innerText ?? '').includes(%q)", selector, want), nil, chromedp.WithPollingTimeout(patience))
+	return chromedp.Poll(fmt.Sprintf("Boolean(document.querySelector(%q)?.checkVisibility() && document.querySelector(%[1]q).innerText.includes(%q))", selector, want), nil, chromedp.WithPollingTimeout(patience))
 }
 
 // gone waits until there is no such element to be seen.
@@ -270,6 +270,11 @@ func click(within, text string) chromedp.Action {
 		chromedp.Poll("Boolean("+button+")", nil, chromedp.WithPollingTimeout(patience)),
 		chromedp.Evaluate(button+".click()", nil),
 	}
+}
+
+// clickOn clicks on what is there, however often the page draws it anew.
+func clickOn(selector string) chromedp.Action {
+	return chromedp.Poll(fmt.Sprintf("(() => { const found = document.querySelector(%q); if (found) found.click(); return Boolean(found) })()", selector), nil, chromedp.WithPollingTimeout(patience))
 }
 
 // filter fills the form of filters in, and has the page find.
@@ -338,7 +343,7 @@ func TestAParkedMessageIsFoundAndRequeued(t *testing.T) {
 		s.counted(storage.StateError, 1)
 		s.login()
 		s.do("see it among the problems", shows("#problems", "1 message of orders.paid parked"), shows("#problems", "the card was declined"))
-		s.do("find it by its error", filter(map[string]string{"error": "card was declined"}), shows("#messages", "o-1"), chromedp.Click("#messages tbody tr"),
+		s.do("find it by its error", filter(map[string]string{"error": "card was declined"}), shows("#messages", "o-1"), clickOn("#messages tbody tr"),
 			shows("#panel", "and it is parked: invalid"), shows("#panel", "<script>alert(1)</script>"), shows("#panel", "<b>acme</b>"), shows("#panel", `"note": "<img src=x`))
 		s.shop.refuse(hostile, "")
 		s.do("requeue it", click("#panel", "Requeue"), shows("#panel", "Delivered"), shows("#panel", "receipt "), shows("#actions", "requeue"))
@@ -436,6 +441,59 @@ func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
 	})
 }
 
+// An answer that comes late doesn't take the place of what somebody has opened or looked for since, and
+// opens nothing that was closed.
+func TestLateAnswers(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.shop.refuse("bad", "no")
+		s.write(outbox.Message{Topic: "first", Payload: []byte("bad")}, outbox.Message{Topic: "second", Payload: []byte("bad")})
+		s.counted(storage.StateError, 2)
+		s.login()
+		late := func(what string) chromedp.Action { // the next answer to such a question waits
+			return chromedp.Evaluate(fmt.Sprintf(`(() => {
+				const fetch = window.asked || window.fetch, what = %q
+				window.asked = fetch
+				window.come = null
+				window.arrived = false
+				window.fetch = async (path, ...more) => {
+					const answer = await fetch(path, ...more)
+					if (!String(path).includes(what) || window.come) return answer
+					await new Promise(resolve => { window.come = resolve })
+					setTimeout(() => { window.arrived = true }, 50) // once the page has done with it
+					return answer
+				}
+			})()`, what), nil)
+		}
+		asked := chromedp.Poll("Boolean(window.come)", nil, chromedp.WithPollingTimeout(patience))
+		comes := chromedp.Tasks{chromedp.Evaluate("window.come()", nil), chromedp.Poll("window.arrived", nil, chromedp.WithPollingTimeout(patience))}
+		rows := func(want int) chromedp.Action {
+			return chromedp.Poll(fmt.Sprintf("document.querySelectorAll('#messages tbody tr').length === %d", want), nil, chromedp.WithPollingTimeout(patience))
+		}
+		wantPanel := func(step, want string) {
+			t.Helper()
+			var shown string
+			s.do(step, chromedp.Evaluate("document.getElementById('panel').checkVisibility() ? document.querySelector('#panel h2').innerText : ''", &shown))
+			if shown != want {
+				t.Errorf("%s: the panel shows %q, want %q", step, shown, want)
+			}
+		}
+		s.do("open one, and another before it has come", rows(2), late("messages/1"), chromedp.Evaluate("openMessage('1')", nil), asked,
+			chromedp.Evaluate("openMessage('2')", nil), shows("#panel", "Message 2"), comes)
+		wantPanel("another was opened", "Message 2")
+		s.do("open one, and close it before it has come", late("messages/1"), chromedp.Evaluate("openMessage('1')", nil), asked, chromedp.KeyEvent("\x1b"), gone("#panel"), comes)
+		wantPanel("it was closed", "")
+		s.do("look for all, and for one before they have come", late("messages?state=error"), filter(map[string]string{"state": "error"}), asked, filter(map[string]string{"id": "2"}), rows(1), comes)
+		s.do("see only the one", rows(1), shows("#messages", "second"), gone("#next"))
+		s.do("choose it, and look for it once more", chromedp.KeyEvent("j"), late("messages?id=2"), chromedp.Evaluate("find()", nil), asked, comes, chromedp.KeyEvent("\r"), shows("#panel", "Message 2"))
+		var all string
+		s.do("read the list", chromedp.Evaluate("document.querySelector('#messages tbody').innerText", &all))
+		if strings.Contains(all, "first") {
+			t.Errorf("what was looked for before has come into the list: %s", all)
+		}
+	})
+}
+
 // Without the operator's token every change is refused, whatever a page tries.
 func TestChangesAreRefusedWithoutTheToken(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
@@ -445,7 +503,7 @@ func TestChangesAreRefusedWithoutTheToken(t *testing.T) {
 		s.counted(storage.StateError, 1)
 		s.do("log in to read", chromedp.Navigate(s.url), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", "a wrong one"), click("#login", "Log in"), shows("#login-error", "no reader's"),
 			chromedp.SetValue("#token", readerToken), click("#login", "Log in"), shows("#role", "reader"), shows("#messages", "parked"),
-			chromedp.Click("#messages tbody tr"), shows("#panel", "Parked"))
+			clickOn("#messages tbody tr"), shows("#panel", "Parked"))
 		var buttons []string
 		s.do("look for buttons", chromedp.Evaluate(`[...document.querySelectorAll('button')].filter(b => b.checkVisibility()).map(b => b.innerText)`, &buttons))
 		for _, button := range buttons {

@@ -24,8 +24,8 @@ const fill = (node, ...children) => node.replaceChildren(...children);
 let session = {role: 'nobody', sources: [], changeable: false};
 let source = '';
 let overview = null;
-let listed = [], chosen = -1, next = 0, filter = new URLSearchParams();
-let open = null, openUntil = 0, shownAs = ''; // the message in the panel; how long it is asked for again
+let listed = [], chosen = -1, next = 0, filter = new URLSearchParams(), findTurn = 0; // turn: answers to earlier questions are passed over
+let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel; how long it is asked for again
 let jobs = [];
 
 const canChange = () => session.role === 'operator';
@@ -241,10 +241,13 @@ const find = tell(async (after = 0, all = false) => {
   const query = new URLSearchParams(filter);
   if (after) query.set('after', after);
   if (all) query.set('all', 'yes');
+  const turn = ++findTurn;
   const answer = await api(`messages?${query}`);
+  if (turn !== findTurn) return; // something else was looked for since
+  const was = listed[chosen]?.id;
   listed = answer.messages;
   next = answer.next || 0;
-  chosen = -1;
+  chosen = listed.findIndex(message => message.id === was); // what somebody has chosen stays chosen
   show($('next'), next > 0);
   show($('first'), after > 0);
   show($('all'), Boolean(answer.looked_through) && total() > answer.looked_through);
@@ -276,8 +279,9 @@ function choose(index, andOpen) {
 }
 
 const openMessage = tell(async id => {
-  const same = open === id;
-  const parts = await api(`messages/${id}`).catch(error => { if (same) closePanel(); throw error; });
+  const same = open === id, turn = ++openTurn;
+  const parts = await api(`messages/${id}`).catch(error => { if (same && turn === openTurn) closePanel(); throw error; });
+  if (turn !== openTurn) return; // another was opened since, or the panel closed
   if (!same) openUntil = 0;
   open = id;
   const text = JSON.stringify(parts);
@@ -292,6 +296,7 @@ const openMessage = tell(async id => {
 
 function closePanel() {
   open = null;
+  openTurn++;
   show($('panel'), false);
 }
 
