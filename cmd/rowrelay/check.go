@@ -14,7 +14,8 @@ import (
 
 const checkHelp = `Check what rowrelay run would need, one line a check: the configuration, the
 connections, the tables, the rights of the database's user, the plan of a claim,
-and whether the sinks can be opened. Nothing is changed and nothing is sent.`
+and whether the sinks can be opened and their endpoints reached. Nothing is changed
+and nothing is sent.`
 
 // sinkTimeout is how long a sink may take to open.
 const sinkTimeout = 10 * time.Second
@@ -121,7 +122,8 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 	c.tried(name+"claim", "by "+string(claim), explain(source, err))
 }
 
-// checkSink makes a sink, opens it and closes it again.
+// checkSink makes a sink, opens it and closes it again. One that needs no connection to open is asked
+// whether its destination can be reached.
 func (c *checkReport) checkSink(ctx context.Context, source config.Source, to config.Sink) {
 	limited, cancel := context.WithTimeout(ctx, sinkTimeout)
 	defer cancel()
@@ -129,7 +131,17 @@ func (c *checkReport) checkSink(ctx context.Context, source config.Source, to co
 	if err == nil {
 		err = errors.Join(sink.Open(limited), sink.Close(limited))
 	}
-	c.tried("source "+source.Name+": sink "+to.Name, "can be opened", err)
+	name := "source " + source.Name + ": sink " + to.Name
+	if !c.tried(name, "can be opened", err) {
+		return
+	}
+	if sink, ok := sink.(interface {
+		Reach(context.Context) (tried bool, err error)
+	}); ok {
+		if tried, err := sink.Reach(limited); tried {
+			c.tried(name, "can be reached", err)
+		}
+	}
 }
 
 // checkReport is what was checked, here or by rowrelay plugin check.

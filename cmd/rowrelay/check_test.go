@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,24 @@ func TestCheckingWhatDoesNotWork(t *testing.T) {
 		}
 		if got.code != exitFailed || !strings.Contains(got.stderr, "2 of 4 checks failed") {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
+		}
+	})
+}
+
+func TestCheckingAnEndpointThatIsGone(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		here, gone := newWeb(t, always(200)), newWeb(t, always(200))
+		gone.Close()
+		file := configure(t, db, fmt.Sprintf("sinks:\n  here: {type: http, url: %q}\n  gone: {type: http, url: %q}\nroutes: [{topic: a, sink: here}, {topic: b, sink: gone}]\n", here.URL, gone.URL))
+		got := call(t.Context(), "", "check", "--config", file)
+		for _, want := range []string{"ok    source shop: sink here: can be reached", "FAIL  source shop: sink gone: ", "refused"} {
+			if !strings.Contains(got.stdout, want) {
+				t.Errorf("%q isn't in\n%s", want, got.stdout)
+			}
+		}
+		if got.code != exitFailed || len(here.requests) > 0 {
+			t.Errorf("exit code %d, %q; %d requests were sent", got.code, got.stderr, len(here.requests))
 		}
 	})
 }

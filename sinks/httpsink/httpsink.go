@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -225,6 +226,44 @@ func (s *Sink) Open(ctx context.Context) error {
 		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: s.presentable(err.Error())}
 	}
 	return nil
+}
+
+// Reach connects to the endpoint, with TLS where it has that, and sends no request. It says
+// whether it has tried: not where a message chooses the host, nor through a proxy.
+func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
+	to := s.target.host
+	if to == nil {
+		return false, nil
+	}
+	if s.transport.Proxy != nil {
+		if proxy, err := s.transport.Proxy(&http.Request{URL: to}); proxy != nil || err != nil {
+			return false, nil
+		}
+	}
+	port := to.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[to.Scheme]
+	}
+	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	conn, err := s.transport.DialContext(limited, "tcp", net.JoinHostPort(to.Hostname(), port))
+	if err == nil && to.Scheme == "https" {
+		config := s.transport.TLSClientConfig.Clone()
+		if config == nil {
+			config = &tls.Config{}
+		}
+		if config.ServerName == "" {
+			config.ServerName = to.Hostname()
+		}
+		err = tls.Client(conn, config).HandshakeContext(limited)
+	}
+	if conn != nil {
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		return true, errors.New(s.presentable(err.Error()))
+	}
+	return true, nil
 }
 
 // Close closes the connections.

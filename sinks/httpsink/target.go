@@ -17,6 +17,7 @@ type target struct {
 	text  settings.Template
 	parts []part   // in which of the URL's parts the template's places stand
 	fixed *url.URL // where no message has a say
+	host  *url.URL // has the scheme and the host that all messages go to; nil where they have a say
 
 	chosen   bool // a message has a say in the scheme, the host or the port
 	anchored bool // … in the beginning of the host's name at most, as in {key}.example.com
@@ -53,6 +54,9 @@ func parseTarget(text string) (target, error) {
 	example, err := parseURL(t.example())
 	if err == nil && template.Places() == 0 {
 		t.fixed = example
+	}
+	if err == nil && !t.chosen {
+		t.host = example
 	}
 	return t, err
 }

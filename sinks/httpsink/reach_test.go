@@ -1,0 +1,55 @@
+package httpsink_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks/httpsink"
+)
+
+// Whether an endpoint is there is found out without a request.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	requests := make(chan string, 10)
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) { requests <- request.URL.Path })
+	plain, secure, gone := httptest.NewServer(handler), httptest.NewTLSServer(handler), httptest.NewServer(handler)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	gone.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(secure.Certificate())
+	for name, test := range map[string]struct {
+		options httpsink.Options
+		tried   bool
+		problem string
+	}{
+		"an endpoint":                       {httpsink.Options{URL: plain.URL + "/messages"}, true, ""},
+		"one with a path for each message":  {httpsink.Options{URL: plain.URL + "/{topic}"}, true, ""},
+		"one with TLS":                      {httpsink.Options{URL: secure.URL, TLS: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}, true, ""},
+		"one whose certificate isn't known": {httpsink.Options{URL: secure.URL}, true, "certificate"},
+		"one that is gone":                  {httpsink.Options{URL: gone.URL}, true, "refused"},
+		"one that speaks no TLS":            {httpsink.Options{URL: strings.Replace(plain.URL, "http:", "https:", 1)}, true, "tls"},
+		"a host for each message":           {httpsink.Options{URL: "http://{key}.example.com/"}, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sink, err := httpsink.New(test.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tried, err := sink.Reach(t.Context())
+			if tried != test.tried || (err == nil) != (test.problem == "") || err != nil && !strings.Contains(err.Error(), test.problem) {
+				t.Errorf("tried %v, %v; want %v, %q", tried, err, test.tried, test.problem)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if len(requests) > 0 {
+			t.Errorf("a request was sent to %s", <-requests)
+		}
+	})
+}
