@@ -14,7 +14,7 @@ import (
 
 const checkHelp = `Check what rowrelay run would need, one line a check: the configuration, the
 connections, the tables, the rights of the database's user, the plan of a claim,
-and whether the sinks can be opened and their endpoints reached. Nothing is changed
+whether PostgreSQL's notifications are heard, and whether the sinks can be opened and their endpoints reached. Nothing is changed
 and nothing is sent.`
 
 // sinkTimeout is how long a sink may take to open.
@@ -111,6 +111,9 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 			c.add(finding{Name: name + found.Name, OK: found.OK, Detail: found.Detail, Hint: found.Hint})
 		}
 	}
+	if source.Listen != config.Off && !source.Database.Polled() {
+		c.checkNotifications(ctx, name, source)
+	}
 	status, err := store.Status(ctx)
 	if err == nil && status.Claim != "" && status.Claim != claim {
 		for _, each := range status.Relays {
@@ -120,6 +123,20 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 		}
 	}
 	c.tried(name+"claim", "by "+string(claim), explain(source, err))
+}
+
+// checkNotifications listens as a relay does, until it hears what it has notified itself of.
+func (c *checkReport) checkNotifications(ctx context.Context, name string, source config.Source) {
+	listener, err := listenPostgres(source)
+	if err == nil {
+		listening, stop := context.WithCancel(ctx)
+		err = listener.Listen(listening, stop) // it hears: that is enough
+		stop()
+	}
+	if err != nil {
+		err = hinted(err, "or let the relay poll only: --listen off, or listen: off in a configuration")
+	}
+	c.tried(name+"notifications", "are heard", err)
 }
 
 // checkSink makes a sink, opens it and closes it again. One that needs no connection to open is asked

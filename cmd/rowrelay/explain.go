@@ -32,6 +32,8 @@ func explain(source config.Source, err error) error {
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):
 		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
+	case refusal(err) == "42P05" || refusal(err) == "26000": // a prepared statement that is there already, or isn't
+		return hinted(err, "a pooler in transaction mode stands in between, and doesn't follow prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)")
 	case denied:
 		return hinted(err, "grant the database's user what it lacks: rowrelay check"+where+" tells")
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,13 +178,8 @@ func deaf(t *testing.T, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		client, err := proxy.Accept()
-		if err != nil {
-			return
-		}
+	var running sync.WaitGroup
+	serve := func(client net.Conn) {
 		defer func() { _ = client.Close() }()
 		upstream, err := net.Dial("tcp", real)
 		if err != nil {
@@ -199,8 +195,17 @@ func deaf(t *testing.T, address string) string {
 		withoutNotifications(client, upstream)
 		_ = client.Close()
 		<-forward
-	}()
-	t.Cleanup(func() { _ = proxy.Close(); <-ended })
+	}
+	running.Go(func() {
+		for {
+			client, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { serve(client) })
+		}
+	})
+	t.Cleanup(func() { _ = proxy.Close(); running.Wait() })
 	server.Host = proxy.Addr().String()
 	return server.String()
 }

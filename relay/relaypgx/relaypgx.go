@@ -89,24 +89,18 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 			err = fmt.Errorf("listen on %s: %w", l.table.Channel, err)
 		}
 	}()
-	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
-	conn, err := pgx.ConnectConfig(dial, l.config.Copy())
-	cancel()
+	conn, hangUp, err := l.connect(ctx)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
+	defer hangUp()
 	soon, cancel := context.WithTimeout(ctx, l.options.Patience)
 	defer cancel()
 	if _, err := conn.Exec(soon, "LISTEN "+pgx.Identifier{l.table.Channel}.Sanitize()); err != nil {
 		return err
 	}
 	test, own := selfTest+rand.Text(), ""
-	if err := conn.QueryRow(soon, "SELECT '"+l.table.Hot+"'::regclass::oid::text, pg_notify($1, $2)::text", l.table.Channel, test).Scan(&own, nil); err != nil {
+	if own, err = l.notify(ctx, test); err != nil {
 		return err
 	}
 	for heard := ""; heard != test; {
@@ -140,6 +134,34 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 			return err
 		}
 	}
+}
+
+// connect makes a connection, and what closes it.
+func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), err error) {
+	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
+	defer cancel()
+	if conn, err = pgx.ConnectConfig(dial, l.config.Copy()); err != nil {
+		return nil, nil, fmt.Errorf("connect: %w", err)
+	}
+	return conn, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}, nil
+}
+
+// notify notifies by a connection of its own, and returns the table's number. What a connection notifies
+// itself of it hears with the answer, also behind a pooler that lets nothing through afterwards.
+func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
+	conn, hangUp, err := l.connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer hangUp()
+	soon, cancel := context.WithTimeout(ctx, l.options.Patience)
+	defer cancel()
+	err = conn.QueryRow(soon, "SELECT '"+l.table.Hot+"'::regclass::oid::text, pg_notify($1, $2)::text", l.table.Channel, payload).Scan(&number, nil)
+	return number, err
 }
 
 // selfTest begins the payload that a listener sends to itself.
