@@ -117,7 +117,7 @@ func New(c config.Config, options Options) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
-	a := &App{config: c, options: options, logger: options.Logger, metrics: metrics.New(options.Build), back: make(chan *source, len(c.Sources))}
+	a := &App{config: c, options: options, logger: options.Logger, metrics: metrics.New(options.Build), back: make(chan *source)}
 	a.ended, a.end = context.WithCancel(context.Background())
 	if a.logger == nil {
 		a.logger = slog.Default()

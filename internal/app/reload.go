@@ -18,8 +18,11 @@ import (
 
 // successor waits for the daemon that takes over; nil at the end.
 func (a *App) successor(ctx context.Context) *App {
+	wasDown := func(s *source) bool {
+		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
+	}
 	for {
-		c, err := a.config, error(nil)
+		var next *App
 		select {
 		case <-ctx.Done():
 			a.logger.Info("stopping: waiting for what is under way")
@@ -27,33 +30,39 @@ func (a *App) successor(ctx context.Context) *App {
 		case <-a.ended.Done():
 			return nil
 		case <-a.options.Reload:
-			c, err = a.options.Load()
-		case s := <-a.back:
-			a.logger.Info("the source can be opened now", "source", s.config.Name)
-		}
-		var next *App
-		if err == nil {
-			next, err = a.prepare(ctx, c)
-		}
-		if err == nil {
+			c, err := a.options.Load()
+			if err == nil {
+				next, err = a.prepare(ctx, c, wasDown)
+			}
+			if err != nil {
+				a.logger.Error("the configuration wasn't loaded: everything goes on by the one before", "error", err)
+				continue
+			}
 			a.logger.Info("going on by the configuration as it is now")
-			return next
+		case back := <-a.back:
+			var err error
+			next, err = a.prepare(ctx, a.config, func(s *source) bool { return s.config.Name != back.config.Name && wasDown(s) })
+			if err != nil {
+				a.logger.Error("the source could be opened, but not be taken in: that is tried again", "source", back.config.Name, "error", err)
+				continue
+			}
+			a.logger.Info("going on by all sources that can be opened now", "source", back.config.Name)
 		}
-		a.logger.Error("the configuration wasn't loaded: everything goes on by the one before", "error", err)
+		return next
 	}
 }
 
 // prepare makes the daemon of a configuration, all but its start. A table that can't be opened is
-// a reason not to take it, unless it couldn't be before.
-func (a *App) prepare(ctx context.Context, c config.Config) (*App, error) {
+// a reason not to take it, unless it mayBeDown. It takes at most loadTime, and no longer than this daemon's relays run.
+func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*source) bool) (*App, error) {
+	limited, cancel := context.WithTimeout(ctx, loadTime)
+	defer cancel()
+	defer context.AfterFunc(a.ended, cancel)()
 	next, err := New(c, a.options)
 	if err != nil {
 		return nil, err
 	}
-	wasDown := func(s *source) bool {
-		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
-	}
-	if err = next.openTables(ctx, wasDown); err == nil && c.Admin.TLS.CertFile != "" {
+	if err = next.openTables(limited, mayBeDown); err == nil && c.Admin.TLS.CertFile != "" {
 		if _, err = tls.LoadX509KeyPair(c.Admin.TLS.CertFile, c.Admin.TLS.KeyFile); err != nil {
 			err = fmt.Errorf("read the admin server's certificate: %w", err)
 		}
@@ -70,13 +79,17 @@ func (a *App) prepare(ctx context.Context, c config.Config) (*App, error) {
 	return next, nil
 }
 
+// loadTime is how long everything that a new configuration opens may take.
+const loadTime = time.Minute
+
 // How long it takes until a table that couldn't be opened is tried again: twice as long each time.
 const (
 	firstTry = time.Second
 	lastTry  = 30 * time.Second
 )
 
-// tryAgain tries to open a source's table until it can be opened.
+// tryAgain tries to open a source's table, tells when it can be opened, and goes on with it until the
+// daemon that has it takes over.
 func (a *App) tryAgain(ctx context.Context, s *source) {
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		select {
@@ -84,13 +97,18 @@ func (a *App) tryAgain(ctx context.Context, s *source) {
 			return
 		case <-time.After(pause):
 		}
-		table, err := a.options.Open(ctx, s.config)
+		limited, cancel := context.WithTimeout(ctx, loadTime)
+		table, err := a.options.Open(limited, s.config)
+		cancel()
 		if err == nil {
 			err = table.Close()
 		}
 		if err == nil {
-			a.back <- s
-			return
+			select {
+			case a.back <- s:
+			case <-ctx.Done():
+			}
+			continue
 		}
 		a.logger.Warn("the source still can't be opened", "source", s.config.Name, "error", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // runs is a daemon that runs, and can be told to load its configuration again.
@@ -84,11 +86,128 @@ func TestASourceThatIsDownAtTheStart(t *testing.T) {
 		if err := <-r.ended; err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"the source can't be opened: it is tried again", "the source still can't be opened", "the source can be opened now", "going on by the configuration"} {
+		for _, want := range []string{"the source can't be opened: it is tried again", "the source still can't be opened", "going on by all sources that can be opened now", "going on by the configuration"} {
 			if !strings.Contains(r.log.String(), want) {
 				t.Errorf("the log doesn't say %q:\n%s", want, r.log.String())
 			}
 		}
+	})
+}
+
+// A source that can be opened again, and then not be taken in after all, is tried again, and the others go on
+// undisturbed.
+func TestASourceThatIsBackButCantBeTakenIn(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string]struct {
+		source string
+		nth    int32 // opening of that source that fails beside those at the start
+	}{
+		"it is down again":   {"b", 2},
+		"another one is":     {"a", 2},
+		"another one, twice": {"a", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench("a", "b")
+				b.write("b", "2")
+				var down atomic.Bool
+				down.Store(true)
+				openings := map[string]*atomic.Int32{"a": {}, "b": {}}
+				options := b.options(t)
+				open := options.Open
+				options.Open = func(ctx context.Context, source config.Source) (Table, error) {
+					if source.Name == "b" && down.Load() {
+						return Table{}, errors.New("connection refused")
+					}
+					if n := openings[source.Name].Add(1); source.Name == refused.source && n > 1 && n <= refused.nth {
+						return Table{}, errors.New("too many connections")
+					}
+					return open(ctx, source)
+				}
+				r := run(t, b, options, "a", "b")
+				b.write("a", "1")
+				r.wantDelivered(t, "1")
+				down.Store(false)
+				time.Sleep(4 * lastTry)
+				r.wantDelivered(t, "1", "2")
+				r.stop()
+				if err := <-r.ended; err != nil {
+					t.Error(err)
+				}
+				if taken := strings.Count(r.log.String(), "going on by"); taken != 1 {
+					t.Errorf("the others were stopped %d times, want once:\n%s", taken, r.log.String())
+				}
+				if opened, closed := r.opened.Load(), len(r.closed); int(opened) != closed {
+					t.Errorf("%d tables were opened, and %d closed", opened, closed)
+				}
+			})
+		})
+	}
+}
+
+// A database that doesn't answer while a configuration is loaded hides neither a relay's failure nor the next signal.
+func TestAReloadThatHangs(t *testing.T) {
+	t.Parallel()
+	hangs := func(b *bench, options *Options) {
+		open := options.Open
+		options.Open = func(ctx context.Context, source config.Source) (Table, error) {
+			if source.Name == "b" {
+				<-ctx.Done()
+				return Table{}, ctx.Err()
+			}
+			return open(ctx, source)
+		}
+	}
+	t.Run("the next signal is heard", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench("a", "b", "c")
+			options := b.options(t)
+			hangs(b, &options)
+			r := run(t, b, options, "a")
+			r.configuration = r.config("a", "b")
+			r.hangUp()
+			r.configuration = r.config("a", "c")
+			r.hangUp()
+			time.Sleep(loadTime)
+			b.write("c", "3")
+			r.wantDelivered(t, "3")
+			r.stop()
+			if err := <-r.ended; err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("a relay that has failed ends it", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench("a", "b")
+			options := b.options(t)
+			hangs(b, &options)
+			var other atomic.Bool
+			b.tables["a"].Hooks.Fail = func(context.Context, memstore.Op) error {
+				if other.Load() {
+					return storage.ErrOtherClaim
+				}
+				return nil
+			}
+			r := run(t, b, options, "a")
+			time.Sleep(time.Second)
+			r.configuration = r.config("a", "b")
+			r.hangUp()
+			other.Store(true)
+			select {
+			case err := <-r.ended:
+				if err == nil {
+					t.Error("it ended without an error")
+				}
+			case <-time.After(loadTime / 2):
+				t.Error("the daemon goes on without its relay")
+				r.stop()
+				<-r.ended
+			}
+		})
 	})
 }
 
