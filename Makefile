@@ -41,11 +41,12 @@ SCENES_AT_ONCE = -parallel 6
 
 # Some tests build the command, at the same time: what they need is compiled once, before.
 # Scenes with processes of their own are left out under the race detector, and most of
-# relay's simulated histories, and all mutants. They come without it then, whole, and beside
-# what else has no race detector; scenes and histories with it in proof.
+# relay's simulated histories, all mutants, and the store's checks on SQLite, which is compiled from Go
+# and ten times as slow with it. They come without it then, whole, and beside
+# what else has no race detector; scenes, histories and SQLite with it in proof.
 on-servers:
 	go build -o /dev/null ./cmd/rowrelay
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -skip '^TestStore$$/^sqlite$$' $(TESTFLAGS)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-scenes on-servers-rest
 
 on-servers-scenes:
@@ -58,6 +59,7 @@ on-servers-rest:
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
+	go test $(TESTFLAGS) -run '^TestStore$$/^sqlite$$' ./relay/sqlstore
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a

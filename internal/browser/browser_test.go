@@ -82,6 +82,7 @@ func newBrowser(t *testing.T) context.Context {
 type shop struct {
 	mu      sync.Mutex
 	refuses map[string]string // the answer, by topic; or by the payload
+	fails   map[string]bool   // topics that are to be tried again later
 	got     map[string]int    // delivered, by payload
 }
 
@@ -97,6 +98,10 @@ func (s *shop) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 		if refusal == "" {
 			refusal = s.refuses[m.Topic]
 		}
+		if s.fails[m.Topic] {
+			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "the ledger is closed")
+			continue
+		}
 		if refusal != "" {
 			outcomes[i] = sinks.Fail(sinks.Reject, sinks.ReasonInvalid, refusal)
 			continue
@@ -111,6 +116,12 @@ func (s *shop) refuse(what, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuses[what] = why
+}
+
+func (s *shop) fail(topic string, fails bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails[topic] = fails
 }
 
 func (s *shop) delivered(payload string) int {
@@ -171,7 +182,7 @@ type scene struct {
 
 func newScene(t *testing.T, target testdb.Target) *scene {
 	t.Helper()
-	s := &scene{t: t, ctx: newBrowser(t), db: target.OpenOutbox(t), shop: &shop{refuses: map[string]string{}, got: map[string]int{}}}
+	s := &scene{t: t, ctx: newBrowser(t), db: target.OpenOutbox(t), shop: &shop{refuses: map[string]string{}, fails: map[string]bool{}, got: map[string]int{}}}
 	d, err := dialect.ByName(s.db.Kind)
 	if err != nil {
 		t.Fatal(err)
@@ -185,12 +196,14 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 	s.heard = &heard{Store: s.store}
 	s.gate = &gate{Operator: s.store, left: -1}
 	quiet := slog.New(slog.DiscardHandler)
-	watch := admin.NewWatch(nil, "billing", "ledger")
+	watch := admin.NewWatch(nil, "billing", "ledger", "reports")
 	running, err := relay.New(s.heard, relay.Options{
 		Name: "relay-1", Observer: watch, Logger: quiet, Poll: 50 * time.Millisecond,
-		Sinks: map[string]relay.SinkOptions{"billing": {Sink: s.shop}, "ledger": {Sink: s.shop, OnPark: relay.HoldKey, RejectAfter: -1}},
+		Sinks: map[string]relay.SinkOptions{"billing": {Sink: s.shop}, "ledger": {Sink: s.shop, OnPark: relay.HoldKey, RejectAfter: -1},
+			"reports": {Sink: s.shop, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}},
 		Routes: []relay.Route{
 			{Prefix: "ledger.", Sink: "ledger"},
+			{Prefix: "reports.", Sink: "reports"},
 			{Topic: "*", Sink: "billing"},
 		},
 	})
@@ -438,6 +451,48 @@ func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
 		}
 		s.do("see it parked without its key", shows("#panel", "Parked: it waits"), chromedp.Poll("!document.querySelector('#panel .head').innerText.includes('holds its key')", nil))
 		s.counted(storage.StateError, 1)
+	})
+}
+
+func TestWhatWaitsForItsNextAttemptIsTriedNow(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.shop.fail("reports.daily", true)
+		for i := range 4 {
+			s.write(outbox.Message{Topic: "reports.daily", Key: fmt.Sprint("k", i), Payload: fmt.Append(nil, "report ", i)})
+		}
+		s.counted(storage.StateRetry, 4)
+		s.login()
+		s.do("find one", filter(map[string]string{"state": "retry", "key": "k0"}), shows("#messages", "the ledger is closed"), gone("#messages tbody tr:nth-child(2)"),
+			chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message "))
+		s.shop.fail("reports.daily", false)
+		s.do("try it now", click("#panel", "Retry now"), shows("#panel", "Delivered"), shows("#actions", "retry"))
+		s.do("skip one", chromedp.KeyEvent("\x1b"), gone("#panel"), filter(map[string]string{"state": "retry", "key": "k1"}), shows("#messages", "k1"), gone("#messages tbody tr:nth-child(2)"),
+			chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), click("#panel", "Skip"), shows("#preview", "1 message will be parked without another attempt"), click("#confirm", "Skip"), gone("#confirm"))
+		s.counted(storage.StateError, 1)
+		s.do("try the others", chromedp.KeyEvent("\x1b"), filter(map[string]string{"state": "retry"}), shows("#bulk", "waiting for their next attempt"), click("#bulk", "Retry all now"),
+			shows("#preview", "2 messages will be tried again now"), click("#confirm", "Retry"), gone("#confirm"))
+		s.counted(storage.StateDone, 3)
+	})
+}
+
+// What was too dear to count isn't told as if it were known.
+func TestCountsThatAreEstimates(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.login()
+		for status, want := range map[string]string{
+			`{pending: 5000}`:                         "5,000",
+			`{pending: 5000, estimated: ["pending"]}`: "≈ 5,000",
+			`{pending: 5000, at_least: ["pending"]}`:  "≥ 5,000",
+			`{pending: 0, absent: ["counts"]}`:        "not counted",
+		} {
+			var got string
+			s.do("count", chromedp.Evaluate("count("+status+", 'pending')", &got))
+			if got != want {
+				t.Errorf("%s is shown as %q, want %q", status, got, want)
+			}
+		}
 	})
 }
 

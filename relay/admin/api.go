@@ -385,8 +385,11 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work func
 	}
 	switch asked.Action {
 	case operate.Requeue, operate.Skip, operate.Discard:
-		if filter.State != "" && filter.State != storage.StateError {
-			return nil, "", errors.New("only parked messages, those in state error, can be requeued, skipped or discarded")
+		if filter.State != "" && filter.State != storage.StateError && filter.State != storage.StateRetry {
+			return nil, "", errors.New("only parked messages, those in state error, can be requeued, skipped or discarded, and those in state retry")
+		}
+		if filter.State == storage.StateRetry && (asked.To != "" || asked.InOrder) {
+			return nil, "", errors.New("messages in state retry keep their sinks and their order: to and in_order are for parked ones")
 		}
 		if asked.To != "" && asked.Action != operate.Requeue || asked.Until != "" || asked.Name != "" {
 			return nil, "", errors.New("to is for requeue and replay, until and name are for replay")

@@ -269,6 +269,7 @@ func TestBadRequests(t *testing.T) {
 		"too long":           {"POST", "/api/jobs", `{"reason":"` + strings.Repeat("x", mostBody) + `"}`, 400, "too large"},
 		"no selection":       {"POST", "/api/jobs", `{"action":"requeue","select":{}}`, 400, "say which messages"},
 		"all and a filter":   {"POST", "/api/jobs", `{"action":"requeue","all":true,"select":{"topic":"t"}}`, 400, "say which messages"},
+		"retries in order":   {"POST", "/api/jobs", `{"action":"requeue","in_order":true,"select":{"state":"retry"}}`, 400, "to and in_order are for parked ones"},
 		"another state":      {"POST", "/api/jobs", `{"action":"requeue","select":{"state":"done"}}`, 400, "only parked messages"},
 		"no such state":      {"POST", "/api/jobs", `{"action":"requeue","select":{"state":"gone"}}`, 400, "isn't one of pending"},
 		"no id":              {"POST", "/api/jobs", `{"action":"requeue","select":{"ids":["x"]}}`, 400, "isn't an id"},

@@ -55,7 +55,8 @@ type jobTopic struct {
 	Parked int    `json:"parked"`
 }
 
-// jobRequest is what is to be done: requeue, skip or discard with parked messages, or replay.
+// jobRequest is what is to be done: requeue, skip or discard with parked messages or, as the selection's
+// state says, with those that wait for their next attempt (retry); or replay.
 type jobRequest struct {
 	Action  string            `json:"action"`
 	Select  operate.Selection `json:"select"`

@@ -20,13 +20,16 @@ as_nobody() {
 # installed meanwhile may bring one of its own.
 unprivileged() { if ! is_root; then id -un; elif id postgres &>/dev/null; then echo postgres; else echo nobody; fi; }
 
-# free_port: prints a port of 127.0.0.1 that nobody listens on. It lies below
+# free_port: prints a port of 127.0.0.1 that nobody listens on, and that wasn't
+# given away within the last hour: a server takes a while until it listens. It lies below
 # the range from which clients get theirs.
 free_port() {
 	local port
+	mkdir -p "$state/ports"
+	find "$state/ports" -mindepth 1 -mmin +60 -delete
 	while :; do
 		port=$((20000 + RANDOM % 10000))
-		answers 127.0.0.1 "$port" || break
+		if ! answers 127.0.0.1 "$port" && mkdir "$state/ports/$port" 2>/dev/null; then break; fi
 	done
 	echo "$port"
 }

@@ -51,9 +51,21 @@ const when = time => el('time', {dateTime: time, title: new Date(time).toLocaleS
 const exactly = time => `${new Date(time).toLocaleString()} (${ago(time)})`;
 const stateName = state => state === 'error' ? 'parked' : state;
 const badge = (text, kind = text) => el('span', {className: `badge ${kind}`}, text);
+// count is what a state has, as far as it was counted.
+function count(status, state) {
+  if ((status.absent || []).includes('counts')) return 'not counted';
+  if ((status.estimated || []).includes(state)) return `≈ ${number(status[state])}`;
+  if ((status.at_least || []).includes(state)) return `≥ ${number(status[state])}`;
+  return number(status[state]);
+}
 const messages = n => n === 1 ? '1 message' : `${number(n)} messages`;
 
 // --- The API ---
+
+// A click is lost if its button is replaced between pressing and releasing it: what redraws the page waits for that.
+let released = Promise.resolve(), release = () => {};
+addEventListener('pointerdown', () => { release(); released = new Promise(resolve => { release = resolve; }); }, true);
+for (const over of ['pointerup', 'pointercancel', 'blur']) addEventListener(over, () => setTimeout(release), true); // after the click
 
 async function api(path, body) {
   const url = new URL(`api/${path}`, document.baseURI);
@@ -68,6 +80,7 @@ async function api(path, body) {
   const read = await answer.json().catch(() => ({error: `HTTP ${answer.status}`}));
   if (answer.status === 401 && path !== 'login') await enter();
   if (!answer.ok) throw new Error(read.error || `HTTP ${answer.status}`);
+  await released;
   return read;
 }
 
@@ -107,7 +120,7 @@ async function refresh() {
   if (status) {
     fill($('counts'), ...['pending', 'claimed', 'scheduled', 'retry', 'error', 'done']
       .filter(state => status[state] > 0 || ['pending', 'error', 'done'].includes(state))
-      .map(state => el('div', {className: state === 'error' && status[state] > 0 ? 'alarm' : ''}, el('dt', {}, stateName(state)), el('dd', {id: `count-${state}`}, number(status[state])))));
+      .map(state => el('div', {className: state === 'error' && status[state] > 0 ? 'alarm' : ''}, el('dt', {}, stateName(state)), el('dd', {id: `count-${state}`}, count(status, state)))));
     showRelays(status.relays);
     showControls(status.controls);
   }
@@ -257,7 +270,7 @@ const find = tell(async (after = 0, all = false) => {
 });
 
 // total is how many messages there are, as far as it is known.
-const total = () => overview && overview.status ? ['pending', 'claimed', 'scheduled', 'retry', 'error', 'done'].reduce((sum, state) => sum + overview.status[state], 0) : Infinity;
+const total = () => overview && overview.status && !(overview.status.absent || []).includes('counts') ? ['pending', 'claimed', 'scheduled', 'retry', 'error', 'done'].reduce((sum, state) => sum + overview.status[state], 0) : Infinity;
 
 function showList() {
   fill($('messages').tBodies[0], ...listed.map((message, index) => el('tr', {className: index === chosen ? 'chosen' : '', onclick: () => choose(index, true)},
@@ -265,9 +278,10 @@ function showList() {
     el('td', {title: message.topic}, message.topic), el('td', {title: message.key || ''}, message.key || ''), el('td', {className: 'number'}, String(message.attempts)),
     el('td', {}, when(message.created_at)), el('td', {title: message.last_error || message.receipt || ''}, message.state === 'done' ? message.receipt || '' : message.last_error || ''))));
   const state = filter.get('state') || '';
-  show($('bulk'), canChange() && listed.length > 0 && state === 'error');
+  show($('bulk'), canChange() && listed.length > 0 && (state === 'error' || state === 'retry'));
   show($('bulk-done'), canChange() && listed.length > 0 && state === 'done' && !filter.has('error'));
-  $('bulk-what').textContent = 'All parked messages that this filter finds:';
+  $('bulk-what').textContent = `All messages ${state === 'retry' ? 'waiting for their next attempt' : 'parked'} that this filter finds:`;
+  $('bulk').querySelector('[data-action=requeue]').textContent = state === 'retry' ? 'Retry all now…' : 'Requeue all…';
 }
 
 function choose(index, andOpen) {
@@ -298,6 +312,7 @@ function closePanel() {
   open = null;
   openTurn++;
   show($('panel'), false);
+  fill($('panel'));
 }
 
 function messageParts(message, first) {
@@ -314,6 +329,10 @@ function messageParts(message, first) {
       el('button', {type: 'button', onclick: () => one('requeue', message.id)}, 'Requeue'),
       message.holds_key ? el('button', {type: 'button', className: 'plain', onclick: () => one('skip', message.id)}, 'Skip: let its key go on') : null,
       el('button', {type: 'button', className: 'plain danger', onclick: () => ask('discard', {ids: [String(message.id)]})}, 'Discard…')) : '',
+    canChange() && message.state === 'retry' ? el('div', {className: 'buttons'},
+      el('button', {type: 'button', onclick: () => one('requeue', message.id, 'retry')}, 'Retry now'),
+      el('button', {type: 'button', className: 'plain', onclick: () => ask('skip', {ids: [String(message.id)], state: 'retry'})}, 'Skip…'),
+      el('button', {type: 'button', className: 'plain danger', onclick: () => ask('discard', {ids: [String(message.id)], state: 'retry'})}, 'Discard…')) : '',
     canChange() && message.state === 'done' ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain', onclick: () => ask('replay', {ids: [String(message.id)]})}, 'Replay…')) : '',
     canChange() && message.key ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', message.key)}, 'Pause its key…'), el('button', {type: 'button', className: 'plain small', onclick: () => steer('topic', message.topic)}, 'Pause its topic…')) : '',
     el('dl', {className: 'facts'}, ...facts),
@@ -372,8 +391,8 @@ function hex(bytes) {
 
 const who = () => localStorage.getItem('rowrelay-who') || '';
 
-const one = tell(async (action, id) => {
-  const job = await api('jobs', {action, select: {ids: [String(id)]}, by: who()});
+const one = tell(async (action, id, state) => {
+  const job = await api('jobs', {action, select: {ids: [String(id)], ...(state ? {state} : {})}, by: who()});
   if (job.error) throw new Error(job.error);
   openUntil = Date.now() + 30000;
   await Promise.all([openMessage(id), refreshJobs(), refreshLogs()]);
@@ -421,11 +440,12 @@ function dialog(title, text, fields, button, danger, work) {
 const ask = tell(async (action, select) => {
   const request = {action, select};
   if (Object.keys(select).length === 0) request.all = true;
-  const done = {requeue: 'Requeue', skip: 'Skip', discard: 'Discard', replay: 'Replay'}[action];
+  const waiting = select.state === 'retry';
+  const done = {requeue: waiting ? 'Retry' : 'Requeue', skip: 'Skip', discard: 'Discard', replay: 'Replay'}[action];
   const sinks = overview ? [['', 'theirs'], ...overview.sinks.map(sink => [sink.name, sink.name])] : [['', 'theirs']];
   const rate = {name: 'rate', label: 'Messages a second (0: as fast as it goes)', value: action === 'replay' ? '100' : '0'};
   const fields = {
-    requeue: [rate, {name: 'to', label: 'To which sink', options: sinks}, {name: 'in_order', label: 'Leave parked what later messages of its key have overtaken', check: true}],
+    requeue: waiting ? [rate] : [rate, {name: 'to', label: 'To which sink', options: sinks}, {name: 'in_order', label: 'Leave parked what later messages of its key have overtaken', check: true}],
     skip: [], discard: [],
     replay: [{...rate, label: 'Messages a second'}, {name: 'to', label: 'To which sink', options: sinks}, {name: 'name', label: 'A name for it (small letters, digits)', placeholder: 'the time'}],
   }[action];
@@ -453,7 +473,7 @@ const ask = tell(async (action, select) => {
       job = await api(`jobs/${job.id}`);
     }
     if (job.error) throw new Error(job.error);
-    fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: 'requeued', skip: 'skipped: their keys go on, and they stay parked', discard: 'deleted for good'}[action]}.`),
+    fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: waiting ? 'tried again now' : 'requeued', skip: waiting ? 'parked without another attempt, and their keys go on' : 'skipped: their keys go on, and they stay parked', discard: 'deleted for good'}[action]}.`),
       ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} of ${topic.topic}${topic.sinks ? ` for ${topic.sinks}` : ''}`)),
       job.overtaken ? el('p', {className: 'bad'}, `${number(job.overtaken)} were overtaken: later messages of their keys were delivered.`) : '',
       job.unfit ? el('p', {className: 'quiet'}, `${number(job.unfit)} others stay as they are.`) : '');
@@ -492,7 +512,7 @@ async function refreshJobs() {
   const shown = jobs.filter(job => !job.ended || Date.now() - new Date(job.ended) < 600000).slice(0, 6);
   show($('jobs-section'), shown.length > 0);
   fill($('jobs'), ...shown.map(job => {
-    const what = job.request.action === 'replay' ? `Replay ${job.request.name}` : `${{requeue: 'Requeue', skip: 'Skip', discard: 'Discard'}[job.request.action]} ${describe(job.request.select)}`;
+    const what = job.request.action === 'replay' ? `Replay ${job.request.name}` : `${{requeue: job.request.select.state === 'retry' ? 'Retry' : 'Requeue', skip: 'Skip', discard: 'Discard'}[job.request.action]} ${describe(job.request.select)}`;
     const done = job.total ? `${number(job.done)} of ${number(job.total)}` : number(job.done);
     return el('li', {className: `job ${job.state}`}, el('span', {className: 'what'}, what, ' ', badge(job.state, {done: 'done', failed: 'error', stopped: 'retry'}[job.state] || '')),
       canChange() && !job.ended ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`jobs/${job.id}/stop`, {}); await refreshJobs(); await refreshLogs(); })}, 'Stop') : null,
@@ -531,6 +551,7 @@ for (const button of document.querySelectorAll('[data-action]')) {
   button.addEventListener('click', () => {
     const select = Object.fromEntries([...filter].filter(([name]) => name !== 'id' && name !== 'state'));
     if (filter.get('id')) select.ids = [filter.get('id')];
+    if (filter.get('state') === 'retry') select.state = 'retry';
     ask(button.dataset.action, select);
   });
 }
@@ -538,7 +559,7 @@ $('login-open').addEventListener('click', askToken);
 $('logout').addEventListener('click', tell(async () => { await api('logout', {}); closePanel(); await start(); }));
 $('help-open').addEventListener('click', () => $('help').showModal());
 $('filter').addEventListener('submit', event => { event.preventDefault(); find(); });
-$('filter').addEventListener('reset', () => setTimeout(find));
+$('filter').addEventListener('reset', () => setTimeout(() => find()));
 $('filter').elements.state.addEventListener('change', () => find());
 $('next').addEventListener('click', () => find(next));
 $('all').addEventListener('click', () => find(0, true));
@@ -565,7 +586,7 @@ document.addEventListener('keydown', event => {
     '/': () => $('filter').elements.error.focus(),
     j: () => choose(chosen + 1), k: () => choose(chosen - 1),
     n: () => next && find(next),
-    r: () => { const message = listed[chosen]; if (canChange() && message && message.state === 'error') one('requeue', message.id); },
+    r: () => { const message = listed[chosen]; if (canChange() && message && ['error', 'retry'].includes(message.state)) one('requeue', message.id, message.state === 'retry' ? 'retry' : undefined); },
     '?': () => $('help').showModal(),
   };
   if (event.key === 'Enter' && chosen >= 0 && !event.target.closest('button')) keys.Enter = () => choose(chosen, true);
