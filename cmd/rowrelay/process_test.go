@@ -235,7 +235,21 @@ func TestHangUp(t *testing.T) {
 		}
 		mustCall(t, lines.String(), "enqueue", "--database", database)
 	}
+	last := map[string]int{}
+	arrives := func() {
+		t.Helper()
+		got := endpoint.next(t, endpoint.arrived)
+		var number int
+		if _, err := fmt.Sscan(strings.Trim(got.body, `"`), &number); err != nil {
+			t.Fatalf("%q: %v", got.body, err)
+		}
+		if number != last[got.key]+1 {
+			t.Fatalf("of key %s number %d came after %d", got.key, number, last[got.key])
+		}
+		last[got.key] = number
+	}
 	enqueue()
+	arrives() // by the first token, before any signal
 	for batch := range batches - 1 {
 		enqueue()
 		switch batch {
@@ -251,17 +265,8 @@ func TestHangUp(t *testing.T) {
 		send(t, relay, syscall.SIGHUP)
 		logged.wait(t, fmt.Sprintf("(?s)(?:configuration.*){%d}", before+1))
 	}
-	last := map[string]int{}
-	for range keys * each * batches {
-		got := endpoint.next(t, endpoint.arrived)
-		var number int
-		if _, err := fmt.Sscan(strings.Trim(got.body, `"`), &number); err != nil {
-			t.Fatalf("%q: %v", got.body, err)
-		}
-		if number != last[got.key]+1 {
-			t.Fatalf("of key %s number %d came after %d", got.key, number, last[got.key])
-		}
-		last[got.key] = number
+	for range keys*each*batches - 1 {
+		arrives()
 	}
 	if got := len(endpoint.arrived); got != 0 {
 		t.Errorf("%d messages came twice", got)
