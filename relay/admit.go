@@ -73,7 +73,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 		return true
 	}
 
-	if e.paused(l, queue, row) {
+	if e.control.pauses != nil && e.paused(l, queue, row) {
 		e.notePassed(l, queue, row)
 		return false
 	}

@@ -70,8 +70,10 @@ func (e *engine) controller(ctx context.Context) {
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
-		if err := e.pauseBlown(bounded); err != nil {
-			e.failed("controls", err)
+		if len(e.fuses) > 0 {
+			if err := e.pauseBlown(bounded); err != nil {
+				e.failed("controls", err)
+			}
 		}
 		inForce, err := e.store.Controls(bounded)
 		cancel()
@@ -187,15 +189,14 @@ func (e *byLanes) controlled(was control) {
 // paused says whether the row waits for the end of a pause, or behind one that does. A retry
 // goes before what follows in its key, and what an operator wants of a parked row is done.
 func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
-	p := e.control.pauses
-	if p == nil || row.Holds != storage.NoHold {
+	if row.Holds != storage.NoHold {
 		return false
 	}
 	passed := l.passed
 	if row.Retrying {
 		passed = nil
 	}
-	return p.cover(row.Message.Topic, row.Message.Key, queue, passed)
+	return e.control.pauses.cover(row.Message.Topic, row.Message.Key, queue, passed)
 }
 
 // returned passes over what was to be sent again, and is paused meanwhile, with what waits

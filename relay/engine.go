@@ -239,9 +239,9 @@ func (b *base) reached(call string, began time.Time, err error) {
 	}
 }
 
-// traceClaimed tells the tracer, if there is one, of rows that came into memory.
+// traceClaimed tells the tracer of rows that came into memory.
 func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
-	if b.options.Tracer == nil || len(rows) == 0 {
+	if len(rows) == 0 {
 		return
 	}
 	messages := make([]sinks.Message, len(rows))
@@ -253,9 +253,6 @@ func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
 
 // traceSettled tells it of outcomes that were written back.
 func (b *base) traceSettled(began time.Time, items []*item, err error) {
-	if b.options.Tracer == nil {
-		return
-	}
 	messages := make([]sinks.Message, len(items))
 	for i, it := range items {
 		messages[i] = it.message()

@@ -124,7 +124,9 @@ func (e *engine) leaser(ctx context.Context) {
 				}
 			} else if job.members, job.err = beat(); job.err == nil {
 				job.heard = time.Now()
-				e.bury(bounded, &job.members, beat)
+				if len(job.members.Relays) > 1 {
+					e.bury(bounded, &job.members, beat)
+				}
 				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
 			}
 			cancel()
@@ -445,7 +447,11 @@ func (e *engine) over() (bool, error) {
 	}
 	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
 	if e.options.Drain && !s.begun && quiet && (e.allPaused() || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained()) {
-		if s.err = e.pausedLeft(); len(e.unrouted) > 0 { // two looks in a row found nothing, nothing is in memory, and the table has nothing else
+		// Two looks in a row found nothing, nothing is in memory, and the table has nothing else.
+		if len(e.control.inForce) > 0 {
+			s.err = e.pausedLeft()
+		}
+		if len(e.unrouted) > 0 {
 			s.err = errors.Join(s.err, e.unroutedLeft())
 		}
 		e.beginStop(now)

@@ -245,7 +245,9 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		f.page, err = b.store.Read(ctx, f.positions, f.limit, f.maxBytes)
 	}
 	b.reached("read", began, err)
-	b.traceClaimed(began, f.page.Rows)
+	if b.options.Tracer != nil {
+		b.traceClaimed(began, f.page.Rows)
+	}
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
 		// The answer about keys counts only if the server's epoch is still the page's. A
 		// server that has fallen back doesn't know the retries that were written since, and

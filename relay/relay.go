@@ -58,7 +58,10 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	options.Sinks = configured
 	routes, err := newRouter(options.Routes, names)
 	if err == nil {
-		err = errors.Join(routes.several(options.Claim), options.checkDeadLetters(routes))
+		err = options.checkDeadLetters(routes)
+		if len(names) > 1 {
+			err = errors.Join(routes.several(options.Claim), err)
+		}
 	}
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)

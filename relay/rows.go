@@ -140,7 +140,9 @@ func (r *byRows) claimer(ctx context.Context) {
 			rows, err := r.store.Claim(bounded, job.ClaimRequest)
 			cancel()
 			r.reached("claim", began, err)
-			r.traceClaimed(began, rows)
+			if r.options.Tracer != nil {
+				r.traceClaimed(began, rows)
+			}
 			select {
 			case r.didRead <- func() { r.merge(job, rows, err) }:
 			case <-ctx.Done():

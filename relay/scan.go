@@ -338,7 +338,9 @@ func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 	began, stretch := time.Now(), lowestOf(s.left, int64(s.stride))
 	rows, left, err := b.store.Scan(ctx, stretch, s.except(stretch), s.keep)
 	b.reached("scan", began, err)
-	b.traceClaimed(began, rows)
+	if b.options.Tracer != nil {
+		b.traceClaimed(began, rows)
+	}
 	if err == nil {
 		s.stride.learn(time.Since(began))
 		s.rows, s.left = append(s.rows, rows...), restOf(s.left, stretch, left)

@@ -196,7 +196,9 @@ func (s *settling) settler(ctx context.Context) {
 			counts, err := s.store.Settle(bounded, s.options.Name, s.options.Retention != KeepNothing, settlements)
 			cancel()
 			s.reached("settle", began, err)
-			s.traceSettled(began, job.items, err)
+			if s.options.Tracer != nil {
+				s.traceSettled(began, job.items, err)
+			}
 			s.settled <- settleResult{job, counts, err}
 		}
 	}

@@ -88,11 +88,11 @@ type App struct {
 	config  config.Config
 	options Options
 	logger  *slog.Logger
-	metrics *metrics.Metrics
 
 	sources []*source
-	admin   *admin.Server // nil where the configuration has none
-	cancel  func()        // stops relays and counts; nil until they run
+	metrics *metrics.Metrics // nil where the configuration has no admin server
+	admin   *admin.Server    // likewise
+	cancel  func()           // stops relays and counts; nil until they run
 	running sync.WaitGroup
 	ended   context.Context // over when every relay has ended, or one has failed
 	end     func()
@@ -101,14 +101,16 @@ type App struct {
 
 // source is a table with its relay.
 type source struct {
-	config   config.Source
-	sinks    map[string]relay.SinkOptions
-	observer *metrics.Source
-	watch    *admin.Watch // tells the observer, too
-	table    Table
-	relay    *relay.Relay // nil while the table can't be opened
-	down     error        // why it couldn't be opened at the start
-	err      error        // of the relay's Run; read after it has ended
+	config config.Source
+	sinks  map[string]relay.SinkOptions
+	table  Table
+	relay  *relay.Relay // nil while the table can't be opened
+	down   error        // why it couldn't be opened at the start
+	err    error        // of the relay's Run; read after it has ended
+
+	// What the admin server shows; nil without one. The watch tells the metrics, too.
+	metrics *metrics.Source
+	watch   *admin.Watch
 }
 
 // New makes a daemon from a configuration that package config has read. It
@@ -117,7 +119,10 @@ func New(c config.Config, options Options) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
-	a := &App{config: c, options: options, logger: options.Logger, metrics: metrics.New(options.Build), back: make(chan *source)}
+	a := &App{config: c, options: options, logger: options.Logger, back: make(chan *source)}
+	if c.Admin.Listen != "" {
+		a.metrics = metrics.New(options.Build)
+	}
 	a.ended, a.end = context.WithCancel(context.Background())
 	if a.logger == nil {
 		a.logger = slog.Default()
@@ -161,8 +166,10 @@ func (a *App) newSource(from config.Source) (*source, error) {
 			Reopen:  to.Reopen,
 		}
 	}
-	s.observer = a.metrics.Source(from.Name, names...)
-	s.watch = admin.NewWatch(s.observer, names...)
+	if a.config.Admin.Listen != "" {
+		s.metrics = a.metrics.Source(from.Name, names...)
+		s.watch = admin.NewWatch(s.metrics, names...)
+	}
 	return s, nil
 }
 
@@ -283,7 +290,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 	for _, warning := range s.table.Warnings {
 		a.logger.Warn("relay: "+warning, "source", s.config.Name)
 	}
-	s.relay, err = relay.New(s.table.Store, relay.Options{
+	options := relay.Options{
 		Name:         s.config.RelayName,
 		Version:      a.options.Build.Version,
 		Claim:        s.config.Claim,
@@ -297,14 +304,17 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		Drain:        a.options.Drain,
 		Pick:         s.config.Pick,
 		Topics:       s.config.Topics,
-		Observer:     s.watch,
 		Tracer:       a.options.Tracer,
 		Logger:       a.logger.With("source", s.config.Name),
-	})
+	}
+	if s.watch != nil {
+		options.Observer = s.watch
+	}
+	s.relay, err = relay.New(s.table.Store, options)
 	return err
 }
 
-// runRelays runs every relay, and counts every table, until Stop.
+// runRelays runs every relay, and counts every table for the admin server, until Stop.
 func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup
@@ -319,7 +329,9 @@ func (a *App) runRelays(ctx context.Context) {
 				a.end()
 			}
 		})
-		a.running.Go(func() { s.observer.Watch(ctx, counter(s.watch.Counting(s.table.Store.Status))) })
+		if s.watch != nil {
+			a.running.Go(func() { s.metrics.Watch(ctx, counter(s.watch.Counting(s.table.Store.Status))) })
+		}
 	}
 	a.running.Go(func() { relays.Wait(); a.end() })
 }

@@ -201,8 +201,13 @@ func TestMySQLMonitored(t *testing.T) {
 		insertOne(t, m, "")
 		o.lookFor(settling, late)
 		slow.Commit()
-		if f := finding(o.store.Check(t.Context(), storage.ByLanes), "open transactions"); f.OK || !strings.Contains(f.Hint, "monitor") {
-			t.Errorf("a check found %q of a list that stays an old one", f)
+		// On a machine that is busy the monitor may rest for long enough that a list tells something.
+		found := sqlstore.Finding{}
+		for tries := 0; found.Name == "" && tries < 10; tries++ {
+			found = finding(o.store.Check(t.Context(), storage.ByLanes), "open transactions")
+		}
+		if found.OK || !strings.Contains(found.Hint, "monitor") {
+			t.Errorf("a check found %q of a list that stays an old one", found)
 		}
 		stop()
 		<-ended

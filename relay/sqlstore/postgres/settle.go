@@ -38,7 +38,11 @@ type statement struct {
 // statement alone, but for dead letters, which are written before it. Most batches have nothing
 // but hot rows that are done.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
-	if letters := p.deadLetters(relay, settlements); len(letters) > 0 {
+	moves := backend.MovesOf(settlements)
+	plain := moves == (backend.Moves{HotDone: true}) && !backend.NamesSinks(&settlements[0])
+	if plain {
+		// Nothing is parked, and so there is no dead letter.
+	} else if letters := p.deadLetters(relay, settlements); len(letters) > 0 {
 		if tx == nil {
 			err = backend.InTx(ctx, p.db, p.Traits().Tx, nil, func(tx *sql.Tx) error {
 				settled, err = p.Settle(ctx, tx, relay, keep, settlements)
@@ -54,7 +58,7 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 	if settlements[0].Token == "" {
 		p.leasesThatHold(with, relay, settlements)
 	}
-	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) && !backend.NamesSinks(&settlements[0]) {
+	if plain {
 		p.settleDone(with, relay, keep, settlements)
 	} else {
 		p.settleEach(with, relay, keep, settlements, moves)
