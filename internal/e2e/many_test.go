@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+var rows = flag.Int("rows", 3_000, "so many messages wait while an operator looks at the table; the proof has 10 million")
+
+// What an operator sees of a table of any size comes at once: the page, the status, listings. Three tenths as
+// many messages as wait are delivered, and one of thirty parked. The servers themselves tell which
+// statements took long.
+func TestManyRowsAreSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	const slow = "200" // milliseconds
+	for _, on := range []struct {
+		name, kind string
+		options    []string
+	}{
+		{"postgres15", testdb.Postgres, []string{"-c", "shared_buffers=512MB", "-c", "max_wal_size=16GB", "-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "log_min_duration_statement=" + slow}},
+		{"mysql", testdb.MySQL, []string{"--innodb-buffer-pool-size=1G", "--disable-log-bin", "--slow-query-log=1", "--long-query-time=0." + slow, "--slow-query-log-file=log.err"}},
+		{"mariadb1011", testdb.MariaDB, []string{"--innodb-buffer-pool-size=1G", "--slow-query-log=1", "--long-query-time=0." + slow, "--slow-query-log-file=log.err"}},
+		{"sqlite", testdb.SQLite, nil},
+	} {
+		t.Run(on.name, func(t *testing.T) {
+			if !*long {
+				t.Parallel() // else one after the other, as times are judged
+			}
+			s, said := &scene{}, func() string { return "" }
+			if on.kind == testdb.SQLite {
+				s = newScene(t, "sqlite/modernc")
+			} else {
+				server := newOwn(t, on.name, on.kind, on.options...)
+				server.start()
+				s = server.scene(server.address(), "shop", "")
+				said = server.logged
+			}
+			s.fillTable(*rows)
+			address := fmt.Sprint("127.0.0.1:", freePort(t))
+			file := filepath.Join(t.TempDir(), "rowrelay.yaml")
+			check(t, os.WriteFile(file, fmt.Appendf(nil, twoSinks+"admin: {listen: %q}\n", s.URL, newEndpoint(t).URL, address), 0o600))
+			s.start("relay", "run", "--config", file)
+			eventually(t, time.Minute, "the page is served", func() bool { return get(address, "/healthz") != nil })
+			if *long {
+				<-time.After(time.Minute) // the relay has passed over what waits, and the server done what so many writes leave to it
+			}
+			before := len(said())
+			s.look(address, file)
+			statements := slowStatements(said()[before:])
+			for _, statement := range statements {
+				t.Logf("took more than %s ms in the database: %s", slow, statement)
+			}
+			if *long && len(statements) > 0 {
+				t.Errorf("%d statements took more than %s ms", len(statements), slow)
+			}
+		})
+	}
+}
+
+// fillTable writes messages for a sink that is down, so many that this number waits in the end.
+func (s *scene) fillTable(waiting int) {
+	s.t.Helper()
+	exec := func(statement string, arguments ...any) (changed int) {
+		s.t.Helper()
+		result, err := s.DB.ExecContext(s.t.Context(), statement, arguments...)
+		check(s.t, err)
+		n, err := result.RowsAffected()
+		check(s.t, err)
+		return int(n)
+	}
+	began, all := time.Now(), waiting+waiting*3/10+waiting/30
+	exec(`INSERT INTO outbox (topic, message_key, payload_text) WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000)
+		SELECT 'down', ` + map[bool]string{true: "concat('customer-', n)", false: "'customer-' || n"}[s.Kind == testdb.MySQL || s.Kind == testdb.MariaDB] + `, '{"customer":1,"number":1}' FROM numbers`)
+	for written := 1000; written < all; {
+		written += exec(fmt.Sprint("INSERT INTO outbox (topic, message_key, payload_text) SELECT topic, message_key, payload_text FROM outbox LIMIT ", min(written, all-written, 500_000)))
+	}
+	move := func(count int, insert string) {
+		var last int64
+		check(s.t, s.DB.QueryRowContext(s.t.Context(), fmt.Sprint("SELECT id FROM outbox ORDER BY id LIMIT 1 OFFSET ", count-1)).Scan(&last))
+		exec(insert + fmt.Sprint(" FROM outbox WHERE id <= ", last))
+		exec(fmt.Sprint("DELETE FROM outbox WHERE id <= ", last))
+	}
+	move(waiting*3/10, "INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload_text, priority, attempts, crashes, created_at, finished_at, relay) SELECT id, lane, message_id, topic, message_key, payload_text, priority, 1, 0, created_at, created_at, 'relay'")
+	move(waiting/30, "INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, payload_text, priority, attempts, crashes, created_at, last_error) SELECT id, lane, 'error', message_id, topic, message_key, payload_text, priority, 1, 0, created_at, 'refused: HTTP 400'")
+	s.t.Logf("%d messages wait, written within %v", waiting, time.Since(began).Round(time.Second))
+}
+
+// look does what an operator does, some times, and judges how long the slowest took.
+func (s *scene) look(address, file string) {
+	s.t.Helper()
+	var messageID string
+	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT message_id FROM outbox_held ORDER BY id DESC LIMIT 1").Scan(&messageID))
+	commands := map[string][]string{
+		"status":                           {"status"},
+		"messages list":                    {"messages", "list", "--limit", "5"},
+		"messages list, parked":            {"messages", "list", "--limit", "5", "--state", "error"},
+		"messages list, of a key":          {"messages", "list", "--limit", "5", "--key", "customer-7"},
+		"messages list, of an absent key":  {"messages", "list", "--limit", "5", "--key", "nobody"},
+		"messages list, by the error":      {"messages", "list", "--limit", "5", "--error", "HTTP 400"},
+		"messages list, by an absent one":  {"messages", "list", "--limit", "5", "--error", "HTTP 555"},
+		"messages list, of the last hours": {"messages", "list", "--limit", "5", "--since", "2h"},
+		"messages show":                    {"messages", "show", messageID},
+	}
+	pages := map[string]string{
+		"page: overview":                "/api/overview",
+		"page: charts":                  "/api/history",
+		"page: actions":                 "/api/actions",
+		"page: replays":                 "/api/replays",
+		"page: parked messages":         "/api/messages?state=error",
+		"page: pending messages":        "/api/messages?state=pending",
+		"page: delivered messages":      "/api/messages?state=done",
+		"page: of a topic":              "/api/messages?topic=down",
+		"page: of an absent topic":      "/api/messages?topic=nothing",
+		"page: of a key":                "/api/messages?key=customer-7",
+		"page: by the error":            "/api/messages?error=" + url.QueryEscape("HTTP 400"),
+		"page: a message":               "/api/messages/" + messageID,
+		"page: by an id of the message": "/api/messages?id=" + messageID,
+		"metrics":                       "/metrics",
+		"GET /status":                   "/status",
+	}
+	took := map[string]time.Duration{}
+	for range lasting(2, 5) {
+		for what, arguments := range commands {
+			began := time.Now()
+			out, err := exec.CommandContext(s.t.Context(), binary, append(arguments, "--config", file)...).CombinedOutput()
+			if err != nil || len(out) == 0 {
+				s.t.Errorf("%s: %v\n%s", what, err, out)
+			}
+			took[what] = max(took[what], time.Since(began))
+		}
+		for what, path := range pages {
+			began := time.Now()
+			answer := get(address, path)
+			if len(answer) == 0 || strings.HasPrefix(path, "/api") && !json.Valid(answer) {
+				s.t.Errorf("%s: %q", what, answer)
+			}
+			took[what] = max(took[what], time.Since(began))
+		}
+		if *long {
+			<-time.After(5 * time.Second) // the counts are old by then
+		}
+	}
+	for _, what := range slices.SortedFunc(maps.Keys(took), func(a, b string) int { return int(took[b] - took[a]) }) {
+		s.t.Logf("%s: %v at most", what, took[what].Round(time.Millisecond))
+		if *long && took[what] > time.Second {
+			s.t.Errorf("%s took %v", what, took[what].Round(time.Millisecond))
+		}
+	}
+	if parked := string(get(address, "/api/messages?state=error&limit=1")); !strings.Contains(parked, "HTTP 400") {
+		s.t.Errorf("the parked messages are told as %s", parked)
+	}
+}
+
+// get is what an admin server answers, if it is well; else nothing.
+func get(address, path string) []byte {
+	response, err := http.Get("http://" + address + path)
+	if err != nil {
+		return nil
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return nil
+	}
+	return body
+}
+
+// logged is all that the server has logged.
+func (s *own) logged() (all string) {
+	for _, name := range []string{"output", "log.err", "data/log.err"} {
+		text, _ := os.ReadFile(s.path(name)) // a kind has some of them
+		all += string(text)
+	}
+	return all
+}
+
+// slowStatements are what a server's log says of statements that took long.
+func slowStatements(log string) (found []string) {
+	for _, entry := range regexp.MustCompile(`(?s)(duration: [0-9.]+ ms.*?|# Query_time: .*?)(?:\n[0-9]{4}-|\n# User@|\z)`).FindAllStringSubmatch(log, -1) {
+		found = append(found, strings.Join(strings.Fields(entry[1]), " "))
+	}
+	return found
+}
