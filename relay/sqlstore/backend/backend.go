@@ -221,6 +221,11 @@ type Queries struct {
 	LastID      Query         // the highest id that was given out, 0 if none was
 	Status      StatusQueries // what a status asks
 
+	// WrittenFrom has the first of the hot and the done rows whose id is the argument or higher, and when it
+	// was written, in milliseconds since 1970; where it has several arguments they are the same.
+	// Empty where messages are looked for among all rows.
+	WrittenFrom Query
+
 	Replays       Query // the name of each replay, and its text
 	LastDelivered Query // the highest id of the done rows, 0 without any
 
@@ -299,6 +304,7 @@ type Filter struct {
 	ByID       bool // the two below select, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case
+	UntilID    int64    // no higher ids than this one, where it isn't 0: messages are looked for among few rows
 
 	DoneSince, DoneUntil time.Time // of done rows: finished at or after the one, and before the other
 

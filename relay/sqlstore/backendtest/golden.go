@@ -170,6 +170,9 @@ func (g *golden) pages() {
 		g.add("ids out of order", g.ask(order))
 	}
 	g.add("last id", g.ask(g.Traits().Queries.LastID))
+	if from := g.Traits().Queries.WrittenFrom; from.SQL != "" {
+		g.add("written from", g.ask(from))
+	}
 	_, err := g.Read(ctx, backend.Read{}, nil)
 	g.add("first line", err)
 	for _, page := range []struct {
@@ -289,6 +292,8 @@ func (g *golden) operating() {
 	g.add("list by filter", err)
 	_, err = g.List(ctx, backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10, AfterID: 3, LookThrough: 20_000, NoPayloads: true}})
 	g.add("list by filter, looking through some", err)
+	_, err = g.List(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}, ByID: true, MessageIDs: []string{"0197a3b4-0000-7abc-8def-0123456789ab"}, UntilID: 9})
+	g.add("list by a message's id, among few rows", err)
 	_, err = g.ChangeParked(ctx, filter, backend.Requeue)
 	g.add("requeue", err)
 	redirect := backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10}, To: "other"}

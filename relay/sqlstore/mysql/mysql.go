@@ -91,7 +91,8 @@ func (m *MySQL) Traits() backend.Traits {
 			ClaimMode: m.sql.Query("claim mode"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"),
 			EndLeases: m.sql.Query("end leases"), EndClaims: m.sql.Query("end claims"), PurgeRelays: m.sql.Query("purge relays"),
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
-			FreeRow: m.sql.Query("a free row"), ExpiredRow: m.sql.Query("an expired row"),
+			WrittenFrom: m.sql.Query("written from", int64(0), int64(0)),
+			FreeRow:     m.sql.Query("a free row"), ExpiredRow: m.sql.Query("an expired row"),
 			Replays: m.sql.Query("replays"), LastDelivered: m.sql.Query("last delivered"),
 			Control: backend.ControlStatements(m.sql),
 			Status: backend.StatusQueries{

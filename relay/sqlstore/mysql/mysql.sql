@@ -176,6 +176,13 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {held}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE {named}), 0))
 
+-- An id, and the same once more.
+-- name: written from
+SELECT id, CAST(timestampdiff(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at) DIV 1000 AS SIGNED) FROM (
+    (SELECT id, created_at FROM {hot} FORCE INDEX (id) WHERE id >= ? ORDER BY id LIMIT 1)
+    UNION ALL (SELECT id, created_at FROM {done} FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT 1)
+) AS w ORDER BY id LIMIT 1
+
 -- What each row of a page begins with, and what is asked where there is no row.
 -- name: first
 CONCAT('0 0 ', {server})

@@ -61,6 +61,9 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 // conditions leave out what is empty. Texts compare as bytes.
 func conditions(filter backend.Filter) text {
 	parts := []any{" AND t.id > " + number(filter.AfterID)}
+	if filter.UntilID > 0 {
+		parts = append(parts, " AND t.id <= "+number(filter.UntilID))
+	}
 	switch {
 	case filter.ByID && len(filter.MessageIDs) == 0:
 		parts = append(parts, " AND t.id IN "+backend.NumberList(filter.RowIDs))

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,7 +21,12 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
 	narrow := filter.ByID || filter.Topic != "" || filter.Key != "" || filter.Sink != "" || filter.Error != "" || len(filter.Times()) > 0
 	perLane, together := int64(filter.Limit), int64(filter.Limit)
+	if filter.UntilID > 0 {
+		after += " AND h.id <= " + a.add(filter.UntilID, "bigint")
+	}
 	switch {
+	case filter.UntilID > 0:
+		perLane, together = math.MaxInt32, 0 // all of these rows, from lane to lane
 	case filter.ByID && len(filter.MessageIDs) == 0:
 		after += " AND h.id = ANY (" + a.add(bind.PostgresArray(filter.RowIDs), "bigint[]") + ")"
 	case filter.ByID || (narrow || filter.State != "") && filter.LookThrough <= 0:

@@ -52,7 +52,8 @@ func (p *Postgres) Traits() backend.Traits {
 			ClaimMode: p.sql.Query("claim mode"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"),
 			EndLeases: p.sql.Query("end leases"), EndClaims: p.sql.Query("end claims"), PurgeRelays: p.sql.Query("purge relays"),
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
-			FreeRow: p.sql.Query("a free row", true), ExpiredRow: p.sql.Query("an expired row", true),
+			WrittenFrom: p.sql.Query("written from", int64(0)),
+			FreeRow:     p.sql.Query("a free row", true), ExpiredRow: p.sql.Query("an expired row", true),
 			Replays: p.sql.Query("replays"), IDsOutOfOrder: p.sql.Query("ids out of order"), LastDelivered: p.sql.Query("last delivered"),
 			Control: backend.ControlStatements(p.sql),
 			Status: backend.StatusQueries{

@@ -279,6 +279,14 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- name: last id
 SELECT {given}
 
+-- Walks from lane to lane, as there is no index by ids alone. $1 an id.
+-- name: written from
+SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
+    SELECT h.id, h.created_at FROM {lanes} AS l CROSS JOIN LATERAL
+        (SELECT t.lane, t.id, t.created_at FROM {hot} AS t WHERE t.lane = l.lane AND t.id >= $1 ORDER BY t.lane, t.id LIMIT 1) AS h
+    UNION ALL (SELECT d.id, d.created_at FROM {done} AS d WHERE d.id >= $1 ORDER BY d.id LIMIT 1)
+) AS w ORDER BY id LIMIT 1
+
 -- What the first line of a page tells, by a transaction without a number.
 -- name: first line
 SELECT concat_ws(' ', {given}, 0, 0, pg_current_snapshot(), {server epoch})

@@ -60,6 +60,7 @@ func conditions(filter backend.Filter) (string, []any) {
 			where, args = append(where, condition), append(args, values...)
 		}
 	}
+	add(filter.UntilID > 0, "t.id <= ?", filter.UntilID)
 	add(filter.ByID && len(filter.MessageIDs) == 0, "t.id IN (SELECT value FROM json_each(?))", bind.JSON(filter.RowIDs))
 	add(len(filter.MessageIDs) > 0, "(t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))",
 		bind.JSON(filter.RowIDs), bind.JSON(filter.MessageIDs))

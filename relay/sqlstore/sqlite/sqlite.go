@@ -48,7 +48,8 @@ func (s *SQLite) Traits() backend.Traits {
 			ClaimMode: s.sql.Query("claim mode"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"),
 			EndLeases: s.sql.Query("end leases"), EndClaims: s.sql.Query("end claims"), PurgeRelays: s.sql.Query("purge relays"),
 			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
-			FreeRow: s.sql.Query("a free row"), ExpiredRow: s.sql.Query("an expired row"),
+			WrittenFrom: s.sql.Query("written from", int64(0), int64(0)),
+			FreeRow:     s.sql.Query("a free row"), ExpiredRow: s.sql.Query("an expired row"),
 			Replays: s.sql.Query("replays"), LastDelivered: s.sql.Query("last delivered"),
 			Control: backend.ControlStatements(s.sql),
 			Status: backend.StatusQueries{

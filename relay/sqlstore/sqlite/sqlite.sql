@@ -188,6 +188,13 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- name: last id
 SELECT {given}
 
+-- An id, and the same once more.
+-- name: written from
+SELECT id, CAST(round((julianday(created_at) - 2440587.5) * 86400000) AS INTEGER) FROM (
+    SELECT id, created_at FROM (SELECT id, created_at FROM {hot} NOT INDEXED WHERE id >= ? ORDER BY id LIMIT 1)
+    UNION ALL SELECT id, created_at FROM (SELECT id, created_at FROM {done} WHERE id >= ? ORDER BY id LIMIT 1)
+) ORDER BY id LIMIT 1
+
 -- name: first line
 SELECT {given} || ' 0', {no row}
 

@@ -169,6 +169,14 @@ UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privil
 -- last id
 SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0);
 
+-- written from
+SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
+    SELECT h.id, h.created_at FROM app."Events_lanes" AS l CROSS JOIN LATERAL
+        (SELECT t.lane, t.id, t.created_at FROM app."Events" AS t WHERE t.lane = l.lane AND t.id >= $1 ORDER BY t.lane, t.id LIMIT 1) AS h
+    UNION ALL (SELECT d.id, d.created_at FROM app."Events_done" AS d WHERE d.id >= $1 ORDER BY d.id LIMIT 1)
+) AS w ORDER BY id LIMIT 1;
+--   1: 0
+
 -- first line
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-'));
 
@@ -1000,6 +1008,32 @@ ORDER BY t.id LIMIT $7::bigint) AS t ORDER BY t.id;
 --   5: 3
 --   6: t
 --   7: 10
+
+-- list by a message's id, among few rows
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+FROM (SELECT * FROM (
+    SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at FROM app."Events" AS h WHERE h.lane = l.lane AND h.id > $1::bigint AND h.id <= $2::bigint ORDER BY h.lane, h.id LIMIT $3::bigint) AS w
+    UNION ALL SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE h.lane = l.lane AND h.id > $1::bigint AND h.id <= $2::bigint ORDER BY h.lane, h.id LIMIT $4::bigint) AS w
+    UNION ALL (SELECT h.id, h.lane, 'done' AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at FROM app."Events_done" AS h WHERE true AND h.id > $1::bigint AND h.id <= $2::bigint)
+) AS t WHERE t.id > $5::bigint AND (t.id = ANY ($6::bigint[]) OR t.message_id = ANY ($7::uuid[]))
+ORDER BY t.id LIMIT $8::bigint) AS t ORDER BY t.id;
+--   1: 0
+--   2: 9
+--   3: 2147483647
+--   4: 2147483647
+--   5: 0
+--   6: {}
+--   7: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   8: 10
 
 -- requeue
 WITH parked AS MATERIALIZED (

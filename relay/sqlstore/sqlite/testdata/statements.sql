@@ -109,6 +109,14 @@ SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane
 -- last id
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0);
 
+-- written from
+SELECT id, CAST(round((julianday(created_at) - 2440587.5) * 86400000) AS INTEGER) FROM (
+    SELECT id, created_at FROM (SELECT id, created_at FROM app."Events" NOT INDEXED WHERE id >= ? ORDER BY id LIMIT 1)
+    UNION ALL SELECT id, created_at FROM (SELECT id, created_at FROM app."Events_done" WHERE id >= ? ORDER BY id LIMIT 1)
+) ORDER BY id LIMIT 1;
+--   1: 0
+--   2: 0
+
 -- first line
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 
@@ -649,6 +657,40 @@ ORDER BY 1 LIMIT ?;
 --   10: t
 --   11: 3
 --   12: 20000
+--   13: 10
+
+-- list by a message's id, among few rows
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, CASE WHEN t.claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE t.state END, coalesce(t.last_error, ''), '', '', NULL
+FROM app."Events_held" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
+FROM app."Events_done" AS t INDEXED BY "Events_done_id"
+WHERE t.id > ? AND t.id <= ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))
+ORDER BY 1 LIMIT ?;
+--   1: 0
+--   2: 9
+--   3: []
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   5: 0
+--   6: 9
+--   7: []
+--   8: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   9: 0
+--   10: 9
+--   11: []
+--   12: ["0197a3b4-0000-7abc-8def-0123456789ab"]
 --   13: 10
 
 -- requeue

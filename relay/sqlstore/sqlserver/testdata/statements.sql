@@ -1091,6 +1091,19 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   2: 3
 --   3: t
 
+-- list by a message's id, among few rows
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
+FROM app."Events_messages" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) ORDER BY t.id;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: 10
+--   2: 0
+--   3: []
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+
 -- requeue
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (

@@ -1,0 +1,108 @@
+package sqlstore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// A message is found by its id, wherever its row is: among the rows that were written at the time
+// of the id, if that has one, without looking at all others; else among all.
+func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		switch target.Kind {
+		case testdb.Postgres, testdb.MySQL, testdb.MariaDB, testdb.SQLite:
+		default:
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			table := open(t, target)
+			migrate(t, table.DB, table.dialect, migrations.Options{})
+			const each = 3000 // of delivered, parked and pending rows, in this order, one a minute
+			first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			written := func(id int) time.Time { return first.Add(time.Duration(id) * time.Minute) }
+			version7 := func(at time.Time, n int) string {
+				ms := fmt.Sprintf("%012x", at.UnixMilli())
+				return fmt.Sprintf("%s-%s-7000-8000-%012x", ms[:8], ms[8:], n)
+			}
+			version1 := func(at time.Time, n int) string {
+				ticks := fmt.Sprintf("%015x", at.UnixNano()/100+0x01b21dd213814000)
+				return fmt.Sprintf("%s-%s-1%s-8000-%012x", ticks[7:], ticks[3:7], ticks[:3], n)
+			}
+			ids := map[int]string{}
+			for id := 1; id <= 3*each; id++ {
+				switch id {
+				case 1, 2, 1234, each, each + 1, each + 777, 2*each + 1, 2*each + 1500, 3 * each:
+					ids[id] = version7(written(id).Add(20*time.Second), id)
+				case 1235, 2*each + 1501:
+					ids[id] = version1(written(id).Add(-time.Second), id)
+				case 1236, each + 778: // made long before the row
+					ids[id] = version7(written(id).AddDate(-1, 0, 0), id)
+				case 1237, 2*each + 1502: // without a time
+					ids[id] = fmt.Sprintf("7fffffff-0000-4000-8000-%012x", id)
+				}
+			}
+			for i, into := range []string{
+				"outbox_done (id, message_id, created_at, finished_at, topic, payload_text, priority, attempts, crashes, lane) VALUES ",
+				"outbox_held (id, message_id, created_at, state, topic, payload_text, priority, attempts, crashes, lane) VALUES ",
+				"outbox (id, message_id, created_at, topic, payload_text) VALUES ",
+			} {
+				var values []string
+				for id := each*i + 1; id <= each*(i+1); id++ {
+					message, at := ids[id], written(id).Format("2006-01-02 15:04:05.000")
+					if message == "" {
+						message = fmt.Sprintf("00000000-0000-4000-8000-%012x", id)
+					}
+					more := []string{", '" + at + "', 't', '', 0, 1, 0, 1)", ", 'error', 't', '', 0, 1, 0, 1)", ", 't', '')"}[i]
+					values = append(values, fmt.Sprintf("(%d, '%s', '%s'", id, message, at)+more)
+				}
+				exec(t, table.DB, "INSERT INTO "+into+strings.Join(values, ", "))
+			}
+			if target.Kind == testdb.Postgres { // which isn't told of ids that are given to it
+				exec(t, table.DB, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('outbox', 'id'), %d)", 3*each))
+			}
+			store := table.open(t)
+			table.DB.SetMaxOpenConns(1) // whose reads are counted
+			for id, message := range ids {
+				before := readsOf(t, table)
+				found, err := store.List(t.Context(), storage.Filter{IDs: []string{strings.ToUpper(message)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(found) != 1 || found[0].ID != int64(id) || !strings.EqualFold(found[0].Message.ID, message) {
+					t.Errorf("by %s: %+v, want the row %d", message, found, id)
+				}
+				timed := strings.Contains(message, "-7000-") && id%100 != 36 && id%1000 != 778 || strings.Contains(message, "-8000-") && message[14] == '1'
+				if reads := readsOf(t, table) - before; timed && reads > each/4 {
+					t.Errorf("by %s %d rows were read", message, reads)
+				}
+			}
+			three := storage.Filter{IDs: []string{ids[2*each+1], ids[1237], ids[1], "5", "7fffffff-0000-4000-8000-ffffffffffff"}}
+			for _, test := range []struct {
+				change func(*storage.Filter)
+				want   string
+			}{
+				{func(*storage.Filter) {}, fmt.Sprint([]int{1, 5, 1237, 2*each + 1})},
+				{func(f *storage.Filter) { f.Limit = 2 }, "[1 5]"},
+				{func(f *storage.Filter) { f.AfterID = 5 }, fmt.Sprint([]int{1237, 2*each + 1})},
+				{func(f *storage.Filter) { f.State = storage.StateDone }, "[1 5 1237]"},
+				{func(f *storage.Filter) { f.Topic = "other" }, "[]"},
+			} {
+				filter := three
+				test.change(&filter)
+				found, err := store.List(t.Context(), filter)
+				if got := fmt.Sprint(backend.Column(found, func(info *storage.Info) int64 { return info.ID })); err != nil || got != test.want {
+					t.Errorf("%+v: %s, %v; want %s", filter, got, err, test.want)
+				}
+			}
+		})
+	}
+}
