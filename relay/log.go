@@ -210,8 +210,8 @@ func (e *engine) logWork(now time.Time, over bool) {
 func (e *engine) tellAttempt(became string, it *item, outcome *sinks.Outcome) {
 	if observer, wants := e.work.Observer.(AttemptObserver); wants {
 		observer.Attempted(Attempt{
-			At: time.Now(), Sink: it.queue.name, ID: it.row.ID, MessageID: it.row.Message.ID, Number: it.row.Attempts + 1,
-			Reason: outcome.Reason, Detail: shorten(outcome.Detail, 1000), Became: became,
+			At: time.Now(), Sink: it.queue.name, Topic: it.row.Message.Topic, ID: it.row.ID, MessageID: it.row.Message.ID, Number: it.row.Attempts + 1,
+			Reason: outcome.Reason, Detail: shorten(outcome.Detail, 1000), Err: outcome.Err, Became: became,
 		})
 	}
 }

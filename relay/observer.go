@@ -114,10 +114,12 @@ type AttemptObserver interface {
 type Attempt struct {
 	At        time.Time
 	Sink      string
+	Topic     string
 	ID        int64
 	MessageID string
 	Number    int // with this one, of those that are charged; an uncharged one has the number of the next
 	Reason    sinks.Reason
 	Detail    string // of the sink; may repeat what was sent to it
+	Err       error  // what the handler returned, for errors.Is and errors.As; nil where the sink is no function of this process
 	Became    string // what became of the message, such as: is tried again
 }

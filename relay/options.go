@@ -113,7 +113,8 @@ type SinkOptions struct {
 	Buffer      int
 	BufferBytes int
 
-	// Timeout bounds one call of Send. Defaults to 30 s.
+	// Timeout bounds one call of Send; of a handler that takes single messages, and of other
+	// sinks that are [sinks.OneByOne], each message. Defaults to 30 s.
 	Timeout time.Duration
 
 	// MaxAttempts is the number of charged attempts after which a message is

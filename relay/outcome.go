@@ -52,7 +52,7 @@ func (b *batch) done(e *engine, f *flight) {
 			e.delivered(it, outcome, b.settled != nil && b.settled[i])
 			continue
 		}
-		if e.apply(it, outcome) {
+		if e.apply(it, outcome, f.ctx.Err() != nil) {
 			back = append(back, it)
 			if it.key != nil {
 				it.key.back = true
@@ -88,13 +88,14 @@ func (e *engine) resume(items []*item) {
 }
 
 // apply does what the outcome of an item asks for that wasn't delivered, and says whether the
-// item goes back to its queue.
-func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
+// item goes back to its queue. What a stop, or the end of the lease, has cut off is charged nothing.
+func (e *engine) apply(it *item, outcome sinks.Outcome, cut bool) (back bool) {
 	if it.commitUnknown(&outcome) {
 		it.maybeCommitted = true
 		return true // perhaps it was committed: the next try finds out
 	}
-	if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout) {
+	unanswered := outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout)
+	if unanswered {
 		it.lostAnswer = describe(outcome)
 	}
 	k, t := it.key, it.queue.troubles[outcome.Destination]
@@ -102,6 +103,9 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	switch {
 	case behind:
 		return true // a message before it in the batch waits: this one goes after it, uncharged
+	case unanswered && cut:
+		e.logUncharged(it, &outcome)
+		return e.putOff(it, outcome, it.row.Attempts, 0)
 	case t != nil && t.recognised && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
 		return e.wait(it, t, outcome)
 	case outcome.Result == sinks.Reject && isFinal(&outcome):

@@ -58,7 +58,12 @@ func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 		return
 	}
 	for _, it := range f.items { // each in a transaction of its own
-		outcome, settled := e.handle(ctx, f.queue, it)
+		outcome, settled := sinks.Cancelled(), false
+		if deadline, _ := ctx.Deadline(); time.Until(deadline) >= f.queue.options.Timeout {
+			own, cancel := context.WithTimeout(ctx, f.queue.options.Timeout)
+			outcome, settled = e.handle(own, f.queue, it)
+			cancel()
+		}
 		b.outcomes, b.settled = append(b.outcomes, outcome), append(b.settled, settled)
 	}
 }
@@ -225,7 +230,7 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 		case <-ctx.Done():
 			return
 		case f := <-q.jobs:
-			bounded, cancel := context.WithTimeout(f.ctx, q.options.Timeout)
+			bounded, cancel := context.WithTimeout(f.ctx, q.longest())
 			began := time.Now()
 			f.messages = messages
 			f.job.do(leased{bounded, e.health}, e, f)
@@ -259,27 +264,43 @@ func (l leased) Err() error {
 // noAnswer is the outcome of a message of which the sink has said nothing.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
+// beginFor is how long a sink that takes messages one by one begins new ones of a batch: those
+// that it has handled wait so long to be written back.
+const beginFor = 5 * time.Second
+
+// longest is how long a call of the sink may take.
+func (q *sinkQueue) longest() time.Duration {
+	if _, each := q.options.Sink.(sinks.OneByOne); each || q.tx != nil { // whose time-out is each message's
+		return q.options.Timeout + min(q.options.Timeout, beginFor)
+	}
+	return q.options.Timeout
+}
+
 // send hands a batch over, traced if the relay is.
 func (q *sinkQueue) send(ctx context.Context, messages []sinks.Message) []sinks.Outcome {
 	tracer := q.base.options.Tracer
 	if tracer == nil {
-		return send(ctx, q.options.Sink, messages)
+		return send(ctx, q, messages)
 	}
 	ctx, end := tracer.Send(ctx, q.name, messages)
-	outcomes := send(ctx, q.options.Sink, messages)
+	outcomes := send(ctx, q, messages)
 	end(outcomes)
 	return outcomes
 }
 
 // send hands a batch over, and returns one outcome a message. After a panic nobody knows
 // what was delivered.
-func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outcomes []sinks.Outcome) {
+func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the sink panicked: "+sinks.DescribePanic(p, "/relay.send")))
 		}
 	}()
-	outcomes = sink.Send(ctx, messages)
+	if sink, each := q.options.Sink.(sinks.OneByOne); each {
+		outcomes = sink.SendEach(ctx, q.options.Timeout, messages)
+	} else {
+		outcomes = q.options.Sink.Send(ctx, messages)
+	}
 	for len(outcomes) < len(messages) {
 		outcomes = append(outcomes, noAnswer)
 	}
@@ -348,7 +369,7 @@ func (e *engine) findStuck(now time.Time) {
 	for _, q := range e.queues {
 		stuck, found := 0, []*flight(nil)
 		for f := range q.flights {
-			if now.Sub(f.began) > q.options.Timeout+stuckGrace {
+			if now.Sub(f.began) > q.longest()+stuckGrace {
 				stuck++
 				if !f.stuck {
 					found = append(found, f)

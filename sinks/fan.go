@@ -17,8 +17,9 @@ import (
 //   - after one that found the destination [Unavailable], no other message of
 //     the batch is begun;
 //   - no message is begun once the context has ended, nor when less of its time
-//     remains than the slowest message of this Send has taken, so that a full
-//     batch of slow messages is not cut off in the middle of some.
+//     remains than a message may take, or, with Send, than the slowest message of
+//     this Send has taken, so that a full batch of slow messages is not cut off in
+//     the middle of some.
 type Fan struct {
 	slots chan struct{}
 }
@@ -34,7 +35,13 @@ func NewFan(limit int) *Fan {
 // may be called concurrently. Deliver has to return soon after its context
 // ends: Send waits for it.
 func (f *Fan) Send(ctx context.Context, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
-	r := &fanRun{fan: f, batch: batch, deliver: deliver, outcomes: make([]Outcome, len(batch))}
+	return f.SendEach(ctx, 0, batch, deliver)
+}
+
+// SendEach is Send that calls deliver with a context of its own for each message, which ends
+// after the time each: see [OneByOne].
+func (f *Fan) SendEach(ctx context.Context, each time.Duration, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
+	r := &fanRun{fan: f, batch: batch, each: each, deliver: deliver, outcomes: make([]Outcome, len(batch))}
 	if cap(f.slots) == 1 {
 		r.inOrder(ctx)
 	} else {
@@ -47,6 +54,7 @@ func (f *Fan) Send(ctx context.Context, batch []Message, deliver func(context.Co
 type fanRun struct {
 	fan      *Fan
 	batch    []Message
+	each     time.Duration // that a message may take; 0: what is left of the context
 	outcomes []Outcome
 	deliver  func(context.Context, Message) Outcome
 
@@ -125,13 +133,22 @@ func (r *fanRun) one(ctx context.Context, i int) {
 	}
 	start := time.Now()
 	deadline, bounded := ctx.Deadline()
+	needs := r.each
+	if needs == 0 {
+		needs = time.Duration(r.slowest.Load())
+	}
 	switch {
 	case r.down.Load():
 		r.outcomes[i] = Blocked()
 		return
-	case ctx.Err() != nil, bounded && deadline.Sub(start) < time.Duration(r.slowest.Load()): // it would probably not end in time
+	case ctx.Err() != nil, bounded && deadline.Sub(start) < needs: // it would probably not end in time
 		r.outcomes[i] = Cancelled()
 		return
+	}
+	if r.each > 0 {
+		own, cancel := context.WithDeadline(ctx, start.Add(r.each))
+		defer cancel()
+		ctx = own
 	}
 	r.outcomes[i] = r.deliver(ctx, r.batch[i])
 	if took := int64(time.Since(start)); took > r.slowest.Load() {

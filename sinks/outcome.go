@@ -35,6 +35,10 @@ type Outcome struct {
 	// Zero leaves it to the relay's back-off; an Unsent message without one is
 	// sent again at once.
 	RetryAfter time.Duration
+
+	// Err is the error of a function of this process, as it returned it: what a
+	// relay's AttemptObserver is given. Not stored. Nil where there is none.
+	Err error
 }
 
 // Result is the class of an Outcome. It decides what the relay does.

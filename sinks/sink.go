@@ -106,6 +106,15 @@ type Limited interface {
 	Limits() Limits
 }
 
+// OneByOne is implemented by a Sink that hands messages over one by one, as to a
+// function: the relay calls SendEach in the place of Send, and its time-out is each
+// message's. SendEach gives each message a context of its own that ends after so
+// long, and begins none once less than that is left of ctx: the rest is [Unsent].
+// [Fan] does that.
+type OneByOne interface {
+	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
+}
+
 // TxSink is a Sink in the relay's own process whose writes go to the same
 // database as the messages. A relay over a SQL store calls HandleTx instead of
 // Send, inside a transaction that the relay owns and in which it has already

@@ -74,6 +74,7 @@ func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 		}
 	}
 	outcome := sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, strings.ToValidUTF8(text, "\uFFFD"))
+	outcome.Err = err
 	if ctx.Err() != nil {
 		outcome.Reason = sinks.ReasonTimeout
 	}
@@ -86,11 +87,21 @@ func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 	return outcome
 }
 
+// panicked is a panic as an error.
+type panicked struct {
+	text string
+	with error // nil if it was something else
+}
+
+func (p *panicked) Error() string { return p.text }
+func (p *panicked) Unwrap() error { return p.with }
+
 // recovered runs f and makes an error of its panic.
 func recovered(f func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = &verdict{result: sinks.Retry, reason: sinks.ReasonPanic, err: errors.New(sinks.DescribePanic(cause, "/inproc.recovered"))}
+			with, _ := cause.(error)
+			err = &verdict{result: sinks.Retry, reason: sinks.ReasonPanic, err: &panicked{sinks.DescribePanic(cause, "/inproc.recovered"), with}}
 		}
 	}()
 	return f()

@@ -28,6 +28,7 @@ package inproc
 
 import (
 	"context"
+	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -62,9 +63,10 @@ type Sink struct {
 }
 
 var (
-	_ sinks.Sink    = (*Sink)(nil)
-	_ sinks.Ordered = (*Sink)(nil)
-	_ sinks.Limited = (*Sink)(nil)
+	_ sinks.Sink     = (*Sink)(nil)
+	_ sinks.Ordered  = (*Sink)(nil)
+	_ sinks.Limited  = (*Sink)(nil)
+	_ sinks.OneByOne = (*Sink)(nil)
 )
 
 // Func returns a sink that calls a handler for one message after the other. It
@@ -98,7 +100,12 @@ func (s *Sink) Limits() sinks.Limits { return sinks.Limits{Messages: s.batch} }
 // Send calls the handler for the messages of a batch. It waits for the handlers
 // that it has called, also when the context has ended.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-	return s.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome {
+	return s.SendEach(ctx, 0, batch)
+}
+
+// SendEach is Send, and each call of the handler may take so long.
+func (s *Sink) SendEach(ctx context.Context, each time.Duration, batch []sinks.Message) []sinks.Outcome {
+	return s.fan.SendEach(ctx, each, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome {
 		return outcomeOf(ctx, recovered(func() error { return s.handler(ctx, m) }))
 	})
 }

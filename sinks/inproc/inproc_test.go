@@ -159,10 +159,20 @@ func TestErrors(t *testing.T) {
 	}
 	for name, test := range tests {
 		sink := inproc.Func(func(context.Context, sinks.Message) error { return test.err })
-		if got := sink.Send(t.Context(), make([]sinks.Message, 1))[0]; got != test.want {
+		got := sink.Send(t.Context(), make([]sinks.Message, 1))[0]
+		if got.Err != test.err {
+			t.Errorf("%s: the outcome has the error %v, want the handler's own", name, got.Err)
+		}
+		if got = stored(got); got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
 	}
+}
+
+// stored is an outcome without the error that it came from.
+func stored(o sinks.Outcome) sinks.Outcome {
+	o.Err = nil
+	return o
 }
 
 func waiting(o sinks.Outcome, wait time.Duration) sinks.Outcome {

@@ -1,0 +1,168 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// The time-out is each message's, whatever those before it in the batch have taken: by a handler
+// that needs most of it for some, all are handled at the first attempt.
+func TestTheTimeOutIsEachMessages(t *testing.T) {
+	t.Parallel()
+	for _, concurrency := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			db, mu, left := memstore.New(), sync.Mutex{}, []time.Duration(nil)
+			for i := range 30 {
+				write(db, "orders", fmt.Sprint("k", i%4), 1)
+			}
+			sink := inproc.New(func(ctx context.Context, m sinks.Message) error {
+				deadline, _ := ctx.Deadline()
+				mu.Lock()
+				left = append(left, time.Until(deadline))
+				mu.Unlock()
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(time.Duration(2+7*(m.Sequence%2)) * time.Second):
+				}
+				if m.Attempt != 1 {
+					t.Errorf("message %d comes for the %d. time", m.Sequence, m.Attempt)
+				}
+				return nil
+			}, inproc.Options{Concurrency: concurrency})
+			_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Timeout: 10 * time.Second}}})
+			time.Sleep(10 * time.Minute)
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if len(left) != 30 || slices.Min(left) != 10*time.Second || slices.Max(left) != 10*time.Second {
+				t.Errorf("%d calls, which had %v to %v, want 30 with 10s", len(left), slices.Min(left), slices.Max(left))
+			}
+			if counts := statusOf(t, db); counts[storage.StateDone] != 30 {
+				t.Errorf("%v, want 30 done", counts)
+			}
+		})
+	}
+}
+
+// A handler that uses its time up is charged an attempt, and the next one of its batch has its own.
+func TestATimeOutIsOneMessages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		write(db, "slow", "a", 1)
+		write(db, "quick", "b", 1)
+		sink := inproc.Func(func(ctx context.Context, m sinks.Message) error {
+			if m.Topic == "slow" {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Timeout: 2 * time.Second, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Hour}}}})
+		time.Sleep(3 * time.Second)
+		for _, m := range all(t, db) {
+			want := map[string]storage.State{"slow": storage.StateRetry, "quick": storage.StateDone}[m.Message.Topic]
+			if m.State != want || m.Attempts != 1 {
+				t.Errorf("%s is %s after %d attempts, want %s after 1", m.Message.Topic, m.State, m.Attempts, want)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An attempt that was cut by a stop costs nothing, and the message is there for the next relay at once.
+func TestAStopChargesNothing(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		synctest.Test(t, func(t *testing.T) {
+			db := memstore.New()
+			write(db, "orders", "k", 1)
+			sink := inproc.Func(func(ctx context.Context, _ sinks.Message) error {
+				<-ctx.Done()
+				return fmt.Errorf("charge the card: %w", ctx.Err())
+			})
+			_, stop := start(t, db.Store(), relay.Options{Claim: claim, DrainTimeout: time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Timeout: time.Hour}}})
+			time.Sleep(time.Minute)
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if m := all(t, db)[0]; m.Attempts != 0 || m.State == storage.StateDone || m.State == storage.StateError {
+				t.Errorf("after the stop it is %s with %d attempts, want 0", m.State, m.Attempts)
+			}
+			next := &recorder{}
+			_, stopNext := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(next)})
+			time.Sleep(20 * time.Second)
+			if len(next.received) != 1 || next.received[0].Attempt != 1 {
+				t.Errorf("the next relay received %v", next.received)
+			}
+			if err := stopNext(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// An observer gets the error that a handler returned, itself.
+func TestAnObserverGetsTheHandlersError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, told := memstore.New(), &handlerErrors{}
+		write(db, "fails", "", 1)
+		write(db, "panics", "", 1)
+		declined := errors.New("declined")
+		sink := inproc.Func(func(_ context.Context, m sinks.Message) error {
+			if m.Topic == "panics" {
+				panic(declined)
+			}
+			return inproc.Permanent(fmt.Errorf("charge the card: %w", declined))
+		})
+		_, stop := start(t, db.Store(), relay.Options{Observer: told, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, RejectAfter: -1, MaxAttempts: 1}}})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if len(told.attempts) != 2 {
+			t.Fatalf("told %v", told.attempts)
+		}
+		for _, a := range told.attempts {
+			if a.Became != "is parked" || !errors.Is(a.Err, declined) || a.Topic == "" {
+				t.Errorf("told of topic %q: %v", a.Topic, a.Err)
+			}
+		}
+	})
+}
+
+type handlerErrors struct {
+	relay.NoObserver
+	mu       sync.Mutex
+	attempts []relay.Attempt
+}
+
+func (h *handlerErrors) Attempted(a relay.Attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attempts = append(h.attempts, a)
+}
+
+func all(t *testing.T, db *memstore.DB) []storage.Info {
+	t.Helper()
+	all, err := db.Store().List(t.Context(), storage.Filter{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
