@@ -41,6 +41,9 @@ func (w *Writer) Cancel(ctx context.Context, tx Execer, messageIDs ...string) (c
 	if len(messageIDs) == 0 {
 		return nil, nil
 	}
+	if err := w.made(); err != nil {
+		return nil, err
+	}
 	cancelled, err = w.cancel(ctx, tx, messageIDs)
 	if err != nil {
 		return nil, fmt.Errorf("cancel %s in %s: %w", counted(len(messageIDs)), w.table, err)

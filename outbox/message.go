@@ -44,4 +44,6 @@ type Message struct {
 	// Priority orders messages where a relay claims by rows and was told to
 	// take the highest first; nothing else reads it. Default 0.
 	Priority int16
+
+	unwritable error // why a Topic could make no payload of its body
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"reflect"
+	"fmt"
+
+	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
 // Pgx makes of a pgx.Tx what [Writer.Write] and package inbox take; for pgx
@@ -19,20 +21,32 @@ import (
 //		return writer.Write(ctx, outbox.Pgx(tx), outbox.Message{Topic: "orders.paid", Key: "order-42"})
 //	})
 //
-// A *pgx.Conn or *pgxpool.Pool does as well for messages that belong to no
-// transaction. Go infers Tag, which is a pgconn.CommandTag: this package doesn't
+// What it makes of a *pgx.Conn or *pgxpool.Pool is for [WithoutTransaction]. Go infers Tag, which is a pgconn.CommandTag: this package doesn't
 // import pgx, so that it needs nothing but the standard library.
 func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
 	Exec(ctx context.Context, query string, args ...any) (Tag, error)
 }) Execer {
-	if isNil(tx) {
+	if handle.IsNil(tx) {
 		return nil
 	}
-	return execer(func(ctx context.Context, query string, args []any) (sql.Result, error) {
+	run := execer(func(ctx context.Context, query string, args []any) (sql.Result, error) {
 		tag, err := tx.Exec(ctx, query, args...)
 		return driver.RowsAffected(tag.RowsAffected()), err
 	})
+	if handle.Begins(tx) {
+		return pgxPool{run, fmt.Sprintf("%T", tx)}
+	}
+	return run
 }
+
+// pgxPool is an Execer of a pgx connection or pool.
+type pgxPool struct {
+	execer
+	name string
+}
+
+// BeginTx is what tells that it is no transaction.
+func (pgxPool) BeginTx() {}
 
 // PgxBatch makes of a *pgx.Batch what [Writer.Write] takes. The messages'
 // statements are queued, and sent together with the others in the batch. Messages
@@ -43,7 +57,7 @@ func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
 func PgxBatch[Queued any](batch interface {
 	Queue(query string, args ...any) Queued
 }) Execer {
-	if isNil(batch) {
+	if handle.IsNil(batch) {
 		return nil
 	}
 	return queue{func(_ context.Context, query string, args []any) (sql.Result, error) {
@@ -60,10 +74,4 @@ type execer func(ctx context.Context, query string, args []any) (sql.Result, err
 
 func (e execer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return e(ctx, query, args)
-}
-
-// isNil also knows a nil pointer in an interface.
-func isNil(handle any) bool {
-	v := reflect.ValueOf(handle)
-	return handle == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }

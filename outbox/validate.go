@@ -46,7 +46,7 @@ func (w *Writer) check(m Message) *ValidationError {
 		{"ID", brokenID(m.ID)},
 		{"Topic", brokenTopic(m.Topic)},
 		{"Key", brokenText(m.Key)},
-		{"Payload", w.brokenPayload(m.Payload)},
+		{"Payload", w.brokenPayload(m)},
 		{"Headers", brokenHeaders(m.Headers)},
 		{"AvailableAt", brokenTime(m.AvailableAt)},
 		{"ExpiresAt", brokenTime(m.ExpiresAt)},
@@ -92,9 +92,12 @@ func brokenEncoding(text string) string {
 	return ""
 }
 
-func (w *Writer) brokenPayload(payload []byte) string {
-	if len(payload) > w.maxPayload {
-		return fmt.Sprintf("must have at most %d bytes, and has %d", w.maxPayload, len(payload))
+func (w *Writer) brokenPayload(m Message) string {
+	switch {
+	case m.unwritable != nil && m.Payload == nil:
+		return "must be of a type that can be written as JSON: " + m.unwritable.Error()
+	case len(m.Payload) > w.maxPayload:
+		return fmt.Sprintf("must have at most %d bytes, and has %d", w.maxPayload, len(m.Payload))
 	}
 	return ""
 }

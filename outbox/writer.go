@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
 // Execer is a handle that statements can be run on: *sql.Tx, or anything built
@@ -17,10 +18,37 @@ import (
 // tx.Statement.ConnPool; or what [Pgx] makes of a pgx.Tx. It must hand the statement and its values on as they are;
 // bun.Tx doesn't, so give the *sql.Tx inside it: tx.Tx.
 //
-// A *sql.DB or *sql.Conn does as well for messages that belong to no
-// transaction. Each statement then commits by itself; Write normally needs one.
+// A handle that begins transactions, such as a *sql.DB, is refused, as messages would be
+// delivered though the change is rolled back: see [WithoutTransaction].
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// WithoutTransaction lets [Writer.Write] write messages that belong to no change by a
+// *sql.DB, a *sql.Conn, or what [Pgx] makes of a pool: each statement commits by itself, of
+// which a Write normally needs one.
+func WithoutTransaction(db Execer) Execer {
+	if handle.IsNil(db) {
+		return nil
+	}
+	return alone{db}
+}
+
+// alone is a handle that is known to be no transaction.
+type alone struct{ Execer }
+
+// BeginTx is what tells that it is none.
+func (alone) BeginTx() {}
+
+// nameOf is the type of a handle, or of the one inside it.
+func nameOf(tx Execer) string {
+	switch h := tx.(type) {
+	case alone:
+		return nameOf(h.Execer)
+	case pgxPool:
+		return h.name
+	}
+	return fmt.Sprintf("%T", tx)
 }
 
 // Writer writes messages to one outbox table. It holds no connection; make one
@@ -62,8 +90,19 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 	if len(messages) == 0 {
 		return nil
 	}
+	if err := w.made(); err != nil {
+		return err
+	}
 	if err := w.write(ctx, tx, messages); err != nil {
 		return fmt.Errorf("write %s to %s: %w", counted(len(messages)), w.table, err)
+	}
+	return nil
+}
+
+// made is an error for what NewWriter didn't make.
+func (w *Writer) made() error {
+	if w == nil || w.dialect == nil {
+		return errors.New("the outbox writer is nil or empty: use what NewWriter returned, once its error was looked at")
 	}
 	return nil
 }
@@ -97,17 +136,23 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	return nil
 }
 
-// checkHandle: Cancel and Duplicates need a transaction, and answers.
+// checkHandle: Write needs a transaction, unless it is told that there is none; Cancel and
+// Duplicates do in any case, and answers.
 func (w *Writer) checkHandle(tx Execer, cancels bool) error {
-	_, pool := tx.(*sql.DB)
+	if handle.IsNil(tx) {
+		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
+	}
+	pool := handle.Begins(tx)
+	_, told := tx.(alone)
 	_, later := tx.(queue)
 	switch asks := cancels || w.duplicates != AllowDuplicates; {
-	case isNil(tx):
-		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
 	case pool && w.keyLocks && !cancels:
-		return errors.New("a *sql.DB is no transaction, and KeyLocks locks keys until one ends: give the *sql.Tx")
+		return fmt.Errorf("a %s is no transaction, and KeyLocks locks keys until one ends: give the *sql.Tx", nameOf(tx))
 	case pool && asks:
-		return errors.New("a *sql.DB is no transaction, and Cancel and Duplicates need one: give the *sql.Tx")
+		return fmt.Errorf("a %s is no transaction, and Cancel and Duplicates need one: give the *sql.Tx", nameOf(tx))
+	case pool && !told:
+		return fmt.Errorf("a %s is no transaction, and what it writes would be delivered though the change is rolled back: "+
+			"give the transaction that the change is made in; for messages that belong to none there is outbox.WithoutTransaction", nameOf(tx))
 	case later && asks:
 		return errors.New("a *pgx.Batch gives no answer before it is sent, and Cancel and Duplicates need one: give the pgx.Tx, by Pgx")
 	}
@@ -143,13 +188,13 @@ func (w *Writer) count(ctx context.Context, tx Execer, queries []dialect.Query) 
 func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or name it in Options.Table: %w", err)
+		return fmt.Errorf("the table is missing: create it with App.Migrate, package migrations or rowrelay migrate up, or name it in Options.Table: %w", err)
 	case formatted(err):
 		return fmt.Errorf("the statement came without its values, as from a handle that puts them in by itself: give the *sql.Tx inside it, which is tx.Tx of a bun.Tx: %w", err)
 	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):
 		return fmt.Errorf("another transaction writes; open the file with _txlock=immediate and a busy timeout (see outbox/README.md): %w", err)
 	case dialect.Misunderstood(err):
-		return fmt.Errorf("the database doesn't understand %s: give NewWriter the dialect of this database: %w", w.dialect.Name(), err)
+		return fmt.Errorf("the database doesn't understand %s: give NewWriter the dialect of this database, or rowrelay.New its kind: %w", w.dialect.Name(), err)
 	case w.dialect.Denied(err):
 		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s, and more to cancel and for Duplicates (see outbox/README.md): %w", w.table, err)
 	}

@@ -402,17 +402,17 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 	ask := func(query string) bool { return db.QueryRowContext(ctx, query).Scan(&version) == nil }
 	switch {
 	case ask("SELECT sqlite_version()"):
-		return kind{"SQLite", " sqlite ", "dialect.SQLite()"}
+		return kind{"SQLite", " sqlite ", "rowrelay.SQLite or dialect.SQLite()"}
 	case ask("SELECT version()") && strings.Contains(version, "MariaDB"):
-		return kind{"MariaDB", " mysql mariadb ", "dialect.MariaDB()"}
+		return kind{"MariaDB", " mysql mariadb ", "rowrelay.MariaDB or dialect.MariaDB()"}
 	case version != "" && version[0] >= '0' && version[0] <= '9':
-		return kind{"MySQL", " mysql mariadb tidb ", "dialect.MySQL()"}
+		return kind{"MySQL", " mysql mariadb tidb ", "rowrelay.MySQL or dialect.MySQL()"}
 	case version != "":
-		return kind{"PostgreSQL or its like", " postgres ", "dialect.Postgres()"}
+		return kind{"PostgreSQL or its like", " postgres ", "rowrelay.Postgres or dialect.Postgres()"}
 	case ask("SELECT @@VERSION"):
-		return kind{"SQL Server", " sqlserver ", "dialect.SQLServer()"}
+		return kind{"SQL Server", " sqlserver ", "rowrelay.SQLServer or dialect.SQLServer()"}
 	case ask("SELECT banner FROM v$version WHERE ROWNUM = 1"):
-		return kind{"Oracle", " oracle ", "dialect.Oracle()"}
+		return kind{"Oracle", " oracle ", "rowrelay.Oracle or dialect.Oracle()"}
 	}
 	return kind{}
 }

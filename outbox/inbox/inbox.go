@@ -2,14 +2,13 @@ package inbox
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
 // ErrBusy is in the chain of an error after which everything may be well at the
@@ -39,10 +38,21 @@ type Inbox struct {
 // After any error, roll back, don't acknowledge the message, and let it come
 // again. An id that no message can have is an error that matches [ErrInvalid].
 func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (first bool, err error) {
+	if err := i.made(); err != nil {
+		return false, err
+	}
 	if first, err = i.once(ctx, tx, messageID); err != nil {
 		return false, fmt.Errorf("receive message %.40q into %s for consumer %s: %w", messageID, i.table, i.consumer, err)
 	}
 	return first, nil
+}
+
+// made is an error for what New didn't make.
+func (i *Inbox) made() error {
+	if i == nil || i.dialect == nil {
+		return errors.New("the inbox is nil or empty: use what New returned, once its error was looked at")
+	}
+	return nil
 }
 
 func (i *Inbox) once(ctx context.Context, tx outbox.Execer, messageID string) (first bool, err error) {
@@ -67,18 +77,13 @@ func (i *Inbox) once(ctx context.Context, tx outbox.Execer, messageID string) (f
 // checkHandle refuses a pool: each of its statements is a transaction, so that
 // the id would be there though its effect failed, and the message be lost.
 func checkHandle(tx outbox.Execer) error {
-	if isNil(tx) {
+	if handle.IsNil(tx) {
 		return fmt.Errorf("the transaction is nil (%T): give the one that the message's effect is part of", tx)
 	}
-	if _, pool := tx.(*sql.DB); pool {
-		return errors.New("a *sql.DB is no transaction: give the *sql.Tx that the message's effect is part of")
+	if handle.Begins(tx) {
+		return errors.New("a pool or a connection, such as a *sql.DB, is no transaction: give the *sql.Tx that the message's effect is part of")
 	}
 	return nil
-}
-
-func isNil(handle outbox.Execer) bool {
-	v := reflect.ValueOf(handle)
-	return handle == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Clean deletes what the consumer received longer ago than the window, by the
@@ -86,7 +91,10 @@ func isNil(handle outbox.Execer) bool {
 // a transaction by itself, so give it a *sql.DB. Call it now and then, such as
 // every hour, from any number of processes.
 func (i *Inbox) Clean(ctx context.Context, db outbox.Execer) (deleted int64, err error) {
-	if isNil(db) {
+	if err := i.made(); err != nil {
+		return 0, err
+	}
+	if handle.IsNil(db) {
 		return 0, fmt.Errorf("clean %s for consumer %s: the database is nil (%T): give the *sql.DB that sql.Open returned", i.table, i.consumer, db)
 	}
 	for {
