@@ -29,7 +29,7 @@
 //   - relay, over relay/sqlstore, delivers; relay/relaypgx makes that cheaper on
 //     PostgreSQL, relay/metrics and relay/admin tell how it does;
 //   - sinks is what a destination is: Kafka, RabbitMQ, HTTP, a file, one of your own;
-//     sinks/inproc has what handlers need: JSON, transactions, errors that say what
+//     sinks/inproc has what handlers need: middleware, transactions, errors that say what
 //     is to become of a message;
 //   - rowrelaytest is a table in memory, for tests.
 //
@@ -55,6 +55,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
@@ -98,6 +99,11 @@ type Options struct {
 	// of one key are handled one after the other in any case. Defaults to 1: then
 	// the handlers need no locks.
 	Concurrency int
+
+	// Middleware is laid around each handler, of Handle and of HandleTx: a log, a
+	// measurement, a trace. The first is the outermost: it sees a message first and
+	// its error last.
+	Middleware []inproc.Middleware
 
 	// Handlers has the time-out, attempts, waits and limits of messages that are
 	// handled. Its Sink is left empty.
@@ -198,8 +204,8 @@ func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string
 }
 
 // Handle lets a function handle the messages of exactly this topic. An error of it is
-// another attempt, later; sinks/inproc has errors that say otherwise, and inproc.JSON
-// decodes the payload. A topic without a handler or a route waits.
+// another attempt, later; sinks/inproc has errors that say otherwise. The function
+// [Handle] decodes the payload. A topic without a handler or a route waits.
 //
 // Call it before Run, which returns the mistakes: an empty topic, a nil handler, a
 // topic that has a handler already. Once Run was called, it is logged as too late.
@@ -215,6 +221,17 @@ func (a *App) HandleTx(topic string, handler inproc.TxHandler) {
 	if a.made() == nil {
 		handle(a, a.txHandlers, topic, handler, handler == nil)
 	}
+}
+
+// Handle is [App.Handle] for a topic whose messages are values of one type: the function
+// gets them decoded. A message whose payload doesn't fit is parked.
+func Handle[T any](a *App, topic outbox.Topic[T], handler func(ctx context.Context, body T, m sinks.Message) error) {
+	a.Handle(string(topic), inproc.JSON(handler))
+}
+
+// HandleTx is [App.HandleTx] for a topic whose messages are values of one type.
+func HandleTx[T any](a *App, topic outbox.Topic[T], handler func(ctx context.Context, tx *sql.Tx, body T, m sinks.Message) error) {
+	a.HandleTx(string(topic), inproc.JSONTx(handler))
 }
 
 func handle[H any](a *App, handlers map[string]H, topic string, handler H, missing bool) {
@@ -239,37 +256,58 @@ func handle[H any](a *App, handlers map[string]H, topic string, handler H, missi
 // a handler. A database or a sink that is gone later is waited for. Run may be called
 // once.
 func (a *App) Run(ctx context.Context) error {
-	if err := a.made(); err != nil {
-		return err
-	}
-	options, err := a.relayOptions()
-	if err != nil {
-		return fmt.Errorf("rowrelay: %w", err)
-	}
-	store, err := sqlstore.Open(ctx, a.db, a.dialect, a.options.Store)
-	if ctx.Err() != nil {
-		return nil // it was stopped before it had begun
-	}
-	if err != nil {
-		return err
-	}
-	r, err := relay.New(store, options)
-	if err != nil {
+	r, err := a.newRelay(ctx, false)
+	if r == nil {
 		return err
 	}
 	a.relay.Store(r)
 	return r.Run(ctx)
 }
 
+// Drain delivers what is there now and returns, for tests, and for programs that are
+// started now and then. It waits for no message that is scheduled, nor for one that is to be
+// tried again; one whose topic nobody takes is an error. It takes no Run, and may be repeated
+// where all is handled; the sinks of Options.Relay are closed at its end, and so it may
+// be called once where there are any.
+func (a *App) Drain(ctx context.Context) error {
+	r, err := a.newRelay(ctx, true)
+	if r == nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// newRelay is nil without an error where it was stopped before it had begun.
+func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
+	if err := a.made(); err != nil {
+		return nil, err
+	}
+	options, err := a.relayOptions(drain)
+	if err != nil {
+		return nil, fmt.Errorf("rowrelay: %w", err)
+	}
+	store, err := sqlstore.Open(ctx, a.db, a.dialect, a.options.Store)
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil
+	case errors.Is(err, storage.ErrNoSchema):
+		return nil, fmt.Errorf("%w, or call App.Migrate before", err)
+	case err != nil:
+		return nil, err
+	}
+	return relay.New(store, options)
+}
+
 // relayOptions adds the handlers to the other sinks, and their topics to the routes.
-func (a *App) relayOptions() (relay.Options, error) {
+func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ran {
-		return relay.Options{}, errors.New("Run was called before; make a new App")
+		return relay.Options{}, errors.New("Run was called before, or Drain with sinks of Options.Relay; make a new App")
 	}
-	a.ran = true
-	options, problems := a.options.Relay, a.mistakes
+	a.ran = !drain || len(a.options.Relay.Sinks) > 0
+	options, problems := a.options.Relay, slices.Clone(a.mistakes)
+	options.Drain = options.Drain || drain
 	if len(a.handlers)+len(a.txHandlers) == 0 {
 		if len(options.Sinks) == 0 {
 			problems = append(problems, errors.New("nothing takes the messages: call Handle before Run, or give Options.Relay.Sinks"))
@@ -298,17 +336,21 @@ func (a *App) relayOptions() (relay.Options, error) {
 	}
 	if handlers := maps.Clone(a.handlers); len(handlers) > 0 {
 		sink := a.options.Handlers
-		sink.Sink = inproc.New(func(ctx context.Context, m sinks.Message) error {
+		sink.Sink = inproc.New(inproc.Wrap(func(ctx context.Context, m sinks.Message) error {
 			return handlers[m.Topic](ctx, m)
-		}, inproc.Options{Concurrency: a.options.Concurrency})
+		}, a.options.Middleware...), inproc.Options{Concurrency: a.options.Concurrency})
 		options.Sinks[handlersSink] = sink
 		routes = appendRoutes(routes, slices.Sorted(maps.Keys(handlers)), handlersSink)
 	}
 	if handlers := maps.Clone(a.txHandlers); len(handlers) > 0 {
 		sink := a.options.Handlers
 		sink.Workers = max(1, a.options.Concurrency)
+		type txOf struct{} // the key of what goes through the middleware in the context
+		wrapped := inproc.Wrap(func(ctx context.Context, m sinks.Message) error {
+			return handlers[m.Topic](ctx, ctx.Value(txOf{}).(*sql.Tx), m)
+		}, a.options.Middleware...)
 		sink.Sink = inproc.Tx(func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
-			return handlers[m.Topic](ctx, tx, m)
+			return wrapped(context.WithValue(ctx, txOf{}, tx), m)
 		})
 		options.Sinks[txHandlersSink] = sink
 		routes = appendRoutes(routes, slices.Sorted(maps.Keys(handlers)), txHandlersSink)

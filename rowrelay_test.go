@@ -48,7 +48,7 @@ func newApp(t *testing.T, db *sql.DB, options rowrelay.Options) *rowrelay.App {
 func write(t *testing.T, db *sql.DB, app *rowrelay.App, topics ...string) {
 	t.Helper()
 	for _, topic := range topics {
-		if err := app.Write(t.Context(), db, outbox.Message{Topic: topic}); err != nil {
+		if err := app.Write(t.Context(), outbox.WithoutTransaction(db), outbox.Message{Topic: topic}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,7 +235,7 @@ func TestMistakes(t *testing.T) {
 		app.Handle("a", nothing)
 		app.HandleTx("a", nil)
 		app.Wake()
-		for what, err := range map[string]error{"Migrate": app.Migrate(t.Context()), "Write": app.Write(t.Context(), db, outbox.Message{Topic: "a"}),
+		for what, err := range map[string]error{"Migrate": app.Migrate(t.Context()), "Write": app.Write(t.Context(), outbox.WithoutTransaction(db), outbox.Message{Topic: "a"}),
 			"Run": app.Run(t.Context()), "Healthy": app.Healthy()} {
 			if err == nil {
 				t.Errorf("%s of an App that New didn't make is no error", what)

@@ -69,7 +69,7 @@ func drained(b *testing.B, db testdb.Database, sink sinks.Sink) time.Duration {
 		for i := range messages {
 			messages[i] = outbox.Message{Topic: "orders.paid", Key: fmt.Sprint("order-", part*10+i%50), Payload: bytes.Repeat([]byte("0123456789"), 30)}
 		}
-		check(b, writer.Write(b.Context(), db.DB, messages...))
+		check(b, writer.Write(b.Context(), outbox.WithoutTransaction(db.DB), messages...))
 	}
 	store, err := sqlstore.Open(b.Context(), db.DB, dialect.Postgres(), sqlstore.Options{})
 	check(b, err)

@@ -207,6 +207,9 @@ func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []i
 			}[broken.Field]
 			err = fmt.Errorf("line %d: %s %s", numbers[broken.Index], member, broken.Rule)
 		} else {
+			for errors.Unwrap(err) != nil { // the Writer's words are for those who call it in Go
+				err = errors.Unwrap(err)
+			}
 			err = fmt.Errorf("write lines %d to %d: %w", first, last, err)
 		}
 		if failed := tx.Rollback(); !errors.Is(failed, sql.ErrTxDone) {

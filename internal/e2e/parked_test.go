@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -111,8 +112,8 @@ func TestWhatExpiresInAnOutageIsNotSent(t *testing.T) {
 				if n%2 == 1 {
 					m.ExpiresAt = soon
 				}
-				check(t, s.writer.Write(t.Context(), s.DB, m))
-				check(t, s.writer.Write(t.Context(), s.DB, orderMessage("quotes", 10+n%10, n+1)))
+				check(t, s.writer.Write(t.Context(), outbox.WithoutTransaction(s.DB), m))
+				check(t, s.writer.Write(t.Context(), outbox.WithoutTransaction(s.DB), orderMessage("quotes", 10+n%10, n+1)))
 			}
 			<-time.After(2 * time.Second) // the last quote's second is over then, however slow the writes were
 			e.answering(nil)

@@ -31,7 +31,7 @@ func (db database) later(t testing.TB, in time.Duration) string {
 		t.Fatal(err)
 	}
 	message := outbox.Message{ID: outbox.NewID(), Topic: "t", Key: "k", AvailableAt: time.Now().Add(in)}
-	if err := writer.Write(t.Context(), db.DB, message); err != nil {
+	if err := writer.Write(t.Context(), outbox.WithoutTransaction(db.DB), message); err != nil {
 		t.Fatal(err)
 	}
 	return message.ID
@@ -226,7 +226,7 @@ func TestCancelledIsNeverSent(t *testing.T) {
 			ids = append(ids, id)
 			messages = append(messages, outbox.Message{ID: id, Topic: "t", Key: id[30:], AvailableAt: start.Add(5*time.Second + time.Duration(i)*10*time.Millisecond)})
 		}
-		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), db.DB, messages...); err != nil {
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), outbox.WithoutTransaction(db.DB), messages...); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)

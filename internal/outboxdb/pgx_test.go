@@ -100,7 +100,11 @@ func TestPgxTakesConnectionsAndPools(t *testing.T) {
 		defer pool.Close()
 		messages := some(2)
 		for i, handle := range []outbox.Execer{outbox.Pgx(connect(t, db)), outbox.Pgx(pool)} {
-			if err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), handle, messages[i]); err != nil {
+			writer := newWriter(t, dialect.Postgres(), outbox.Options{})
+			if err := writer.Write(t.Context(), handle, messages[i]); err == nil || !strings.Contains(err.Error(), "is no transaction") {
+				t.Errorf("Write outside a transaction: %v", err)
+			}
+			if err := writer.Write(t.Context(), outbox.WithoutTransaction(handle), messages[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -145,7 +149,7 @@ func TestPgxErrors(t *testing.T) {
 
 func TestPgxMissingTableSaysWhatToDo(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
-		err := newWriter(t, dialect.Postgres(), outbox.Options{Table: "other"}).Write(t.Context(), outbox.Pgx(connect(t, db)), outbox.Message{Topic: "t"})
+		err := newWriter(t, dialect.Postgres(), outbox.Options{Table: "other"}).Write(t.Context(), outbox.WithoutTransaction(outbox.Pgx(connect(t, db))), outbox.Message{Topic: "t"})
 		if err == nil || !strings.Contains(err.Error(), "the table is missing") {
 			t.Errorf("Write: %v", err)
 		}

@@ -51,7 +51,7 @@ func TestWriteStoresEveryField(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		for _, messages := range [][]outbox.Message{difficult, copies(difficult, 5)} {
 			db.exec(t, "DELETE FROM outbox")
-			if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), db.DB, messages...); err != nil {
+			if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), outbox.WithoutTransaction(db.DB), messages...); err != nil {
 				t.Fatal(err)
 			}
 			rows := db.rows(t)
@@ -126,7 +126,11 @@ func TestWriteTakesEveryHandle(t *testing.T) {
 		}
 		writer := newWriter(t, db.dialect, outbox.Options{})
 		for _, handle := range []outbox.Execer{conn, db.DB} {
-			if err := writer.Write(t.Context(), handle, outbox.Message{Topic: fmt.Sprintf("%T", handle)}); err != nil {
+			m, want := outbox.Message{Topic: fmt.Sprintf("%T", handle)}, fmt.Sprintf("a %T is no transaction", handle)
+			if err := writer.Write(t.Context(), handle, m); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Write outside a transaction: %v, want %q", err, want)
+			}
+			if err := writer.Write(t.Context(), outbox.WithoutTransaction(handle), m); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -262,7 +262,7 @@ func TestEachOutboxIsWholeAndItsOwn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := writer.Write(t.Context(), db.DB, outbox.Message{Topic: "orders"}); err != nil {
+			if err := writer.Write(t.Context(), outbox.WithoutTransaction(db.DB), outbox.Message{Topic: "orders"}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -44,7 +44,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := writer.Write(ctx, db, outbox.Message{Topic: "orders.paid", Key: "order-42"}); err != nil {
+	if err := writer.Write(ctx, outbox.WithoutTransaction(db), outbox.Message{Topic: "orders.paid", Key: "order-42"}); err != nil {
 		log.Fatal(err)
 	}
 

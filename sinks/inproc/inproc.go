@@ -2,7 +2,8 @@
 // handlers that run where the relay runs.
 //
 //   - [Func] and [New] call a [Handler] for each message. [Mux] chooses a
-//     handler by topic, and [JSON] decodes the payload for it.
+//     handler by topic, [JSON] decodes the payload for it, and [Wrap] lays
+//     [Middleware] around it.
 //   - [Batch] calls a function for a batch of messages.
 //   - [Tx] calls a handler inside the transaction that marks the message as
 //     delivered, so that what it writes to the same database happens exactly

@@ -13,8 +13,12 @@ import (
 
 // JSON returns a handler that decodes the payload into a T and calls handle
 // with it. A message whose payload is no JSON, or doesn't fit T, is parked: no
-// other attempt will change it. Members that T doesn't have are passed over.
+// other attempt will change it. Members that T doesn't have are passed over. Of no
+// function it returns no handler.
 func JSON[T any](handle func(ctx context.Context, body T, m sinks.Message) error) Handler {
+	if handle == nil {
+		return nil
+	}
 	return func(ctx context.Context, m sinks.Message) error {
 		body, err := decode[T](m.Payload)
 		if err != nil {
@@ -26,6 +30,9 @@ func JSON[T any](handle func(ctx context.Context, body T, m sinks.Message) error
 
 // JSONTx is [JSON] for a [TxHandler].
 func JSONTx[T any](handle func(ctx context.Context, tx *sql.Tx, body T, m sinks.Message) error) TxHandler {
+	if handle == nil {
+		return nil
+	}
 	return func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
 		body, err := decode[T](m.Payload)
 		if err != nil {
