@@ -49,6 +49,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
@@ -307,7 +308,9 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	}
 	a.ran = !drain || len(a.options.Relay.Sinks) > 0
 	options, problems := a.options.Relay, slices.Clone(a.mistakes)
-	options.Drain = options.Drain || drain
+	if drain {
+		options.Drain, options.Poll = true, time.Millisecond // so that what is there is soon found, and that it is all
+	}
 	if len(a.handlers)+len(a.txHandlers) == 0 {
 		if len(options.Sinks) == 0 {
 			problems = append(problems, errors.New("nothing takes the messages: call Handle before Run, or give Options.Relay.Sinks"))

@@ -97,6 +97,14 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	return m, nil
 }
 
+// made is an error for what New didn't make.
+func (m *Migrations) made() error {
+	if m == nil || m.dialect == nil {
+		return errors.New("the Migrations are nil or empty: use what New returned, once its error was looked at")
+	}
+	return nil
+}
+
 // Up applies what is pending and returns it. Nothing of a step that fails is
 // kept.
 func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
@@ -131,6 +139,9 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 // Undelivered counts the messages that wait or are parked, whichever step was applied last. It
 // reads all of them.
 func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
+	if m, err = m.fitted(ctx); err != nil {
+		return 0, err
+	}
 	for _, name := range []string{m.table.Hot, m.table.Held} {
 		var some int64
 		if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+name).Scan(&some); err != nil {
@@ -335,6 +346,9 @@ func (m *Migrations) explain(err error) error {
 // fitted returns the migrations for the server that there is: one that takes the
 // dialect's URLs and drivers may need other tables.
 func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
+	if err := m.made(); err != nil {
+		return nil, err
+	}
 	if m.db == nil {
 		return nil, fmt.Errorf("migrate table %s: the database is nil: give New the *sql.DB that sql.Open returned", m.table)
 	}

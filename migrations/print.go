@@ -14,6 +14,9 @@ const noTransaction = "-- +goose NO TRANSACTION\n"
 // Print writes the SQL of all steps, ready to be run as it is: each step is a
 // transaction, where the database can. The way back follows as comments.
 func (m *Migrations) Print(w io.Writer) error {
+	if err := m.made(); err != nil {
+		return err
+	}
 	begin := "BEGIN;"
 	if m.dialect.Name() == "sqlserver" { // whatever fails takes its transaction back
 		begin = "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;"

@@ -102,7 +102,11 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 }
 
 // Wake makes a waiting Receive look for messages now.
-func (c *Consumer) Wake() { c.wake.wake() }
+func (c *Consumer) Wake() {
+	if c != nil && c.store != nil {
+		c.wake.wake()
+	}
+}
 
 // Receive claims up to n messages, and no more of them than 8 MiB of payload or one
 // message, and waits until there is one or the context
@@ -110,6 +114,9 @@ func (c *Consumer) Wake() { c.wake.wake() }
 // Each delivery must be answered with Done, Retry or Park before its lease ends:
 // after that others may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
+	if c == nil || c.store == nil {
+		return nil, errors.New("the Consumer is nil or empty: use what NewConsumer returned, once its error was looked at")
+	}
 	if n < 1 {
 		return nil, fmt.Errorf("receive %d messages: ask for one at least", n)
 	}

@@ -166,3 +166,24 @@ func all(t *testing.T, db *memstore.DB) []storage.Info {
 	}
 	return all
 }
+
+// badlyMade is a sink each of whose calls panics.
+type badlyMade struct{}
+
+func (badlyMade) Open(context.Context) error                            { panic("open") }
+func (badlyMade) Send(context.Context, []sinks.Message) []sinks.Outcome { panic("send") }
+func (badlyMade) Close(context.Context) error                           { panic("close") }
+
+// A sink that panics, also when it is closed, ends no process.
+func TestPanicsOfASinkEndNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		write(db, "orders", "", 1)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(badlyMade{})})
+		time.Sleep(time.Minute)
+		if err := stop(); err == nil || err.Error() != `close sink "main": panic: close` {
+			t.Errorf("stop: %v", err)
+		}
+	})
+}

@@ -77,6 +77,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 // (a database or sink that is gone) is waited out, logged and observed. Run
 // may be called once.
 func (r *Relay) Run(ctx context.Context) error {
+	if err := r.made(); err != nil {
+		return err
+	}
 	if r.ran.Swap(true) {
 		return errors.New("relay: Run was called before; make a new relay")
 	}
@@ -92,19 +95,38 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
+// made is an error for what New didn't make.
+func (r *Relay) made() error {
+	if r == nil || r.store == nil {
+		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
+	}
+	return nil
+}
+
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
 // under way are cancelled, what is known is settled. Safe to call at any time.
-func (r *Relay) Abort() { r.abort.Do(func() { close(r.aborted) }) }
+func (r *Relay) Abort() {
+	if r.made() == nil {
+		r.abort.Do(func() { close(r.aborted) })
+	}
+}
 
 // Wake makes the relay look for new messages now, or 2 ms after its last look.
 // It never blocks and may be called by anyone at any time; many calls at once
 // are one look.
-func (r *Relay) Wake() { r.wake.wake() }
+func (r *Relay) Wake() {
+	if r.made() == nil {
+		r.wake.wake()
+	}
+}
 
 // Healthy returns nil if the relay runs, its loop is alive and the database
 // answered within the last lease and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
+	if err := r.made(); err != nil {
+		return err
+	}
 	p := r.health
 	if !p.started.Load() {
 		return errors.New("the relay doesn't run")

@@ -241,7 +241,14 @@ func (e *engine) closeSinks(ctx context.Context) error {
 			continue
 		}
 		closed := make(chan error, 1)
-		go func() { closed <- q.options.Sink.Close(ctx) }()
+		go func() {
+			defer func() {
+				if p := recover(); p != nil {
+					closed <- fmt.Errorf("panic: %v", p)
+				}
+			}()
+			closed <- q.options.Sink.Close(ctx)
+		}()
 		var err error
 		select {
 		case err = <-closed:

@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
@@ -19,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// Outbox is an outbox table in memory. Its methods may be called concurrently.
+// Outbox is an outbox table in memory, which NewOutbox makes. Its methods may be called concurrently.
 type Outbox struct{ db *memstore.DB }
 
 // NewOutbox makes an empty outbox.
@@ -53,10 +54,14 @@ func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 	tb.Helper()
 	var mux inproc.Mux
 	for topic, handler := range handlers {
+		if topic == "" || handler == nil {
+			tb.Fatalf("deliver the messages: topic %q: give a topic and a function", topic)
+		}
 		mux.Handle(topic, handler)
 	}
 	r, err := relay.New(o.Store(), relay.Options{
 		Drain:  true,
+		Poll:   time.Millisecond, // so that what is there is soon found, and that it is all
 		Sinks:  map[string]relay.SinkOptions{"handlers": {Sink: inproc.Func(mux.Serve)}},
 		Logger: slog.New(slog.DiscardHandler),
 	})

@@ -1,16 +1,23 @@
 package libraries
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jmoiron/sqlx"
+	"github.com/uptrace/bun"
+	"gorm.io/gorm"
 
+	entsql "entgo.io/ent/dialect/sql"
+
+	"github.com/rowrelay/rowrelay"
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
@@ -21,7 +28,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/file"
+	"github.com/rowrelay/rowrelay/sinks/httpsink"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
@@ -70,9 +81,54 @@ func TestMistakesAreNamed(t *testing.T) {
 		"relay: no sink":                {func() error { return withSink(store, nil) }, "there is no sink"},
 		"relay: nil *inproc.Sink":       {func() error { return withSink(store, (*inproc.Sink)(nil)) }, "there is no sink (*inproc.Sink)"},
 		"relay: nil *stdout.Sink":       {func() error { return withSink(store, (*stdout.Sink)(nil)) }, "there is no sink"},
-		"inproc: nil handler":           {func() error { return said(func() { inproc.Func(nil) }) }, "need a function"},
-		"inproc: nil batch handler":     {func() error { return said(func() { inproc.Batch(nil, inproc.BatchOptions{}) }) }, "needs a function"},
-		"inproc: nil tx handler":        {func() error { return said(func() { inproc.Tx(nil) }) }, "needs a function"},
+		"inproc: nil handler":           {func() error { return withSink(store, inproc.Func(nil)) }, "need a function"},
+		"inproc: nil typed handler":     {func() error { return withSink(store, inproc.Func(inproc.JSON[int](nil))) }, "need a function"},
+		"inproc: nil wrapped handler":   {func() error { return withSink(store, inproc.Func(inproc.Wrap(nil, nil))) }, "need a function"},
+		"inproc: nil batch handler":     {func() error { return withSink(store, inproc.Batch(nil, inproc.BatchOptions{})) }, "need a function"},
+		"inproc: nil tx handler":        {func() error { return withSink(store, inproc.Tx(inproc.JSONTx[int](nil))) }, "need a function"},
+
+		"writer: a *sql.DB":       {func() error { return writer.Write(ctx, new(sql.DB), m) }, "a *sql.DB is no transaction, and what it writes would be delivered though the change is rolled back"},
+		"writer: a *sql.Conn":     {func() error { return writer.Write(ctx, new(sql.Conn), m) }, "a *sql.Conn is no transaction"},
+		"writer: a *sqlx.DB":      {func() error { return writer.Write(ctx, new(sqlx.DB), m) }, "a *sqlx.DB is no transaction"},
+		"writer: a *bun.DB":       {func() error { return writer.Write(ctx, new(bun.DB), m) }, "a *bun.DB is no transaction"},
+		"writer: gorm without":    {func() error { return writer.Write(ctx, new(gorm.PreparedStmtDB), m) }, "a *gorm.PreparedStmtDB is no transaction"},
+		"writer: ent's driver":    {func() error { return writer.Write(ctx, new(entsql.Driver), m) }, "a *sql.Driver is no transaction"},
+		"writer: a pgx pool":      {func() error { return writer.Write(ctx, outbox.Pgx(new(pgxpool.Pool)), m) }, "a *pgxpool.Pool is no transaction"},
+		"writer: a *pgx.Conn":     {func() error { return writer.Write(ctx, outbox.Pgx(new(pgx.Conn)), m) }, "outbox.WithoutTransaction"},
+		"writer: nil without one": {func() error { return writer.Write(ctx, outbox.WithoutTransaction((*sql.DB)(nil)), m) }, "the transaction is nil"},
+		"writer: locks, told":     {func() error { return locking.Write(ctx, outbox.WithoutTransaction(new(sql.DB)), m) }, "give the *sql.Tx"},
+		"writer: cancels, told": {func() error {
+			_, err := writer.Cancel(ctx, outbox.WithoutTransaction(new(sql.DB)), outbox.NewID())
+			return err
+		}, "give the *sql.Tx"},
+		"inbox: a pgx pool": {func() error { return once(outbox.Pgx(new(pgxpool.Pool))) }, "give the *sql.Tx"},
+		"inbox: told":       {func() error { return once(outbox.WithoutTransaction(new(sql.DB))) }, "give the *sql.Tx"},
+
+		"nil writer":           {func() error { return (*outbox.Writer)(nil).Write(ctx, new(sql.Tx), m) }, "use what NewWriter returned"},
+		"empty writer":         {func() error { return new(outbox.Writer).Write(ctx, new(sql.Tx), m) }, "use what NewWriter returned"},
+		"empty writer, Cancel": {func() error { _, err := new(outbox.Writer).Cancel(ctx, new(sql.Tx), outbox.NewID()); return err }, "use what NewWriter returned"},
+		"nil inbox":            {func() error { _, err := (*inbox.Inbox)(nil).Once(ctx, new(sql.Tx), "id"); return err }, "use what New returned"},
+		"empty inbox, Do": {func() error {
+			_, err := new(inbox.Inbox).Do(ctx, new(sql.DB), "id", func(*sql.Tx) error { return nil })
+			return err
+		}, "use what New returned"},
+		"empty inbox, Clean":    {func() error { _, err := new(inbox.Inbox).Clean(ctx, new(sql.DB)); return err }, "use what New returned"},
+		"nil migrations":        {func() error { _, err := (*migrations.Migrations)(nil).Up(ctx); return err }, "use what New returned"},
+		"empty migrations":      {func() error { return new(migrations.Migrations).Print(nil) }, "use what New returned"},
+		"migrations: no count":  {func() error { _, err := noDB.Undelivered(ctx); return err }, "sql.Open"},
+		"nil relay":             {func() error { return used(nil) }, "use what New returned"},
+		"empty relay":           {func() error { return used(new(relay.Relay)) }, "use what New returned"},
+		"nil consumer":          {func() error { _, err := (*relay.Consumer)(nil).Receive(ctx, 1); return err }, "use what NewConsumer returned"},
+		"empty consumer":        {func() error { new(relay.Consumer).Wake(); _, err := new(relay.Consumer).Receive(ctx, 1); return err }, "use what NewConsumer returned"},
+		"empty store":           {func() error { return withStore(ctx, new(sqlstore.Store)) }, "use what sqlstore.Open returned"},
+		"empty store, status":   {func() error { _, err := new(sqlstore.Store).Status(ctx); return err }, "use what sqlstore.Open returned"},
+		"empty store, consumer": {func() error { return received(ctx, new(sqlstore.Store)) }, "use what sqlstore.Open returned"},
+		"nil app":               {func() error { return appUsed(ctx, nil) }, "use what New returned"},
+		"empty app":             {func() error { return appUsed(ctx, new(rowrelay.App)) }, "use what New returned"},
+		"empty http options":    {func() error { _, err := httpsink.New(httpsink.Options{}); return err }, "url"},
+		"empty kafka options":   {func() error { _, err := kafka.New(kafka.Options{}); return err }, "broker"},
+		"empty rabbit options":  {func() error { _, err := rabbitmq.New(rabbitmq.Options{}); return err }, "hosts"},
+		"empty file options":    {func() error { _, err := file.New(file.Options{}); return err }, "path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,16 +139,49 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 }
 
-func withSink(store storage.Store, sink sinks.Sink) error {
-	_, err := relay.New(store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
+// used calls all methods of a Relay.
+func used(r *relay.Relay) error {
+	r.Wake()
+	r.Abort()
+	return cmp.Or(r.Run(context.Background()), r.Healthy())
+}
+
+// appUsed calls all methods of an App.
+func appUsed(ctx context.Context, a *rowrelay.App) error {
+	a.Wake()
+	a.Handle("a", nil)
+	a.HandleTx("a", nil)
+	rowrelay.Handle[int](a, "a", nil)
+	rowrelay.HandleTx[int](a, "a", nil)
+	_, cancelErr := a.Cancel(ctx, nil)
+	for _, err := range []error{a.Migrate(ctx), a.Write(ctx, nil), a.Drain(ctx), a.Healthy(), cancelErr} {
+		if err == nil {
+			return nil
+		}
+	}
+	return a.Run(ctx)
+}
+
+func withStore(ctx context.Context, store *sqlstore.Store) error {
+	r, err := relay.New(store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: stdout.New(stdout.Options{})}}})
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+func received(ctx context.Context, store *sqlstore.Store) error {
+	c, err := relay.NewConsumer(store, relay.ConsumerOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = c.Receive(ctx, 1)
 	return err
 }
 
-// said is a panic as an error: these are mistakes of the program's text.
-func said(f func()) (err error) {
-	defer func() { err = fmt.Errorf("%v", recover()) }()
-	f()
-	return nil
+func withSink(store storage.Store, sink sinks.Sink) error {
+	_, err := relay.New(store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
+	return err
 }
 
 // Each dialect on each other kind of database: the error says which is which,
@@ -145,5 +234,44 @@ func wantNamed(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: error %v, want one with %q", what, err, want)
+	}
+}
+
+// told hears that a sink doesn't take a message.
+type told struct {
+	relay.NoObserver
+	heard func()
+}
+
+func (o told) SinkDown(string, sinks.Reason, string) { o.heard() }
+func (o told) Attempted(relay.Attempt)               { o.heard() }
+
+// A sink that its New didn't make takes no message, and brings nothing down.
+func TestEmptySinksBringNothingDown(t *testing.T) {
+	t.Parallel()
+	for name, sink := range map[string]sinks.Sink{
+		"inproc": new(inproc.Sink), "batch": new(inproc.BatchSink), "http": new(httpsink.Sink), "kafka": new(kafka.Sink),
+		"idempotent": new(kafka.IdempotentSink), "rabbitmq": new(rabbitmq.Sink), "file": new(file.Sink), "stdout": new(stdout.Sink),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := memstore.New()
+			db.Write(outbox.Message{Topic: "t"})
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			r, err := relay.New(db.Store(), relay.Options{
+				Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}, Observer: told{heard: stop}, Logger: slog.New(slog.DiscardHandler),
+			})
+			check(t, err)
+			if err := r.Run(ctx); err != nil && !strings.Contains(err.Error(), `close sink "main"`) {
+				t.Error(err)
+			}
+			if err := context.Cause(ctx); err != context.Canceled {
+				t.Errorf("nothing was told of the sink: %v", err)
+			}
+			if status, err := db.Store().Status(t.Context()); err != nil || status.Counts[storage.StateDone] != 0 {
+				t.Errorf("the message is done, or %v", err)
+			}
+		})
 	}
 }

@@ -70,14 +70,15 @@ var (
 	_ sinks.OneByOne = (*Sink)(nil)
 )
 
-// Func returns a sink that calls a handler for one message after the other. It
-// panics if there is none.
+// Func returns a sink that calls a handler for one message after the other. Without
+// one it returns nil, which relay.New refuses.
 func Func(handler Handler) *Sink { return New(handler, Options{}) }
 
-// New returns a sink that calls a handler. It panics if there is none.
+// New returns a sink that calls a handler. Without one it returns nil, which relay.New
+// refuses.
 func New(handler Handler, options Options) *Sink {
 	if handler == nil {
-		panic("inproc: nil handler: Func and New need a function")
+		return nil
 	}
 	batch := options.Batch
 	if batch <= 0 {
