@@ -24,6 +24,7 @@ import (
 	"github.com/uptrace/bun/schema"
 	gormmysql "gorm.io/driver/mysql"
 	gormpostgres "gorm.io/driver/postgres"
+	gormsqlite "gorm.io/driver/sqlite"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
@@ -98,7 +99,7 @@ func byBun(ctx context.Context, s shop, messages []outbox.Message, after func() 
 func bunOf(s shop) *bun.DB {
 	var d schema.Dialect = pgdialect.New()
 	switch s.Kind {
-	case testdb.MariaDB:
+	case testdb.MariaDB, testdb.MySQL:
 		d = mysqldialect.New()
 	case testdb.SQLite:
 		d = sqlitedialect.New()
@@ -121,8 +122,10 @@ func withGorm(ctx context.Context, s shop, messages []outbox.Message, after func
 	switch s.Kind {
 	case testdb.Postgres:
 		d = gormpostgres.New(gormpostgres.Config{Conn: s.DB})
-	case testdb.MariaDB:
+	case testdb.MariaDB, testdb.MySQL:
 		d = gormmysql.New(gormmysql.Config{Conn: s.DB})
+	case testdb.SQLite:
+		d = gormsqlite.New(gormsqlite.Config{Conn: s.DB})
 	default:
 		return errNoDriver
 	}
@@ -140,7 +143,7 @@ func withGorm(ctx context.Context, s shop, messages []outbox.Message, after func
 // byEnt uses the driver that ent's generated code is built on: with the feature
 // sql/execquery an *ent.Tx hands ExecContext on to it.
 func byEnt(ctx context.Context, s shop, messages []outbox.Message, after func() error) error {
-	name := map[string]string{testdb.Postgres: entdialect.Postgres, testdb.MariaDB: entdialect.MySQL, testdb.SQLite: entdialect.SQLite}[s.Kind]
+	name := map[string]string{testdb.Postgres: entdialect.Postgres, testdb.MariaDB: entdialect.MySQL, testdb.MySQL: entdialect.MySQL, testdb.SQLite: entdialect.SQLite}[s.Kind]
 	tx, err := entsql.OpenDB(name, s.DB).Tx(ctx)
 	if err != nil {
 		return err
@@ -199,7 +202,7 @@ func TestLibraries(t *testing.T) {
 	t.Parallel()
 	tried := map[string]int{}
 	for _, target := range testdb.Targets() {
-		if !slices.Contains([]string{"postgres15/pgx", "postgres15/pq", "mariadb1011/gosql", "sqlite/modernc"}, target.Name) {
+		if !slices.Contains([]string{"postgres15/pgx", "postgres15/pq", "mariadb1011/gosql", "mysql/gosql", "sqlite/modernc", "sqlite/mattn"}, target.Name) {
 			continue
 		}
 		s := open(t, target)
@@ -223,7 +226,7 @@ func TestLibraries(t *testing.T) {
 func open(t *testing.T, target testdb.Target) shop {
 	t.Helper()
 	s := shop{Database: target.OpenOutbox(t)}
-	s.dialect = map[string]dialect.Dialect{testdb.Postgres: dialect.Postgres(), testdb.MariaDB: dialect.MariaDB(), testdb.SQLite: dialect.SQLite()}[s.Kind]
+	s.dialect = map[string]dialect.Dialect{testdb.Postgres: dialect.Postgres(), testdb.MariaDB: dialect.MariaDB(), testdb.MySQL: dialect.MySQL(), testdb.SQLite: dialect.SQLite()}[s.Kind]
 	m, err := migrations.New(s.DB, s.dialect, migrations.Options{})
 	check(t, err)
 	_, err = m.Up(t.Context())
