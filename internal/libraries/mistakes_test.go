@@ -190,14 +190,14 @@ func TestWrongDialects(t *testing.T) {
 	t.Parallel()
 	dialects := map[string]dialect.Dialect{testdb.Postgres: dialect.Postgres(), testdb.MariaDB: dialect.MariaDB(), testdb.SQLite: dialect.SQLite()}
 	for _, target := range testdb.Targets() {
-		if target.Name != "postgres15/pgx" && target.Name != "mariadb1011/gosql" && target.Name != "sqlite/modernc" {
+		if target.Name != "postgres15/pgx" && target.Name != "mariadb1011/gosql" && target.Name != "mysql/gosql" && target.Name != "sqlite/modernc" {
 			continue
 		}
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			s := open(t, target)
 			for kind, d := range dialects {
-				if kind == s.Kind {
+				if kind == s.Kind || kind == testdb.MariaDB && s.Kind == testdb.MySQL { // whichever of the two it is is found out
 					continue
 				}
 				_, err := sqlstore.Open(t.Context(), s.DB, d, sqlstore.Options{})
@@ -207,6 +207,13 @@ func TestWrongDialects(t *testing.T) {
 				_, err = m.Up(t.Context())
 				wantNamed(t, "migrations with "+kind, err, "the dialect is that of "+d.Name())
 				s.wrongWriter(t, d)
+				app, err := rowrelay.New(s.DB, rowrelay.Database(kind), rowrelay.Options{Table: "other"})
+				check(t, err)
+				app.Handle("a", func(context.Context, sinks.Message) error { return nil })
+				right := map[string]string{testdb.Postgres: "Postgres", testdb.MariaDB: "MariaDB", testdb.MySQL: "MySQL", testdb.SQLite: "SQLite"}[s.Kind]
+				for what, err := range map[string]error{"Migrate": app.Migrate(t.Context()), "Drain": app.Drain(t.Context())} {
+					wantNamed(t, what+" of an App with "+kind, err, "give rowrelay."+right)
+				}
 			}
 		})
 	}

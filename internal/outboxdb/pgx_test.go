@@ -112,6 +112,38 @@ func TestPgxTakesConnectionsAndPools(t *testing.T) {
 	})
 }
 
+// A test that has a pgx.Tx looks at what was written in it, and one without a database records it.
+func TestPgxMessagesAreWhatWasWritten(t *testing.T) {
+	onPgx(t, func(t *testing.T, db database) {
+		conn, written, no := connect(t, db), append(some(30), everyField...), errors.New("it is rolled back")
+		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			if err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), outbox.Pgx(tx), written...); err != nil {
+				return err
+			}
+			outboxtest.Expect(t, outboxtest.PgxMessages(t, tx, "outbox"), written...)
+			return no
+		})
+		if !errors.Is(err, no) {
+			t.Fatal(err)
+		}
+		outboxtest.Expect(t, outboxtest.PgxMessages(t, conn, "outbox"))
+		for _, table := range []string{"other", "out;box"} {
+			if reported := fatal(t, func(t testing.TB) { outboxtest.PgxMessages(t, conn, table) }); !strings.Contains(reported, "read the messages in "+table) {
+				t.Errorf("of table %s it reports %q", table, reported)
+			}
+		}
+	})
+	t.Run("recorded", func(t *testing.T) {
+		t.Parallel()
+		var recorder outboxtest.Recorder
+		var noTx pgx.Tx
+		if err := recorder.Write(t.Context(), outbox.Pgx(noTx), everyField...); err != nil {
+			t.Fatal(err)
+		}
+		outboxtest.Expect(t, recorder.Messages(), everyField...)
+	})
+}
+
 func TestPgxBatchTakesItsMessagesAlong(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
 		conn, messages := connect(t, db), some(30)

@@ -1,6 +1,7 @@
 // Package outboxtest helps to test code that writes to an outbox: either
-// against a real database, with [Messages] and [Expect], or without one, with a
-// [Recorder] in the place of the Writer.
+// against a real database, with [Messages] or [PgxMessages], or without one, with a
+// [Recorder] in the place of the Writer. [Expect] compares all that was written,
+// [ExpectAmong] looks for some of it.
 package outboxtest
 
 import (
@@ -45,7 +46,42 @@ func read(ctx context.Context, db Querier, d dialect.Dialect, name string) ([]ou
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
+	return scanAll(rows)
+}
+
+// PgxMessages is [Messages] for pgx without database/sql: tx is a pgx.Tx that the test is
+// going to roll back, a *pgx.Conn or a *pgxpool.Pool. Go infers Rows, which is pgx.Rows.
+func PgxMessages[Rows interface {
+	scanner
+	Close()
+}](t testing.TB, tx interface {
+	Query(ctx context.Context, query string, args ...any) (Rows, error)
+}, table string) []outbox.Message {
+	t.Helper()
+	parsed, err := dialect.ParseTable(table)
 	var messages []outbox.Message
+	if err == nil {
+		query := dialect.Postgres().Written(parsed)
+		var rows Rows
+		if rows, err = tx.Query(t.Context(), query.SQL, query.Args...); err == nil {
+			defer rows.Close()
+			messages, err = scanAll(rows)
+		}
+	}
+	if err != nil {
+		t.Fatalf("read the messages in %s: %v", table, err)
+	}
+	return messages
+}
+
+// scanner is what *sql.Rows and pgx.Rows have in common.
+type scanner interface {
+	Next() bool
+	Scan(dest ...any) error
+	Err() error
+}
+
+func scanAll(rows scanner) (messages []outbox.Message, err error) {
 	for rows.Next() {
 		message, err := scan(rows)
 		if err != nil {
@@ -56,7 +92,7 @@ func read(ctx context.Context, db Querier, d dialect.Dialect, name string) ([]ou
 	return messages, rows.Err()
 }
 
-func scan(rows *sql.Rows) (outbox.Message, error) {
+func scan(rows scanner) (outbox.Message, error) {
 	var m outbox.Message
 	var key, text, headers, availableAt, expiresAt sql.NullString
 	var noPayload bool

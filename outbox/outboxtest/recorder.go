@@ -31,7 +31,8 @@ type Recorder struct {
 }
 
 // Write checks the messages as a Writer without options does, and records them.
-// The transaction isn't used and may be nil.
+// The transaction isn't used and may be nil, also as outbox.Pgx makes it of a pgx.Tx
+// that is.
 func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbox.Message) error {
 	if r.Err != nil {
 		return r.Err
