@@ -309,7 +309,7 @@ func TestAvailableAtIsInUTC(t *testing.T) {
 			}
 		}
 		written := outbox.Message{Topic: "writer", AvailableAt: time.Now().Add(-time.Minute).In(time.FixedZone("", 5*3600))}
-		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), conn, written); err != nil {
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), outbox.WithoutTransaction(conn), written); err != nil {
 			t.Fatal(err)
 		}
 		for topic, want := range map[string]string{"utc": "pending", "local": "scheduled", "writer": "pending"} {

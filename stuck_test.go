@@ -1,0 +1,92 @@
+package rowrelay_test
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// said is a log that is read line by line.
+type said chan string
+
+func (s said) Write(line []byte) (int, error) {
+	s <- string(line)
+	return len(line), nil
+}
+
+// A handler that ignores its context, also inside a transaction, is told in the log; its messages go to
+// another process, also those of its key behind it, and it doesn't hold up a stop for ever.
+func TestAHandlerThatHangsHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it takes the twenty seconds after which a handler counts as stuck and a stop is given up")
+	}
+	for _, kind := range []string{"Handle", "HandleTx"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			db, log, release := newFile(t), make(said, 1000), make(chan struct{})
+			options := rowrelay.Options{
+				Handlers: relay.SinkOptions{Timeout: time.Second},
+				Relay:    relay.Options{Lease: time.Second, DrainTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil))},
+			}
+			returned := make(chan struct{}, 10)
+			hangs := newApp(t, db, options)
+			handle(hangs, kind, func(context.Context, sinks.Message) error { <-release; returned <- struct{}{}; return nil })
+			for n := range 3 {
+				if err := hangs.Write(t.Context(), outbox.WithoutTransaction(db), outbox.Message{Topic: "a", Key: "k", Priority: int16(n)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run := func(app *rowrelay.App) (stop func() error) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ran := make(chan error, 1)
+				go func() { ran <- app.Run(ctx) }()
+				return func() error { cancel(); return <-ran }
+			}
+			stop := run(hangs)
+			for line := range log {
+				if strings.Contains(line, "appears to be stuck") {
+					break
+				}
+			}
+			if err := hangs.Healthy(); err == nil || !strings.Contains(err.Error(), "appears to be stuck") {
+				t.Errorf("healthy: %v", err)
+			}
+			handled := make(chan sinks.Message, 10)
+			options.Relay.Logger = slog.New(slog.DiscardHandler)
+			well := newApp(t, db, options)
+			handle(well, kind, func(_ context.Context, m sinks.Message) error { handled <- m; return nil })
+			stopWell := run(well)
+			for n := range 3 {
+				if m := <-handled; m.Priority != int16(n) {
+					t.Errorf("message %d came in the place of %d", m.Priority, n)
+				}
+			}
+			if err := stopWell(); err != nil {
+				t.Error(err)
+			}
+			if err := stop(); err == nil || !strings.Contains(err.Error(), "appears to be stuck") || !strings.Contains(err.Error(), "sent again") {
+				t.Errorf("stop: %v", err)
+			}
+			close(release)
+			<-returned
+		})
+	}
+}
+
+func handle(app *rowrelay.App, kind string, handler inproc.Handler) {
+	if kind == "Handle" {
+		app.Handle("a", handler)
+		return
+	}
+	app.HandleTx("a", func(ctx context.Context, _ *sql.Tx, m sinks.Message) error { return handler(ctx, m) })
+}
