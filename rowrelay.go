@@ -107,7 +107,8 @@ type Options struct {
 	Middleware []inproc.Middleware
 
 	// Handlers has the time-out, attempts, waits and limits of messages that are
-	// handled. Its Sink is left empty.
+	// handled. Its Sink is left empty. Its RejectAfter defaults to -1 here: what a
+	// handler calls permanent is parked at once.
 	Handlers relay.SinkOptions
 }
 
@@ -317,7 +318,9 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 		}
 		return options, errors.Join(problems...)
 	}
-	if a.options.Handlers.Sink != nil {
+	forHandlers := a.options.Handlers
+	forHandlers.RejectAfter = cmp.Or(forHandlers.RejectAfter, -1)
+	if forHandlers.Sink != nil {
 		problems = append(problems, errors.New("Options.Handlers.Sink: must be empty, as it is made of what Handle is given"))
 	}
 	routes := slices.Clone(options.Routes)
@@ -338,7 +341,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
 	if handlers := maps.Clone(a.handlers); len(handlers) > 0 {
-		sink := a.options.Handlers
+		sink := forHandlers
 		sink.Sink = inproc.New(inproc.Wrap(func(ctx context.Context, m sinks.Message) error {
 			return handlers[m.Topic](ctx, m)
 		}, a.options.Middleware...), inproc.Options{Concurrency: a.options.Concurrency})
@@ -346,7 +349,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 		routes = appendRoutes(routes, slices.Sorted(maps.Keys(handlers)), handlersSink)
 	}
 	if handlers := maps.Clone(a.txHandlers); len(handlers) > 0 {
-		sink := a.options.Handlers
+		sink := forHandlers
 		sink.Workers = max(1, a.options.Concurrency)
 		type txOf struct{} // the key of what goes through the middleware in the context
 		wrapped := inproc.Wrap(func(ctx context.Context, m sinks.Message) error {

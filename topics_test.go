@@ -32,7 +32,7 @@ const (
 func TestTopicsHaveATypeBothWays(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
-	app := newApp(t, db, rowrelay.Options{Handlers: relay.SinkOptions{RejectAfter: -1}})
+	app := newApp(t, db, rowrelay.Options{})
 	var got []string
 	rowrelay.Handle(app, ordersPaid, func(_ context.Context, o orderPaid, m sinks.Message) error {
 		got = append(got, fmt.Sprint(m.Topic, m.Key, o))
@@ -97,7 +97,7 @@ func TestMiddleware(t *testing.T) {
 	}
 	app := newApp(t, db, rowrelay.Options{
 		Middleware: []inproc.Middleware{says("outer"), nil, says("inner")},
-		Handlers:   relay.SinkOptions{RejectAfter: -1, MaxAttempts: 1},
+		Handlers:   relay.SinkOptions{MaxAttempts: 1},
 	})
 	app.Handle("a", func(context.Context, sinks.Message) error { return errors.New("no") })
 	app.Handle("panics", func(context.Context, sinks.Message) error { panic("oh") })

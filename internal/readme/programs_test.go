@@ -20,11 +20,11 @@ import (
 // variables that its function has for parameters.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os", "sql": "database/sql", "time": "time",
-	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox",
+	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox", "outboxtest": "outbox/outboxtest", "testing": "testing",
 	"relay": "relay", "relaypgx": "relay/relaypgx", "rowrelay": "", "sinks": "sinks", "sqlstore": "relay/sqlstore", "stdout": "sinks/stdout",
 }
 
-const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, request *http.Request"
+const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, app *rowrelay.App, request *http.Request, t *testing.T"
 
 // source makes a file of a block, whose errors name their place in the page.
 func source(b block) string {
@@ -76,6 +76,26 @@ func TestProgramsCompile(t *testing.T) {
 	flag, packages := overlay(t, found)
 	if out, err := exec.Command("go", append([]string{"build", flag}, packages...)...).CombinedOutput(); err != nil {
 		t.Errorf("the Go examples: %v\n%s", err, out)
+	}
+}
+
+// The program with types, too: what it prints is what was handled, and what its observer was told.
+func TestTheTypedProgramRuns(t *testing.T) {
+	t.Parallel()
+	typed := slices.DeleteFunc(blocks(t, "go"), func(b block) bool { return !strings.Contains(b.text, "outbox.Topic[") })
+	if len(typed) != 1 {
+		t.Fatalf("%d blocks have a topic with a type", len(typed))
+	}
+	flag, packages := overlay(t, typed)
+	binary := filepath.Join(t.TempDir(), "typed")
+	if out, err := exec.Command("go", "build", flag, "-o", binary, packages[0]).CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	program := exec.Command(binary)
+	program.Dir = t.TempDir()
+	out, err := program.Output()
+	if want := "paid: order-42 1999\nto the bookkeeper: orders.paid refunds are not done here\n"; err != nil || string(out) != want {
+		t.Errorf("it printed %q, %v; want %q", out, err, want)
 	}
 }
 

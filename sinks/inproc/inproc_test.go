@@ -305,12 +305,31 @@ func TestAPanicStopsNoOtherMessage(t *testing.T) {
 	}
 }
 
-func TestNoHandlerIsToldAtOnce(t *testing.T) {
+// relay.New refuses a sink that is nil: see internal/libraries.
+func TestNoHandlerIsNoSink(t *testing.T) {
 	t.Parallel()
-	defer func() {
-		if recover() == nil {
-			t.Error("a sink without a handler was made")
+	if inproc.Func(nil) != nil || inproc.Batch(nil, inproc.BatchOptions{}) != nil || inproc.Tx(nil) != nil ||
+		inproc.JSON[int](nil) != nil || inproc.JSONTx[int](nil) != nil || inproc.Wrap(nil) != nil {
+		t.Error("something was made of no handler")
+	}
+}
+
+func TestWrapKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	var said []string
+	says := func(name string) inproc.Middleware {
+		return func(next inproc.Handler) inproc.Handler {
+			return func(ctx context.Context, m sinks.Message) error {
+				said = append(said, name)
+				return next(ctx, m)
+			}
 		}
-	}()
-	inproc.Func(nil)
+	}
+	handler := func(context.Context, sinks.Message) error { said = append(said, "handler"); return errBoom }
+	if err := inproc.Wrap(handler, says("first"), nil, says("second"))(t.Context(), sinks.Message{}); err != errBoom {
+		t.Errorf("the error is %v", err)
+	}
+	if want := []string{"first", "second", "handler"}; !slices.Equal(said, want) {
+		t.Errorf("called %q, want %q", said, want)
+	}
 }
