@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -327,6 +328,9 @@ func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
 				}
 				if pw := password(db); strings.Contains(got.stderr+got.stdout, "hunter2") || pw != "" && strings.Contains(got.stderr+got.stdout, pw) {
 					t.Errorf("%s: %s: the password is shown: %s", name, line, got.stderr)
+				}
+				if said := regexp.MustCompile(`Options\.|App\.|package |dialect\.`).FindString(got.stderr + got.stdout); said != "" {
+					t.Errorf("%s: %s: an operator is told in Go, %q: %s%s", name, line, said, got.stdout, got.stderr)
 				}
 			}
 		}
