@@ -36,6 +36,11 @@ type Options struct {
 	// For rows, Up also makes the indexes that it needs, if they are missing,
 	// and Print prints them. Defaults to "lanes".
 	Claim string
+
+	// Notify is whether plain INSERTs tell listening relays, by a trigger: "on" has Up make
+	// it and Print print it, "off" has Up drop it. Either is an error where the database has
+	// no notifications, which is everywhere but on PostgreSQL. Defaults to leaving it as it is.
+	Notify string
 }
 
 // Migration is one step.
@@ -56,7 +61,8 @@ type Migrations struct {
 	dialect dialect.Dialect
 	set     string // the folder of an inbox's files, if they aren't an outbox's
 	table   dialect.Table
-	claim   string
+	options Options
+	notify  notifySQL
 	steps   []step
 	fits    bool // the dialect is the variant that the server asks for
 }
@@ -67,7 +73,10 @@ func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
 	if claim := options.Claim; claim != "" && claim != "lanes" && claim != "rows" {
 		return nil, fmt.Errorf("claim %q is not known: it must be lanes or rows", claim)
 	}
-	return (&Migrations{db: db, dialect: d, claim: options.Claim}).of(options.Table)
+	if notify := options.Notify; notify != "" && notify != "on" && notify != "off" {
+		return nil, fmt.Errorf("notify %q is not known: it must be on or off", notify)
+	}
+	return (&Migrations{db: db, dialect: d, options: options}).of(options.Table)
 }
 
 // inboxSet is the folder of an inbox's files.
@@ -88,8 +97,14 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.table, err = dialect.ParseTable(cmp.Or(table, dialect.DefaultTable)); err != nil {
 		return nil, err
 	}
+	if m.options.Notify != "" && m.dialect.Name() != "postgres" {
+		return nil, fmt.Errorf("notify: %s has no notifications: leave it out, relays look by themselves", m.dialect.Name())
+	}
 	if isMySQL(m.dialect.Name()) {
 		m.table = m.table.Backquoted()
+	}
+	if m.notify, err = renderNotify(m.table); err != nil {
+		return nil, err
 	}
 	if m.steps, err = render(m.set, m.dialect.Name(), m.table); err != nil {
 		return nil, err
@@ -128,9 +143,14 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 			return nil, fmt.Errorf("migrate table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
 		}
 	}
-	if m.claim == "rows" {
+	if m.options.Claim == "rows" {
 		if err := m.run(ctx, m.makeIndexes); err != nil {
 			return nil, fmt.Errorf("make the indexes for claiming by rows on %s: %w", m.table, m.explain(err))
+		}
+	}
+	if m.options.Notify != "" {
+		if err := m.run(ctx, m.setNotify); err != nil {
+			return nil, fmt.Errorf("turn the trigger of table %s %s: %w", m.table, m.options.Notify, m.explain(err))
 		}
 	}
 	return pending, nil
@@ -369,7 +389,7 @@ func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Migrations{db: m.db, dialect: fit.Dialect, set: m.set, table: m.table, claim: m.claim, steps: steps, fits: true}, nil
+	return &Migrations{db: m.db, dialect: fit.Dialect, set: m.set, table: m.table, options: m.options, notify: m.notify, steps: steps, fits: true}, nil
 }
 
 // factsOf reads lines of a name and a value.

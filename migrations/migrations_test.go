@@ -298,7 +298,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"oracle/00001_outbox.sql":         "3c1352d941ff91ea",
 		"oracle/00002_outbox.sql":         "0f388cd687ebd0eb",
 		"postgres/00001_outbox.sql":       "8c0f051405387d2d",
-		"postgres/00002_outbox.sql":       "fab42a67666d8641",
+		"postgres/00002_outbox.sql":       "277229eb769d608a",
 		"mysql/00001_outbox.sql":          "d8622de5117fdb7c",
 		"mysql/00002_outbox.sql":          "1fcde3b958a03058",
 		"tidb/00001_outbox.sql":           "2cbc926d8be248db",

@@ -32,7 +32,7 @@ func (m *Migrations) Print(w io.Writer) error {
 		fmt.Fprintf(&text, "-- %s\n\n%s\n", step.name, up)
 		fmt.Fprintf(&text, "\n-- To take it back, with all that is in it:\n--\n%s\n", commented(down))
 	}
-	if m.claim == "rows" {
+	if m.options.Claim == "rows" {
 		text.WriteString("\n-- For claiming by rows:\n\n")
 		for _, query := range m.dialect.MakeRowIndexes(m.table) {
 			end := ";"
@@ -41,6 +41,12 @@ func (m *Migrations) Print(w io.Writer) error {
 			}
 			text.WriteString(query.SQL + end + "\n")
 		}
+	}
+	switch m.options.Notify {
+	case "on":
+		fmt.Fprintf(&text, "\n-- Plain INSERTs tell listening relays:\n\n%s;\n\n%s;\n\n-- To take it back:\n--\n-- %s;\n", m.notify.function, m.notify.trigger, m.notify.drop)
+	case "off":
+		fmt.Fprintf(&text, "\n-- Plain INSERTs don't tell relays any more:\n\n%s;\n", m.notify.drop)
 	}
 	_, err := io.WriteString(w, text.String())
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -112,7 +115,7 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 		}
 	}
 	if source.Listen != config.Off && !source.Database.Polled() {
-		c.checkNotifications(ctx, name, source)
+		c.checkNotifications(ctx, name, source, db, d)
 	}
 	status, err := store.Status(ctx)
 	if err == nil && status.Claim != "" && status.Claim != claim {
@@ -125,8 +128,9 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 	c.tried(name+"claim", "by "+string(claim), explain(source, err))
 }
 
-// checkNotifications listens as a relay does, until it hears what it has notified itself of.
-func (c *checkReport) checkNotifications(ctx context.Context, name string, source config.Source) {
+// checkNotifications listens as a relay does, until it hears what it has notified itself of, and
+// says who notifies.
+func (c *checkReport) checkNotifications(ctx context.Context, name string, source config.Source, db *sql.DB, d dialect.Dialect) {
 	listener, err := listenPostgres(source)
 	if err == nil {
 		listening, stop := context.WithCancel(ctx)
@@ -136,7 +140,13 @@ func (c *checkReport) checkNotifications(ctx context.Context, name string, sourc
 	if err != nil {
 		err = hinted(err, "or let the relay poll only: --listen off, or listen: off in a configuration")
 	}
-	c.tried(name+"notifications", "are heard", err)
+	heard := "are heard; plain INSERTs send none (see rowrelay migrate up --notify)"
+	if steps, made := migrations.New(db, d, migrations.Options{Table: source.Table}); made == nil {
+		if there, _ := steps.Notifies(ctx); there {
+			heard = "are heard; plain INSERTs send them"
+		}
+	}
+	c.tried(name+"notifications", heard, err)
 }
 
 // checkSink makes a sink, opens it and closes it again. One that needs no connection to open is asked

@@ -34,6 +34,57 @@ func TestMigrating(t *testing.T) {
 	})
 }
 
+func TestTheTriggerThatNotifies(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		for _, step := range []struct {
+			line, want string
+		}{
+			{"migrate status", "plain INSERTs notify  off"},
+			{"migrate up", "applied"},
+			{"migrate status", "plain INSERTs notify  off"},
+			{"check", "plain INSERTs send none (see rowrelay migrate up --notify)"},
+			{"migrate up --notify", "plain INSERTs notify  on"},
+			{"migrate up --notify --json", `"notify": true`},
+			{"migrate up", "the tables of outbox are up to date"}, // and leaves it
+			{"migrate status", "plain INSERTs notify  on"},
+			{"migrate status --json", `"notify": true`},
+			{"check", "plain INSERTs send them"},
+			{"migrate up --notify=false", "plain INSERTs notify  off"},
+			{"migrate up --notify=false", "plain INSERTs notify  off"},
+			{"migrate up --notify", "plain INSERTs notify  on"},
+			{"migrate down", "taken back"},
+			{"migrate down", "taken back"},
+		} {
+			if got := mustRun(t, append(strings.Fields(step.line), "--database", db.URL)...); !strings.Contains(got.stdout, step.want) {
+				t.Errorf("%s: got %q, want %q in it", step.line, got.stdout, step.want)
+			}
+		}
+		var left int
+		if err := db.DB.QueryRow("SELECT count(*) FROM pg_proc WHERE proname = 'outbox_notify'").Scan(&left); err != nil || left > 0 {
+			t.Errorf("%d functions are left (%v)", left, err)
+		}
+		executeAll(t, db, mustRun(t, "migrate", "print", "--notify", "--database", db.URL).stdout)
+		if got := mustRun(t, "migrate", "status", "--database", db.URL); !strings.Contains(got.stdout, "plain INSERTs notify  on") {
+			t.Errorf("after the printed SQL: got %q", got.stdout)
+		}
+		executeAll(t, db, mustRun(t, "migrate", "print", "--notify=false", "--database", db.URL).stdout[len(mustRun(t, "migrate", "print", "--database", db.URL).stdout):])
+		if got := mustRun(t, "migrate", "status", "--database", db.URL); !strings.Contains(got.stdout, "plain INSERTs notify  off") {
+			t.Errorf("after the printed SQL that drops it: got %q", got.stdout)
+		}
+	}, "postgres15/pgx", "postgres18/pgx")
+}
+
+func TestOnlyPostgreSQLNotifies(t *testing.T) {
+	t.Parallel()
+	file := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	for _, line := range []string{"migrate up --notify --database " + file, "migrate up --notify=false --database " + file, "migrate print --notify --database mysql://"} {
+		if got := call(t.Context(), "", strings.Fields(line)...); got.code != exitUsage || !strings.Contains(got.stderr, "has no notifications: leave it out") {
+			t.Errorf("%s: exit code %d, %q", line, got.code, got.stderr)
+		}
+	}
+}
+
 func TestMigratingDownKeepsUndeliveredMessages(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {

@@ -100,6 +100,9 @@ UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
+-- By choice there was a trigger by which plain INSERTs tell relays (rowrelay migrate up --notify).
+DROP FUNCTION IF EXISTS {{.Index "notify"}}() CASCADE;
+
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
 
 -- What was to be skipped or deleted is parked as before.
