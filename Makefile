@@ -102,6 +102,9 @@ bench: ## measures, on the same servers, and records the figures; quarter of an 
 SCENES      = drain peers snapshot kafka rabbitmq latency idle producer plugin growth held
 BENCHFLAGS  = -rounds 5
 
+bench-debezium: ## measures beside Debezium on Kafka Connect, which Maven fetches; half an hour
+	ROWRELAY_SERVERS_FSYNC=on deploy/servers/servers run postgreslogical kafka -- $(MAKE) --no-print-directory measure SCENES=debezium
+
 measure:
 	cd bench && go run . $(BENCHFLAGS) -record figures.json $(SCENES)
 

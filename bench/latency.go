@@ -56,6 +56,7 @@ func latencyCases(s settings) (cases []latencyCase) {
 type wakening struct {
 	name    string
 	options outbox.Options
+	trigger bool // plain INSERTs notify by the table's trigger
 	// start starts it, and returns what has to be called after each commit.
 	start func(ctx context.Context, d *table.Database, tell func(id string)) (after func(), stop func() error, err error)
 
@@ -74,7 +75,8 @@ func (c latencyCase) wakenings() []*wakening {
 		{name: "Wake", start: woken, byRelay: true},
 	}
 	if c.server.Dialect.Name() == "postgres" {
-		all = append(all, &wakening{name: "NOTIFY", start: notified, options: outbox.Options{Notify: true, NotifyInterval: c.notifyInterval()}, byRelay: true})
+		all = append(all, &wakening{name: "NOTIFY", start: notified, options: outbox.Options{Notify: true, NotifyInterval: c.notifyInterval()}, byRelay: true},
+			&wakening{name: "plain INSERTs, trigger", start: notified, trigger: true, byRelay: true})
 	}
 	if c.poll {
 		all = append(all, &wakening{name: "poll", start: polling, byRelay: true})
@@ -161,6 +163,11 @@ func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err er
 	defer d.Close()
 	if err := d.Migrate(ctx); err != nil {
 		return 0, err
+	}
+	if w.trigger {
+		if err := d.NotifyByTrigger(ctx); err != nil {
+			return 0, err
+		}
 	}
 	meter, err := cpu.Of(ctx, d)
 	if err != nil {

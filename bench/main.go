@@ -64,6 +64,7 @@ var scenes = []scene{
 	{"held", "a million held rows, 100,000 behind a stuck key, and the same without them", held},
 	{"done", "a day of done rows, and the same without them; the purge", done},
 	{"hour", "a steady load, its tables watched, the last tenth against the first", hour},
+	{"debezium", "the command beside Debezium on Kafka Connect, PostgreSQL to Kafka", besideDebezium},
 	{"plugin", "the file sink as a plug-in, against the same inside", pluginScene},
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type producerCase struct {
 	producers int  // at once
 	how       string
 	options   outbox.Options
+	trigger   bool // both are bare INSERTs, and the first has the trigger that notifies
 }
 
 func (c producerCase) String() string {
@@ -40,11 +42,16 @@ func (c producerCase) String() string {
 }
 
 // producer compares a Write with the INSERT of the same columns, with ids made
-// in the same way; both in transactions.
+// in the same way; both in transactions. And an INSERT that notifies by the trigger with one
+// that doesn't.
 func producer(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, c := range only(producerCases(s), s) {
+		first := ", Write"
+		if c.trigger {
+			first = ", with it"
+		}
 		values, err := figure.Turns(ctx, s.rounds,
-			figure.Contender{Name: c.String() + ", Write", Turn: c.turn(true)},
+			figure.Contender{Name: c.String() + first, Turn: c.turn(true)},
 			figure.Contender{Name: c.String() + ", INSERT", Turn: c.turn(false)})
 		if err != nil {
 			return err
@@ -78,7 +85,8 @@ func producerCases(s settings) (cases []producerCase) {
 			cases = append(cases,
 				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY each", options: outbox.Options{Notify: true}},
 				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY ≤ 1 a ms", options: outbox.Options{Notify: true, NotifyInterval: time.Millisecond}},
-				producerCase{server: server, messages: 1, producers: producers, how: ", key locks", options: outbox.Options{KeyLocks: true}})
+				producerCase{server: server, messages: 1, producers: producers, how: ", key locks", options: outbox.Options{KeyLocks: true}},
+				producerCase{server: server, messages: 1, producers: producers, how: ", plain INSERTs that notify by the trigger", trigger: true})
 		}
 	}
 	return cases
@@ -89,7 +97,7 @@ const producing = 700 * time.Millisecond
 
 // turn returns the time of one transaction in microseconds: with several
 // producers, the time until one of them has ended another one.
-func (c producerCase) turn(byWriter bool) func(context.Context) (float64, error) {
+func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		d, err := c.server.Create(ctx)
 		if err != nil {
@@ -99,7 +107,20 @@ func (c producerCase) turn(byWriter bool) func(context.Context) (float64, error)
 		if err := d.Migrate(ctx); err != nil {
 			return 0, err
 		}
-		write, end, err := c.writing(ctx, d, byWriter)
+		if c.trigger {
+			if first {
+				err = d.NotifyByTrigger(ctx)
+			}
+			if listener, listenErr := pgx.Connect(ctx, d.URL); listenErr == nil { // who hears it, as where it is used
+				defer listener.Close(ctx)
+				_, listenErr = listener.Exec(ctx, "LISTEN rowrelay_outbox")
+				err = errors.Join(err, listenErr)
+			}
+			if err != nil {
+				return 0, err
+			}
+		}
+		write, end, err := c.writing(ctx, d, first && !c.trigger)
 		if err != nil {
 			return 0, err
 		}

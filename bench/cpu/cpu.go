@@ -27,9 +27,9 @@ func Of(ctx context.Context, d *table.Database, more ...int) (Meter, error) {
 	if d.Dialect.Name() == "sqlite" {
 		return Meter{more}, nil
 	}
-	server, err := serverOf(ctx, d)
+	server, err := ServerOf(ctx, d)
 	if err == nil {
-		_, err = family(server)
+		_, err = Family(server)
 	}
 	if err != nil {
 		return Meter{}, fmt.Errorf("find the server's process, which has to be on this machine: %w", err)
@@ -37,7 +37,8 @@ func Of(ctx context.Context, d *table.Database, more ...int) (Meter, error) {
 	return Meter{append(more, server)}, nil
 }
 
-func serverOf(ctx context.Context, d *table.Database) (pid int, err error) {
+// ServerOf is the process of the database's server.
+func ServerOf(ctx context.Context, d *table.Database) (pid int, err error) {
 	query, file := "SELECT @@pid_file, @@datadir", ""
 	if d.Dialect.Name() == "postgres" {
 		query = "SELECT 'postmaster.pid', current_setting('data_directory')"
@@ -65,7 +66,7 @@ func (m Meter) Used() (time.Duration, error) {
 	}
 	used := time.Duration(self.Utime.Nano() + self.Stime.Nano())
 	for _, pid := range m.others {
-		more, err := family(pid)
+		more, err := Family(pid)
 		if err != nil {
 			return 0, err
 		}
@@ -74,9 +75,9 @@ func (m Meter) Used() (time.Duration, error) {
 	return used, nil
 }
 
-// family is what a process has used, its children that live, and those that
+// Family is what a process has used, its children that live, and those that
 // have ended.
-func family(pid int) (used time.Duration, err error) {
+func Family(pid int) (used time.Duration, err error) {
 	own, err := statOf(strconv.Itoa(pid))
 	if err != nil {
 		return 0, err

@@ -22,6 +22,15 @@ func (d *Database) MigrateFor(ctx context.Context, claim string) error {
 	return err
 }
 
+// NotifyByTrigger has plain INSERTs notify relays, on PostgreSQL.
+func (d *Database) NotifyByTrigger(ctx context.Context) error {
+	m, err := migrations.New(d.DB, d.Dialect, migrations.Options{Notify: "on"})
+	if err == nil {
+		_, err = m.Up(ctx)
+	}
+	return err
+}
+
 // IndexRows makes the indexes that claiming by rows needs, as a relay does that
 // finds none.
 func (d *Database) IndexRows(ctx context.Context) error {

@@ -30,11 +30,12 @@ type Server struct {
 
 // Servers are all, by their short names.
 var Servers = map[string]Server{
-	"postgres15":  {Name: "PostgreSQL 15", Dialect: dialect.Postgres(), variable: "ROWRELAY_TEST_POSTGRES15"},
-	"postgres18":  {Name: "PostgreSQL 18", Dialect: dialect.Postgres(), variable: "ROWRELAY_TEST_POSTGRES18"},
-	"mysql":       {Name: "MySQL 9.7", Dialect: dialect.MySQL(), variable: "ROWRELAY_TEST_MYSQL"},
-	"mariadb1011": {Name: "MariaDB 10.11", Dialect: dialect.MariaDB(), variable: "ROWRELAY_TEST_MARIADB1011"},
-	"sqlite":      {Name: "SQLite", Dialect: dialect.SQLite()},
+	"postgres15":      {Name: "PostgreSQL 15", Dialect: dialect.Postgres(), variable: "ROWRELAY_TEST_POSTGRES15"},
+	"postgreslogical": {Name: "PostgreSQL 15", Dialect: dialect.Postgres(), variable: "ROWRELAY_BENCH_POSTGRESLOGICAL"},
+	"postgres18":      {Name: "PostgreSQL 18", Dialect: dialect.Postgres(), variable: "ROWRELAY_TEST_POSTGRES18"},
+	"mysql":           {Name: "MySQL 9.7", Dialect: dialect.MySQL(), variable: "ROWRELAY_TEST_MYSQL"},
+	"mariadb1011":     {Name: "MariaDB 10.11", Dialect: dialect.MariaDB(), variable: "ROWRELAY_TEST_MARIADB1011"},
+	"sqlite":          {Name: "SQLite", Dialect: dialect.SQLite()},
 }
 
 // Missing says that the server isn't up.

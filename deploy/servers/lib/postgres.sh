@@ -1,4 +1,5 @@
-# How any PostgreSQL is started. A server's file sets $bin to its programs.
+# How any PostgreSQL is started. A server's file sets $bin to its programs, and
+# $more_options if need be.
 
 stop_signal=QUIT # at once: the data are thrown away
 in_memory=4096   # the tests need a gigabyte: some write a million rows
@@ -23,7 +24,7 @@ init_postgres() {
 start_postgres() {
 	local options="-c listen_addresses=127.0.0.1 -c port=$port -c unix_socket_directories="
 	options+=" -c max_connections=200 -c max_prepared_transactions=10 -c logging_collector=off"
-	options+=" -c fsync=${ROWRELAY_SERVERS_FSYNC:-off} -c full_page_writes=${ROWRELAY_SERVERS_FSYNC:-off}"
+	options+=" -c fsync=${ROWRELAY_SERVERS_FSYNC:-off} -c full_page_writes=${ROWRELAY_SERVERS_FSYNC:-off} ${more_options:-}"
 	quietly as_nobody "$bin/pg_ctl" --pgdata="$dir/data" --log="$dir/log" --options="$options" --wait --timeout=60 start
 }
 

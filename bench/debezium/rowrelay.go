@@ -1,0 +1,65 @@
+package debezium
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+
+	"github.com/rowrelay/rowrelay/bench/daemon"
+	"github.com/rowrelay/rowrelay/bench/table"
+)
+
+// Rowrelay is the command as it is, with Kafka's idempotent producer, as Kafka Connect's is. For a
+// low latency the table has the trigger that notifies.
+type Rowrelay struct {
+	Database *table.Database
+	Kafka    Kafka
+}
+
+var _ Side = Rowrelay{}
+
+func (r Rowrelay) Prepare(ctx context.Context) error { return r.Database.Migrate(ctx) }
+
+func (Rowrelay) Insert() string {
+	return "INSERT INTO outbox (topic, message_key, payload_text) VALUES ($1, $2, $3)"
+}
+
+func (Rowrelay) Fill(selected string) string {
+	return "INSERT INTO outbox (topic, message_key, payload_text) " + selected
+}
+
+func (r Rowrelay) Start(ctx context.Context, quick bool) (*Process, error) {
+	program, err := daemon.Program()
+	if err == nil && quick {
+		err = r.Database.NotifyByTrigger(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return start("rowrelay", program, "run", "--database", r.Database.URL, "--sink", "kafka://"+string(r.Kafka)+"?idempotent=true")
+}
+
+// Ready waits until it has all lanes.
+func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
+	return until(ctx, "rowrelay has its lanes", p, func() (ready bool, err error) {
+		err = r.Database.DB.QueryRowContext(ctx, "SELECT count(*) = 64 FROM outbox_lanes WHERE until > now()").Scan(&ready)
+		return ready, err
+	})
+}
+
+func (r Rowrelay) Pause(ctx context.Context) error  { return r.command(ctx, "pause", "sink", "sink") }
+func (r Rowrelay) Resume(ctx context.Context) error { return r.command(ctx, "resume", "sink", "sink") }
+
+func (r Rowrelay) command(ctx context.Context, words ...string) error {
+	program, err := daemon.Program()
+	if err != nil {
+		return err
+	}
+	if output, err := exec.CommandContext(ctx, program, append(words, "--database", r.Database.URL)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("rowrelay %s: %w: %s", words[0], err, output)
+	}
+	return nil
+}
+
+func (Rowrelay) Held(context.Context) (int64, error) { return 0, nil }
+func (Rowrelay) Close(context.Context) error         { return nil }

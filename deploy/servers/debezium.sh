@@ -1,0 +1,36 @@
+# Debezium's connector for PostgreSQL, on Kafka Connect: for the bench, which starts, stops and
+# kills it by itself. Maven fetches both, as it does Kafka.
+source "$here/lib/kafka.sh"
+
+variable=ROWRELAY_BENCH_DEBEZIUM
+by_name=only
+debezium=3.6.3.Final
+jars=$(cache)/debezium-$debezium-$kafka
+sha256=1d53e320687cce57272db70b23be9fc3c7117c82ef778233e091274835f9bc48 # of the list of the jars' sums
+
+kafka_pom() {
+	cat <<-POM
+		<project>
+			<modelVersion>4.0.0</modelVersion>
+			<groupId>com.github.rowrelay</groupId><artifactId>debezium</artifactId><version>1</version>
+			<dependencies>
+				$(dependency org.apache.kafka connect-runtime "$kafka")
+				$(dependency org.apache.kafka connect-json "$kafka")
+				$(dependency org.apache.kafka connect-transforms "$kafka")
+				$(dependency io.debezium debezium-connector-postgres "$debezium")
+				$(dependency org.apache.logging.log4j log4j-slf4j-impl "$log4j")
+			</dependencies>
+		</project>
+	POM
+}
+
+# words: a worker, which takes a file with its properties and one with the connector's. The
+# memory and the collector are those of Kafka's own connect-standalone.sh.
+words() {
+	printf '%s\n' "$(command -v java)" -Xms256M -Xmx2G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 \
+		-XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true -Dlog4j2.level=INFO -cp "$jars/*" org.apache.kafka.connect.cli.ConnectStandalone
+}
+
+url() { :; }
+
+start() { because "it is started by what 'servers words debezium' prints"; }
