@@ -68,6 +68,8 @@ type compared struct {
 	cold, warm       []float64 // messages a second, from the first to the last that Kafka took
 	whole            []float64 // seconds from the start of the process to the last one
 	own, database    []float64 // µs of CPU a message, warm
+	broker           []float64
+	others           []float64 // cores that were at work elsewhere on the machine meanwhile
 	peak, steady     []float64 // MiB: at most while it drained, and at the end of the steady load
 	p50, p99         []float64 // ms
 	ownLoad, dbLoad  []float64 // % of a core, under the steady load
@@ -81,6 +83,7 @@ type subject struct {
 	db     *table.Database
 	kafka  debezium.Kafka
 	server int // the database server's process
+	broker int // Kafka's
 }
 
 // on makes a database for it, lets some messages through, and stops it.
@@ -96,7 +99,11 @@ func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.K
 	if err != nil {
 		return err
 	}
-	u := &subject{c.side(d), d, kafka, pid}
+	broker, err := kafka.Process()
+	if err != nil {
+		return err
+	}
+	u := &subject{c.side(d), d, kafka, pid, broker}
 	if err := u.Prepare(ctx); err != nil {
 		return err
 	}
@@ -157,8 +164,8 @@ func (c *compared) turn(ctx context.Context, u *subject) error {
 			return err
 		}
 	}
-	fmt.Fprintf(os.Stderr, "  %s at %s: cold %.0f, warm %.0f /s; %.1f, %.1f ms; %.0f MiB; %.0f duplicates, back after %.1f s\n", c.name, time.Now().UTC().Format("15:04:05"),
-		latest(c.cold), latest(c.warm), latest(c.p50), latest(c.p99), latest(c.peak), latest(c.duplicates), c.back[len(c.back)-debeziumKills:])
+	fmt.Fprintf(os.Stderr, "  %s at %s: cold %.0f, warm %.0f /s, others %.2f cores; %.1f, %.1f ms; %.0f MiB; %.0f duplicates, back after %.1f s\n", c.name, time.Now().UTC().Format("15:04:05"),
+		latest(c.cold), latest(c.warm), latest(c.others), latest(c.p50), latest(c.p99), latest(c.peak), latest(c.duplicates), c.back[len(c.back)-debeziumKills:])
 	return nil
 }
 
@@ -196,7 +203,7 @@ func (c *compared) drainWarm(ctx context.Context, u *subject, p *debezium.Proces
 	if err := u.fill(ctx, t, debeziumBacklog); err != nil {
 		return err
 	}
-	own, database, err := u.spent(p, func() error {
+	spent, err := u.spending(p, func() error {
 		if err := u.Resume(ctx); err != nil {
 			return err
 		}
@@ -205,7 +212,8 @@ func (c *compared) drainWarm(ctx context.Context, u *subject, p *debezium.Proces
 	if err != nil {
 		return err
 	}
-	c.own, c.database = append(c.own, micros(own, debeziumBacklog)), append(c.database, micros(database, debeziumBacklog))
+	c.own, c.database = append(c.own, micros(spent.own, debeziumBacklog)), append(c.database, micros(spent.database, debeziumBacklog))
+	c.broker, c.others = append(c.broker, micros(spent.broker, debeziumBacklog)), append(c.others, spent.others.Seconds()/spent.took.Seconds())
 	_, peak := p.Memory()
 	c.peak = append(c.peak, peak)
 	rate, err := c.rate(ctx, t)
@@ -213,24 +221,33 @@ func (c *compared) drainWarm(ctx context.Context, u *subject, p *debezium.Proces
 	return err
 }
 
-// spent is the CPU of the process and of the database's server while something is done.
-func (u *subject) spent(p *debezium.Process, do func() error) (own, database time.Duration, err error) {
-	used := func() (own, database time.Duration, err error) {
-		own, err = p.CPU()
-		if err == nil {
-			database, err = cpu.Family(u.server)
-		}
-		return own, database, err
+// spending is the CPU of a process, of both servers and of all others while something was done.
+type spending struct{ own, database, broker, others, took time.Duration }
+
+func (u *subject) spending(p *debezium.Process, do func() error) (s spending, err error) {
+	before, err := u.spent(p)
+	began := time.Now()
+	if err == nil {
+		err = do()
 	}
-	ownBefore, databaseBefore, err := used()
 	if err != nil {
-		return 0, 0, err
+		return s, err
 	}
-	if err := do(); err != nil {
-		return 0, 0, err
-	}
-	own, database, err = used()
-	return own - ownBefore, database - databaseBefore, err
+	s.took = time.Since(began)
+	after, err := u.spent(p)
+	s.own, s.database, s.broker = after.own-before.own, after.database-before.database, after.broker-before.broker
+	s.others = after.others - before.others - s.own - s.database - s.broker
+	return s, err
+}
+
+// spent is what was used so far; the others are all but this process.
+func (u *subject) spent(p *debezium.Process) (s spending, err error) {
+	s.others = figure.Spent().Others
+	var errs [3]error
+	s.own, errs[0] = p.CPU()
+	s.database, errs[1] = cpu.Family(u.server)
+	s.broker, errs[2] = cpu.Family(u.broker)
+	return s, errors.Join(errs[:]...)
 }
 
 // rate is from the first to the last record of a backlog, which is checked.
@@ -252,7 +269,7 @@ func (c *compared) steadily(ctx context.Context, u *subject) error {
 		}
 		return u.onTopic(ctx, func(t *debezium.Topic) error {
 			var took []float64
-			own, database, err := u.spent(p, func() (err error) {
+			spent, err := u.spending(p, func() (err error) {
 				took, err = u.writeAt(ctx, t, debeziumRate, debeziumRate*debeziumSeconds)
 				return err
 			})
@@ -261,7 +278,7 @@ func (c *compared) steadily(ctx context.Context, u *subject) error {
 			}
 			slices.Sort(took)
 			c.p50, c.p99 = append(c.p50, took[len(took)/2]), append(c.p99, took[len(took)*99/100])
-			c.ownLoad, c.dbLoad = append(c.ownLoad, 100*own.Seconds()/debeziumSeconds), append(c.dbLoad, 100*database.Seconds()/debeziumSeconds)
+			c.ownLoad, c.dbLoad = append(c.ownLoad, 100*spent.own.Seconds()/spent.took.Seconds()), append(c.dbLoad, 100*spent.database.Seconds()/spent.took.Seconds())
 			now, _ := p.Memory()
 			c.steady = append(c.steady, now)
 			return nil
@@ -368,6 +385,7 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both("a backlog, with the start of the process", "s", 1, "", nil, func(c *compared) []float64 { return c.whole })
 	both("CPU of the process a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.own })
 	both("CPU of PostgreSQL a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.database })
+	both("CPU of Kafka a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.broker })
 	both("memory at most, resident", "MiB", 0, "≤ 1/20", func(ratio float64) bool { return ratio <= 1./20 }, func(c *compared) []float64 { return c.peak })
 	load := fmt.Sprintf("%d/s", debeziumRate)
 	both(load+", p50", "ms", 1, "≤ 1/5", func(ratio float64) bool { return ratio <= 1./5 }, func(c *compared) []float64 { return c.p50 })
@@ -378,6 +396,7 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both(fmt.Sprintf("new messages again after a kill (%d kills a round)", debeziumKills), "s", 2, "", nil, func(c *compared) []float64 { return c.back })
 	report(figure.Figure{What: fmt.Sprintf("duplicates after %d kills, of %d messages", debeziumKills, debeziumBacklog), Value: ranged(c.duplicates, "", 0),
 		Ratio: (1 + figure.Median(c.duplicates)) / (1 + figure.Median(other.duplicates)), Reference: other.name + " " + ranged(other.duplicates, "", 0)})
+	report(figure.Figure{What: "what else ran while the warm backlog was drained", Value: ranged(c.others, "cores", 2), Reference: other.name + " " + ranged(other.others, "cores", 2)})
 	report(figure.Figure{What: "lost, and out of their key's order, in all", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
 }
 

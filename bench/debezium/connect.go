@@ -65,7 +65,8 @@ func (c *Connect) Start(_ context.Context, quick bool) (*Process, error) {
 			return nil, err
 		}
 	}
-	return start("connect", append(slices.Clone(c.Words), files...)...)
+	temporary := "-Djava.io.tmpdir=" + c.folder // a killed one leaves libraries there
+	return start("connect", slices.Concat(c.Words[:1], []string{temporary}, c.Words[1:], files)...)
 }
 
 func (c *Connect) settings(quick bool) (worker, connector map[string]string) {

@@ -3,6 +3,11 @@ package debezium
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/bench/table"
@@ -37,6 +42,19 @@ type Side interface {
 
 // Kafka is the broker's address.
 type Kafka string
+
+// Process is the broker's, as deploy/servers has started it.
+func (Kafka) Process() (int, error) {
+	logins, err := url.ParseQuery(os.Getenv("ROWRELAY_TEST_KAFKA_LOGINS"))
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(filepath.Join(logins.Get("folder"), "1.pid"))
+	if err != nil {
+		return 0, fmt.Errorf("find Kafka's process, which deploy/servers has to start: %w", err)
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
 
 // until calls ready until it says so.
 func until(ctx context.Context, what string, p *Process, ready func() (bool, error)) error {
