@@ -31,6 +31,12 @@ func goals(t testing.TB) string {
 	return summary(all) + "\n<details><summary>each of them</summary>\n\n" + tableOf(all) + "\n</details>\n"
 }
 
+// besideDebezium is the table of that scene.
+func besideDebezium(t testing.TB) string {
+	t.Helper()
+	return tableOf(slices.DeleteFunc(recorded(t), func(f measured) bool { return f.Row != "debezium" }))
+}
+
 func summary(all []measured) string {
 	var firsts []measured
 	of, met := map[string]int{}, map[string]int{}
