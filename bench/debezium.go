@@ -44,20 +44,22 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 	var contenders []figure.Contender
 	for _, c := range []*compared{own, other} {
 		contenders = append(contenders, figure.Contender{Name: c.name + ", warm, a second", Turn: func(ctx context.Context) (float64, error) {
-			err := c.on(ctx, server, kafka, c.turn)
-			return c.warm[len(c.warm)-1], err
+			if err := c.on(ctx, server, kafka, c.turn); err != nil {
+				return 0, err
+			}
+			if len(own.warm) == len(other.warm) { // a round is at its end: a run that is cut short has shown something
+				own.report(other, report)
+			}
+			return latest(c.warm), nil
 		}})
 	}
-	if _, err := figure.Turns(ctx, s.rounds, contenders...); err != nil {
-		return err
-	}
-	own.report(other, report)
 	for _, c := range []*compared{own, other} {
 		if err := c.on(ctx, server, kafka, func(ctx context.Context, u *subject) error { return c.log(ctx, u, report) }); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = figure.Turns(ctx, s.rounds, contenders...)
+	return err
 }
 
 // compared is one of the two, and what its turns have shown.

@@ -124,10 +124,9 @@ An SQLite file that doesn't exist is created.
 
 --notify makes a trigger, on PostgreSQL only, by which a plain INSERT or a COPY
 wakes listening relays as it commits, instead of waiting for their next look (5 to
-200 ms). It costs a transaction some microseconds, and where a commit waits for a
-disk, single ones wait behind each other a little more (docs/operating.md has
-figures). Transactions that are prepared (PREPARE TRANSACTION) fail with it.
---notify=false drops it; without the flag it stays as it is.`
+200 ms). A transaction pays some 30 µs of the server's time for it (see
+docs/operating.md). PREPARE TRANSACTION fails with it. --notify=false drops it;
+without the flag it stays as it is.`
 
 // notifyFlag adds --notify.
 func (m *migrate) notifyFlag(command *cobra.Command) {
