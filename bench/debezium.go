@@ -37,18 +37,26 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 	if err != nil {
 		return fmt.Errorf("get Debezium, by deploy/servers/servers words debezium: %w", err)
 	}
-	own := &compared{name: "rowrelay", side: func(d *table.Database) debezium.Side { return debezium.Rowrelay{Database: d, Kafka: kafka} }}
+	rowrelay := func(idempotent bool) func(*table.Database) debezium.Side {
+		return func(d *table.Database) debezium.Side {
+			return debezium.Rowrelay{Database: d, Kafka: kafka, Idempotent: idempotent}
+		}
+	}
+	own := &compared{name: "rowrelay", side: rowrelay(false)}
+	careful := &compared{name: "rowrelay, idempotent", prefix: "idempotent: ", side: rowrelay(true)}
 	other := &compared{name: "Debezium", side: func(d *table.Database) debezium.Side {
 		return &debezium.Connect{Database: d, Kafka: kafka, Words: strings.Fields(string(words))}
 	}}
 	var contenders []figure.Contender
-	for _, c := range []*compared{own, other} {
+	all := []*compared{own, careful, other}
+	for _, c := range all {
 		contenders = append(contenders, figure.Contender{Name: c.name + ", warm, a second", Turn: func(ctx context.Context) (float64, error) {
 			if err := c.on(ctx, server, kafka, c.turn); err != nil {
 				return 0, err
 			}
-			if len(own.warm) == len(other.warm) { // a round is at its end: a run that is cut short has shown something
+			if len(own.warm) == len(other.warm) && len(careful.warm) == len(other.warm) { // a round is at its end: a run that is cut short has shown something
 				own.report(other, report)
+				careful.report(other, report)
 			}
 			return latest(c.warm), nil
 		}})
@@ -64,8 +72,9 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 
 // compared is one of the two, and what its turns have shown.
 type compared struct {
-	name string
-	side func(*table.Database) debezium.Side
+	name   string
+	prefix string // of its figures
+	side   func(*table.Database) debezium.Side
 
 	cold, warm       []float64 // messages a second, from the first to the last that Kafka took
 	whole            []float64 // seconds from the start of the process to the last one
@@ -377,8 +386,8 @@ func (r reading) next(kill time.Time) float64 {
 func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both := func(what, unit string, digits int, goal string, met func(ratio float64) bool, values func(*compared) []float64) {
 		own, others := values(c), values(other)
-		f := figure.Figure{What: what, Ratio: figure.Ratio(own, others), Value: ranged(own, unit, digits), Reference: other.name + " " + ranged(others, unit, digits), Goal: goal}
-		f.Met = met != nil && met(f.Ratio)
+		f := figure.Figure{Ratio: figure.Ratio(own, others), Value: ranged(own, unit, digits), Reference: other.name + " " + ranged(others, unit, digits), Goal: goal}
+		f.What, f.Met = c.prefix+what, met != nil && met(f.Ratio)
 		report(f)
 	}
 	atLeast3 := func(ratio float64) bool { return ratio >= 3 }
@@ -396,10 +405,10 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both(load+", CPU of PostgreSQL with its writers", "% of a core", 1, "", nil, func(c *compared) []float64 { return c.dbLoad })
 	both(load+", memory, resident", "MiB", 0, "≤ 1/20", func(ratio float64) bool { return ratio <= 1./20 }, func(c *compared) []float64 { return c.steady })
 	both(fmt.Sprintf("new messages again after a kill (%d kills a round)", debeziumKills), "s", 2, "", nil, func(c *compared) []float64 { return c.back })
-	report(figure.Figure{What: fmt.Sprintf("duplicates after %d kills, of %d messages", debeziumKills, debeziumBacklog), Value: ranged(c.duplicates, "", 0),
+	report(figure.Figure{What: c.prefix + fmt.Sprintf("duplicates after %d kills, of %d messages", debeziumKills, debeziumBacklog), Value: ranged(c.duplicates, "", 0),
 		Ratio: (1 + figure.Median(c.duplicates)) / (1 + figure.Median(other.duplicates)), Reference: other.name + " " + ranged(other.duplicates, "", 0)})
-	report(figure.Figure{What: "what else ran while the warm backlog was drained", Value: ranged(c.others, "cores", 2), Reference: other.name + " " + ranged(other.others, "cores", 2)})
-	report(figure.Figure{What: "lost, and out of their key's order, in all", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
+	report(figure.Figure{What: c.prefix + "what else ran while the warm backlog was drained", Value: ranged(c.others, "cores", 2), Reference: other.name + " " + ranged(other.others, "cores", 2)})
+	report(figure.Figure{What: c.prefix + "lost, and out of their key's order, in all", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
 }
 
 // ranged is a median with the least and the greatest value; the values stay as they are.

@@ -9,11 +9,14 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Rowrelay is the command as it is, with Kafka's idempotent producer, as Kafka Connect's is. For a
-// low latency the table has the trigger that notifies.
+// Rowrelay is the command as it is. For a low latency the table has the trigger that notifies.
 type Rowrelay struct {
 	Database *table.Database
 	Kafka    Kafka
+
+	// Idempotent has Kafka drop what a relay that died had sent already: each batch is then
+	// written down, in a transaction, before it is sent.
+	Idempotent bool
 }
 
 var _ Side = Rowrelay{}
@@ -36,7 +39,11 @@ func (r Rowrelay) Start(ctx context.Context, quick bool) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return start("rowrelay", program, "run", "--database", r.Database.URL, "--sink", "kafka://"+string(r.Kafka)+"?idempotent=true")
+	sink := "kafka://" + string(r.Kafka)
+	if r.Idempotent {
+		sink += "?idempotent=true"
+	}
+	return start("rowrelay", program, "run", "--database", r.Database.URL, "--sink", sink)
 }
 
 // Ready waits until it has all lanes.
