@@ -60,6 +60,12 @@ type Options struct {
 	// new. Defaults to none: the relay polls, and [Relay.Wake] wakes it.
 	Listener Listener
 
+	// Join lets the relay share the messages with living relays whose sinks or routes are others.
+	// Without it, it waits until these have stopped: it takes no message, is healthy, and
+	// [Relay.Waits] and the log say why. One that takes part goes on when others come. Where
+	// relays with the same sinks and routes take part, it does, too.
+	Join bool
+
 	// Retention is how long delivered messages are kept. Defaults to 24 h;
 	// [KeepNothing] deletes them when they are delivered.
 	Retention time.Duration

@@ -211,7 +211,7 @@ func IDsKept(retention time.Duration) time.Duration { return max(retention, time
 // alone.
 type Queries struct {
 	ClaimMode   Query         // the stored way of claiming, if there is one
-	Members     Query         // the name of each living relay, and the database's time
+	Members     Query         // the name and the setup of each living relay, and the database's time
 	Deregister  Query         // takes a relay, whose name is the argument, out of the table of relays
 	EndLeases   Query         // ends the leases of a relay, whose name is the argument, as if their time were over, and raises their fences
 	EndClaims   Query         // ends its claims likewise, in a table that is claimed by rows

@@ -103,18 +103,19 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
 -- Comes after share claim mode: who changes it at the same time sees either this relay,
--- or is seen. Name, host, version, way of claiming, twice; host, version, way of claiming.
+-- or is seen. Name, host, version, way of claiming, setup, way of
+-- claiming; host, version, way of claiming, setup.
 -- name: heartbeat
-INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`)
-SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < {now} THEN {now} ELSE since END, last_heartbeat = {now}, `until` = {now} + INTERVAL :ttl MICROSECOND
+INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`, setup)
+SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < {now} THEN {now} ELSE since END, last_heartbeat = {now}, `until` = {now} + INTERVAL :ttl MICROSECOND, setup = ?
 
 -- Name, way of claiming.
 -- name: heartbeat was stored
 SELECT name, 0, {server} FROM {relays} WHERE name = ? AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
 
 -- name: members
-SELECT name, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
+SELECT name, setup, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
 
 -- What a dead relay has ends now, as if its time were over. The fences grow: should it
 -- live after all, it can't renew its leases before others have them.
@@ -320,7 +321,7 @@ SELECT topic, count(*) FROM (
 
 -- name: list relays
 SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_heartbeat AS CHAR), r.until >= {now},
-    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now})
+    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} AS r ORDER BY r.name
 
 -- name: lanes leased

@@ -117,7 +117,7 @@ func (d *Oracle) Heartbeat(ctx context.Context, self storage.Identity, ttl time.
 	claim := string(self.Claim)
 	err = backend.InTx(ctx, d.db, nil, []backend.Query{
 		d.sql.Query("share claim mode"),
-		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), claim),
+		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), self.Setup.Text(), claim),
 	}, func(tx *sql.Tx) error {
 		return backend.All(ctx, tx, d.sql.Query("heartbeat was stored", self.Name, claim), func() { beat.Stored = true }, &name, &beat.XID, &epoch)
 	})

@@ -92,7 +92,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	const noEpoch = "-" // what the epoch is called before it has begun
 	var name string
-	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds())
+	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds(), self.Setup.Text())
 	for {
 		err := backend.All(ctx, p.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 		if err != nil || !beat.Stored || beat.Epoch != noEpoch {

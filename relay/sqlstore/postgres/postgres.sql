@@ -189,22 +189,22 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
 -- Locks the way of claiming: who changes it at the same time sees either this relay, or
--- is seen. $1 name, $2 host, $3 version, $4 way of claiming, $5 microseconds to live.
+-- is seen. $1 name, $2 host, $3 version, $4 way of claiming, $5 microseconds to live, $6 setup.
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
-INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until)
-SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
+INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until, setup)
+SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond'), $6::text
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until, setup = excluded.setup
 RETURNING name, {xid}, {server epoch}
 
 -- name: begin epoch
 INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
 
 -- name: members
-SELECT name, now() FROM {relays} WHERE until >= now() ORDER BY name
+SELECT name, setup, now() FROM {relays} WHERE until >= now() ORDER BY name
 
 -- What a dead relay has ends now, as if its time were over. The fences grow: should it
 -- live after all, it can't renew its leases before others have them.
@@ -464,7 +464,7 @@ SELECT topic, count(*) FROM (
 
 -- name: list relays
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
-    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= now())
+    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= now()), r.setup
 FROM {relays} AS r ORDER BY r.name
 
 -- name: lanes leased

@@ -82,7 +82,7 @@ func (s *SQLite) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 // Heartbeat implements [backend.Backend].
 func (s *SQLite) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), string(self.Claim))
+	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), self.Setup.Text(), string(self.Claim))
 	err = backend.All(ctx, s.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	return beat, err
 }

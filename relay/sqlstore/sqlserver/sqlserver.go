@@ -114,7 +114,7 @@ func (d *SQLServer) SetClaimMode(ctx context.Context, claim storage.Claim) error
 // Heartbeat implements [backend.Backend].
 func (d *SQLServer) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl))
+	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl), self.Setup.Text())
 	err = backend.All(ctx, d.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	return beat, err
 }

@@ -21,18 +21,19 @@ UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
 -- heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE)
-INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until)
-SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until, setup)
+SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond'), $6::text
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until, setup = excluded.setup
 RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-');
 --   1: r
 --   2: h
 --   3: 1
 --   4: lanes
 --   5: 15000000
-SELECT name, now() FROM app."Events_relays" WHERE until >= now() ORDER BY name;
+--   6: 
+SELECT name, setup, now() FROM app."Events_relays" WHERE until >= now() ORDER BY name;
 
 -- end leases
 UPDATE app."Events_lanes" SET until = now() - interval '1 second', fence = fence + 1 WHERE owner = $1::text;
@@ -1256,7 +1257,7 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
-    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now()), r.setup
 FROM app."Events_relays" AS r ORDER BY r.name;
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
 SELECT topic, count(*) FROM (
