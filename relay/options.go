@@ -15,6 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
+// DefaultRetention is how long delivered messages are kept where nothing else is said.
+const DefaultRetention = 24 * time.Hour
+
 // KeepNothing as Options.Retention deletes a message as soon as it is
 // delivered.
 const KeepNothing time.Duration = -1
@@ -254,7 +257,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Pick = or(o.Pick, storage.Oldest)
 	o.Lease = or(o.Lease, 15*time.Second)
 	o.Poll = or(o.Poll, 200*time.Millisecond)
-	o.Retention = or(o.Retention, 24*time.Hour)
+	o.Retention = or(o.Retention, DefaultRetention)
 	o.DrainTimeout = or(o.DrainTimeout, 10*time.Second)
 	o.Observer = or[Observer](o.Observer, NoObserver{})
 	o.Logger = or(o.Logger, slog.Default())

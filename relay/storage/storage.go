@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,9 @@ var (
 
 	// ErrNoSchema means that the tables are missing or of another version.
 	ErrNoSchema = errors.New("the schema is missing or of another version")
+
+	// ErrNewerSchema is an ErrNoSchema whose tables are of a newer version than this release knows.
+	ErrNewerSchema = fmt.Errorf("%w: it is newer", ErrNoSchema)
 
 	// ErrFenced means that a row is no longer this relay's to change.
 	ErrFenced = errors.New("the lease is another's now")

@@ -389,6 +389,13 @@ func ReadParked(ctx context.Context, q Querier, table dialect.Table, where strin
 	return found, err
 }
 
+// Clock reads the database's time, the age of its first done row (0 without one), and its time zone.
+func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest time.Duration, zone string, err error) {
+	var name text
+	err = One(ctx, q, query, (*moment)(&now), (*milliseconds)(&oldest), &name)
+	return now, oldest, string(name), err
+}
+
 // Members reads the living relays, each with the database's time.
 func Members(ctx context.Context, q Querier, query Query) (relays []storage.Member, now time.Time, err error) {
 	var name string

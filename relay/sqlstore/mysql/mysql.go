@@ -88,7 +88,7 @@ func (m *MySQL) Traits() backend.Traits {
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByLane,
 		Hot: m.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: m.sql.Query("claim mode"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"),
+			ClaimMode: m.sql.Query("claim mode"), Clock: m.sql.Query("clock"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"),
 			EndLeases: m.sql.Query("end leases"), EndClaims: m.sql.Query("end claims"), PurgeRelays: m.sql.Query("purge relays"),
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
 			WrittenFrom: m.sql.Query("written from", int64(0), int64(0)),

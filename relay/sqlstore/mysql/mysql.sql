@@ -324,6 +324,10 @@ SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_he
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} AS r ORDER BY r.name
 
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT CAST({now} AS CHAR), timestampdiff(MICROSECOND, (SELECT min(finished_at) FROM {done}), {now}) DIV 1000, IF(@@global.time_zone = 'SYSTEM', @@system_time_zone, @@global.time_zone)
+
 -- name: lanes leased
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND `until` >= {now}
 
@@ -359,6 +363,9 @@ UNION ALL SELECT 'server', {server}
 -- Checking.
 
 -- In UTC. The list has its times in the server's own time zone, whatever the session's is.
+-- name: history length
+SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_history_len'
+
 -- name: oldest transaction
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE
 

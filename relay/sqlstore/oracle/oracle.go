@@ -47,7 +47,7 @@ func (d *Oracle) Traits() backend.Traits {
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
 		Hot: d.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"),
+			ClaimMode: d.sql.Query("claim mode"), Clock: d.sql.Query("clock"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"),
 			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"), PurgeRelays: d.sql.Query("purge relays"),
 			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),

@@ -342,6 +342,11 @@ SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:
     (SELECT COUNT(*) FROM {lanes} l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} r ORDER BY r.name
 
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6'), ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), DBTIMEZONE
+FROM (SELECT {now} - MIN(finished_at) AS age FROM {done})
+
 -- name: lanes leased
 SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 

@@ -49,7 +49,7 @@ func (p *Postgres) Traits() backend.Traits {
 		Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots,
 		Hot: p.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: p.sql.Query("claim mode"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"),
+			ClaimMode: p.sql.Query("claim mode"), Clock: p.sql.Query("clock"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"),
 			EndLeases: p.sql.Query("end leases"), EndClaims: p.sql.Query("end claims"), PurgeRelays: p.sql.Query("purge relays"),
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
 			WrittenFrom: p.sql.Query("written from", int64(0)),

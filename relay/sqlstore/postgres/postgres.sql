@@ -467,6 +467,10 @@ SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >=
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= now()), r.setup
 FROM {relays} AS r ORDER BY r.name
 
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT clock_timestamp(), (extract(epoch FROM now() - (SELECT min(finished_at) FROM {done})) * 1000)::bigint, current_setting('TimeZone')
+
 -- name: lanes leased
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= now()
 
@@ -494,6 +498,19 @@ SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
 WHERE NOT has_table_privilege(name, need)
 UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('{hot}', 'id')
 WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
+
+-- Who doesn't vacuum of the tables $1.
+-- name: autovacuum off
+SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT current_setting('autovacuum')::boolean
+UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE EXISTS (SELECT 1 FROM unnest(c.reloptions) AS o WHERE o IN ('autovacuum_enabled=false', 'autovacuum_enabled=off'))
+
+-- Of the tables $1 those that are mostly dead rows.
+-- name: dead rows
+SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_stat_get_live_tuples(c.oid), 'living ones, and was vacuumed',
+    COALESCE(to_char(GREATEST(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)), 'YYYY-MM-DD HH24:MI'), 'never')
+FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid)
 
 -- name: oldest transaction
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes'

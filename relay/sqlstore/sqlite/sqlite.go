@@ -45,7 +45,7 @@ func (s *SQLite) Traits() backend.Traits {
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
 		Hot: s.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: s.sql.Query("claim mode"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"),
+			ClaimMode: s.sql.Query("claim mode"), Clock: s.sql.Query("clock"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"),
 			EndLeases: s.sql.Query("end leases"), EndClaims: s.sql.Query("end claims"), PurgeRelays: s.sql.Query("purge relays"),
 			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
 			WrittenFrom: s.sql.Query("written from", int64(0), int64(0)),

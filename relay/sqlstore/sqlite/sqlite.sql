@@ -331,6 +331,10 @@ SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >=
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} AS r ORDER BY r.name
 
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT {now}, CAST(round((julianday('now') - julianday((SELECT min(finished_at) FROM {done}))) * 86400000) AS INTEGER), ''
+
 -- name: lanes leased
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 

@@ -437,6 +437,10 @@ SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), 
 FROM {relays} AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00'), (SELECT DATEDIFF_BIG(MILLISECOND, MIN(finished_at), SYSUTCDATETIME()) FROM {done}), N''
+
 -- name: lanes leased
 {at one moment}
 SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME();

@@ -48,6 +48,7 @@ DELETE FROM app."Events_relays" WHERE name = $1::text;
 --   1: r
 
 -- check
+SELECT quote_ident(current_user);
 SELECT name, value FROM (VALUES
     ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
 WHERE current_setting(name) = value
@@ -80,6 +81,16 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   5: 1
 --   6: true
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
+SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT current_setting('autovacuum')::boolean
+UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE EXISTS (SELECT 1 FROM unnest(c.reloptions) AS o WHERE o IN ('autovacuum_enabled=false', 'autovacuum_enabled=off'));
+--   1: {"app.\"Events\"","app.\"Events_held\"","app.\"Events_done\"","app.\"Events_lanes\"","app.\"Events_r
+SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_stat_get_live_tuples(c.oid), 'living ones, and was vacuumed',
+    COALESCE(to_char(GREATEST(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)), 'YYYY-MM-DD HH24:MI'), 'never')
+FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid);
+--   1: {"app.\"Events\"","app.\"Events_held\"","app.\"Events_done\"","app.\"Events_lanes\"","app.\"Events_r
+--   2: 200000
 EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL

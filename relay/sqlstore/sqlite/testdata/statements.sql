@@ -62,6 +62,7 @@ ORDER BY t.id LIMIT ?);
 --   1: 0
 --   2: 4611686018427387904
 --   3: 500
+PRAGMA database_list;
 
 -- acquire
 UPDATE app."Events_lanes" SET owner = ?, fence = fence + ?, until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?),
