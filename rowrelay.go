@@ -394,6 +394,15 @@ func (a *App) Healthy() error {
 	return a.relay.Load().Healthy()
 }
 
+// Waits says why the relay takes no message though it is healthy: others work on the table whose
+// handlers, sinks or routes are not its own, and Options.Relay.Join isn't set. Empty if it does.
+func (a *App) Waits() string {
+	if a.made() != nil || a.relay.Load() == nil {
+		return ""
+	}
+	return a.relay.Load().Waits()
+}
+
 // SQLiteFile returns the name by which sql.Open opens an SQLite file as an outbox
 // needs it, with modernc.org/sqlite ("sqlite") or mattn/go-sqlite3 ("sqlite3"): with a
 // write-ahead log, patience of ten seconds, and transactions that begin with BEGIN

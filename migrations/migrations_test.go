@@ -296,17 +296,17 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
 		"oracle/00001_outbox.sql":         "3c1352d941ff91ea",
-		"oracle/00002_outbox.sql":         "0f388cd687ebd0eb",
+		"oracle/00002_outbox.sql":         "312e14e52ca296db",
 		"postgres/00001_outbox.sql":       "8c0f051405387d2d",
-		"postgres/00002_outbox.sql":       "277229eb769d608a",
+		"postgres/00002_outbox.sql":       "a3fa98047b09358d",
 		"mysql/00001_outbox.sql":          "d8622de5117fdb7c",
-		"mysql/00002_outbox.sql":          "1fcde3b958a03058",
+		"mysql/00002_outbox.sql":          "3a2c19c107684b6e",
 		"tidb/00001_outbox.sql":           "2cbc926d8be248db",
-		"tidb/00002_outbox.sql":           "625a356d59d54fd3",
+		"tidb/00002_outbox.sql":           "9cb1dcc58262f191",
 		"sqlite/00001_outbox.sql":         "329d3e2210c4e951",
-		"sqlite/00002_outbox.sql":         "a4390fd6e9805d4e",
+		"sqlite/00002_outbox.sql":         "fb5cc0adc3658cf3",
 		"sqlserver/00001_outbox.sql":      "213b9c94fd912c4b",
-		"sqlserver/00002_outbox.sql":      "00ac08794978ef99",
+		"sqlserver/00002_outbox.sql":      "9ccef4f96f1d5424",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

@@ -16,6 +16,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"os/exec"
@@ -64,6 +65,11 @@ func New(options Options) (*Sink, error) {
 	s := &Sink{options: options, redact: options.redactor()}
 	s.crashes = crashes{most: options.MaxCrashes, pause: options.CrashPause}
 	return s, nil
+}
+
+// Destination is the plug-in's program, and a checksum of its settings: where these lead is its own affair.
+func (s *Sink) Destination() string {
+	return fmt.Sprintf("plug-in %s, settings %08x", s.options.Path, crc32.ChecksumIEEE(fmt.Append(nil, s.options.Config)))
 }
 
 // Order is that the messages of a key are delivered in their order.

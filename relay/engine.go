@@ -30,6 +30,7 @@ type engine struct {
 	aborted    <-chan struct{}
 	process    process
 	named      bool // its name is an operator's
+	setup      storage.Setup
 	claiming   claiming
 	readers    []func(context.Context) // the goroutines of the claiming, which run starts
 	guards     []guard                 // those that have something to guard
@@ -330,6 +331,7 @@ type health struct {
 	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds
 	stuck      atomic.Pointer[string] // the last send that doesn't return
 	unwritable atomic.Pointer[string] // what of the outcomes it refuses
+	waits      atomic.Pointer[string] // why it takes no part; empty if it does, none before it is known
 }
 
 func (p *health) now() int64 { return int64(time.Since(p.epoch)) }

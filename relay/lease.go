@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -26,14 +27,15 @@ type leasing struct {
 	downUntil time.Time // it leaves its lanes to others, as it can't read
 	relays    int       // that live
 	failures  int
+	waits     bool // for the end of relays that have another setup: it takes no part
 }
 
 // rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
 type rights interface {
 	// renew keeps them, gives back what is another's part of the living relays', and gets
-	// what is missing of the relay's own. A relay that stands down takes no part, if there
-	// are others. Without members it leaves, and gives all back. The leaser calls it.
-	renew(ctx context.Context, members storage.Members, standsDown bool) (renewed bool, err error)
+	// what is missing of the relay's own, which is nothing if it takes no part. Without
+	// members it leaves, and gives all back. The leaser calls it.
+	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
 
 	// conclude takes note of what renew has done, and says how many lanes the relay holds
 	// now, and how many it has lost. The loop calls it.
@@ -48,8 +50,9 @@ type leaseJob struct {
 	standsDown bool // the relay is not to be counted, if there are others
 
 	began   time.Time
-	heard   time.Time // when the members were; zero if they weren't
-	members storage.Members
+	heard   time.Time       // when the members were; zero if they weren't
+	members storage.Members // those that take part, and this one
+	waits   string          // why this one doesn't
 	renewed bool
 	err     error
 }
@@ -69,11 +72,14 @@ func (e *engine) startLease(now time.Time) {
 		return
 	}
 	e.lease.busy = true
-	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // 2 s at most, to notice relays that came or went
+	e.lease.next = now.Add(renewalInterval(e.options.Lease))
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
 	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || e.readsInVain(now)}
 }
+
+// renewalInterval is 2 s at most, to notice relays that came or went.
+func renewalInterval(lease time.Duration) time.Duration { return min(lease/3, 2*time.Second) }
 
 // readsInVain says that others should have the lanes, if there are any, as reads fail here though beats
 // don't, as where a right was revoked. Now and then it tries.
@@ -98,7 +104,8 @@ const standDownTime = time.Minute
 
 // leaser carries out one lease job after the other, as much of each as it can.
 func (e *engine) leaser(ctx context.Context) {
-	self := storage.Identity{Name: e.options.Name, Host: e.process.host, Version: e.options.Version, Claim: e.options.Claim}
+	self := storage.Identity{Name: e.options.Name, Host: e.process.host, Version: e.options.Version, Claim: e.options.Claim, Setup: e.setup}
+	part := participation{engine: e, self: self, takes: e.options.Join}
 	predecessor := e.named // there may be one with the relay's name
 	for {
 		select {
@@ -107,11 +114,6 @@ func (e *engine) leaser(ctx context.Context) {
 		case job := <-e.leases:
 			job.began = time.Now()
 			bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
-			ttl := e.options.Lease
-			if job.standsDown {
-				ttl = time.Millisecond // others share the lanes among them
-			}
-			beat := func() (storage.Members, error) { return e.store.Heartbeat(bounded, self, ttl) }
 			if predecessor {
 				job.err = e.store.Bury(bounded, e.options.Name, e.options.Claim)
 				predecessor = job.err != nil
@@ -119,43 +121,19 @@ func (e *engine) leaser(ctx context.Context) {
 			if predecessor {
 				// It is tried again, before the first beat.
 			} else if job.leave {
-				if _, job.err = job.rights.renew(bounded, storage.Members{}, true); job.err == nil {
+				if _, job.err = job.rights.renew(bounded, storage.Members{}, false); job.err == nil {
 					job.err = e.store.Deregister(bounded, e.options.Name)
 				}
-			} else if job.members, job.err = beat(); job.err == nil {
+			} else if job.members, job.waits, job.err = part.beat(bounded, job.standsDown); job.err == nil {
 				job.heard = time.Now()
-				if len(job.members.Relays) > 1 {
-					e.bury(bounded, &job.members, beat)
-				}
-				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
+				takesPart := job.waits == "" && (!job.standsDown || len(job.members.Relays) == 1)
+				job.renewed, job.err = job.rights.renew(bounded, job.members, takesPart)
 			}
 			cancel()
 			e.reached("lease", job.began, job.err)
 			e.leased <- job
 		}
 	}
-}
-
-// bury ends what relays have that are dead for sure, and leaves them out of those that live. One that has
-// left and ended since the beat isn't there at the next one. What fails is tried again at the next renewal.
-func (e *engine) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
-	ended := func(name string) bool { return name != e.options.Name && e.process.survived(name) }
-	dead := slices.DeleteFunc(slices.Clone(members.Relays), func(name string) bool { return !ended(name) })
-	if len(dead) == 0 {
-		return
-	}
-	again, err := beat()
-	for _, name := range dead {
-		if err == nil && slices.Contains(again.Relays, name) {
-			e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
-			err = e.store.Bury(ctx, name, e.options.Claim)
-		}
-	}
-	if err != nil {
-		e.failed("lease", err)
-		return
-	}
-	members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool { return slices.Contains(dead, name) })
 }
 
 // afterLease takes note of what was kept, lost and won.
@@ -167,6 +145,11 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	if !r.heard.IsZero() {
 		e.clock = databaseClock{r.members.Now, r.heard}
+		e.noteWaits(r.waits)
+		if r.waits != "" && e.options.Drain && !e.stopping.begun {
+			e.stopping.err = fmt.Errorf("drain: nothing was drained: %s", r.waits)
+			e.beginStop(time.Now())
+		}
 	}
 	if r.err == nil {
 		e.lease.failures = 0
@@ -182,6 +165,9 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	e.lease.onlyRelay, e.lease.relays = len(r.members.Relays) <= 1, len(r.members.Relays)
 	e.shareLimits()
+	if e.lease.waits { // others may look at the same moments
+		e.lease.next = time.Now().Add(renewalInterval(e.options.Lease)/2 + rand.N(renewalInterval(e.options.Lease)/2))
+	}
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
@@ -233,11 +219,11 @@ func (e *byLanes) rights(leave bool) rights {
 
 // renew keeps lanes, gives back what is another's part, and takes what is missing of
 // its own.
-func (r *laneRights) renew(ctx context.Context, members storage.Members, standsDown bool) (renewed bool, err error) {
+func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
 	r.epoch = members.Epoch
-	if r.share = fairShare(members.Relays, name); standsDown && len(members.Relays) != 1 {
-		r.share = 0
+	if takesPart {
+		r.share = fairShare(members.Relays, name)
 	}
 	if len(r.renewals) > 0 {
 		if r.kept, err = r.store.Renew(ctx, name, r.renewals, ttl); err != nil {
@@ -338,10 +324,10 @@ func beyondShare(lanes []*lane, share int) map[*lane]bool {
 
 // fairShare is the number of lanes of a relay among others: all get the same,
 // and the first ones by name one of those that are left over.
-func fairShare(relays []string, name string) int {
+func fairShare(relays []storage.Member, name string) int {
 	n := max(1, len(relays))
 	share := storage.Lanes / n
-	if slices.Index(relays, name) < storage.Lanes%n {
+	if slices.IndexFunc(relays, func(m storage.Member) bool { return m.Name == name }) < storage.Lanes%n {
 		share++
 	}
 	return share

@@ -15,6 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
+// DefaultRetention is how long delivered messages are kept where nothing else is said.
+const DefaultRetention = 24 * time.Hour
+
 // KeepNothing as Options.Retention deletes a message as soon as it is
 // delivered.
 const KeepNothing time.Duration = -1
@@ -59,6 +62,12 @@ type Options struct {
 	// Listener wakes the relay when the database says that there is something
 	// new. Defaults to none: the relay polls, and [Relay.Wake] wakes it.
 	Listener Listener
+
+	// Join lets the relay share the messages with living relays whose sinks or routes are others.
+	// Without it, it waits until these have stopped: it takes no message, is healthy, and
+	// [Relay.Waits] and the log say why. One that takes part goes on when others come. Where
+	// relays with the same sinks and routes take part, it does, too.
+	Join bool
 
 	// Retention is how long delivered messages are kept. Defaults to 24 h;
 	// [KeepNothing] deletes them when they are delivered.
@@ -248,7 +257,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Pick = or(o.Pick, storage.Oldest)
 	o.Lease = or(o.Lease, 15*time.Second)
 	o.Poll = or(o.Poll, 200*time.Millisecond)
-	o.Retention = or(o.Retention, 24*time.Hour)
+	o.Retention = or(o.Retention, DefaultRetention)
 	o.DrainTimeout = or(o.DrainTimeout, 10*time.Second)
 	o.Observer = or[Observer](o.Observer, NoObserver{})
 	o.Logger = or(o.Logger, slog.Default())

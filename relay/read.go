@@ -100,7 +100,7 @@ const (
 
 // mayRead says whether anything may be read now.
 func (e *engine) mayRead(now time.Time) bool {
-	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !now.Before(e.poll.pauseUntil)
+	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
 // notePollTime has the table read for what is new once the poll's time has come.

@@ -120,6 +120,15 @@ func (r *Relay) Wake() {
 	}
 }
 
+// Waits says why the relay takes no part though it is healthy: others live whose sinks or routes
+// are not its own. Empty if it does.
+func (r *Relay) Waits() string {
+	if why := r.health.waits.Load(); why != nil && r.health.started.Load() {
+		return *why
+	}
+	return ""
+}
+
 // Healthy returns nil if the relay runs, its loop is alive and the database
 // answered within the last lease and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.

@@ -54,12 +54,12 @@ func TestRouterWithoutARouteForAll(t *testing.T) {
 
 func TestFairSharesAddUp(t *testing.T) {
 	t.Parallel()
-	relays := []string{}
+	relays := []storage.Member{}
 	for n := range 100 {
-		relays = append(relays, string(rune('A'+n)))
+		relays = append(relays, storage.Member{Name: string(rune('A' + n))})
 		total := 0
-		for _, name := range relays {
-			share := fairShare(relays, name)
+		for _, relay := range relays {
+			share := fairShare(relays, relay.Name)
 			if share < storage.Lanes/len(relays) || share > storage.Lanes/len(relays)+1 {
 				t.Errorf("of %d relays one gets %d lanes", len(relays), share)
 			}

@@ -187,7 +187,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 		switch {
 		case row.Later:
 			r.putBack(row, storage.StateScheduled)
-		case late || r.stopping.begun:
+		case late || r.stopping.begun || r.lease.waits:
 			r.putBack(row, storage.StatePending)
 		case r.tooOld(row):
 			it := &item{row: *row, token: r.token}

@@ -23,7 +23,7 @@ func (r *Relay) newEngine() *engine {
 	e := &engine{
 		work:   done,
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
-		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named,
+		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named, setup: setupOf(options, r.names),
 		unrouted: map[string]time.Time{},
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
 	}

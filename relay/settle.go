@@ -631,6 +631,10 @@ const (
 // so that it never holds a lock for long, nor keeps a core busy.
 func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
+		if why := b.health.waits.Load(); why == nil || *why != "" { // it has a retention of its own
+			pause = time.Second
+			continue
+		}
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, b.callTimeout)
 		n, err := b.store.Purge(bounded, max(0, b.options.Retention), purgeBatch)

@@ -82,7 +82,7 @@ func testStuck(t *testing.T, claim storage.Claim, workers int) {
 	}
 	time.Sleep(300 * time.Millisecond) // or both would renew at the same moment
 	other := options(good)
-	other.Name = "other"
+	other.Name, other.Join = "other", true // as its sink is another
 	_, stopOther := start(t, db.Store(), other)
 	time.Sleep(40 * time.Second)
 	if n := len(good.ids()); n != 200 {

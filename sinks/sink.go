@@ -93,6 +93,13 @@ type Ordered interface {
 	Order() Order
 }
 
+// Destined is implemented by a Sink that can say what it is and where it leads, in a few words
+// and without secrets: "http https://example.org". Where it can't, its type is told. By this relays know whether their
+// sinks are the same.
+type Destined interface {
+	Destination() string
+}
+
 // Limits bound the batches that a sink is given. Zero means no limit of the
 // sink's own; the relay's apply in any case.
 type Limits struct {

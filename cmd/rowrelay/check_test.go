@@ -118,3 +118,27 @@ func TestCheckingAClaimThatAnotherRelayContradicts(t *testing.T) {
 		}
 	})
 }
+
+// What is delivered and should be gone is told of by the configuration's retention.
+func TestCheckingWhetherDeletingIsBehind(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		if _, err := db.DB.ExecContext(t.Context(), "INSERT INTO outbox_done (id, lane, message_id, topic, priority, attempts, crashes, created_at, finished_at) "+
+			"VALUES (1, 1, '0197a3b4-0000-7abc-8def-0123456789ab', 't', 0, 1, 0, '2024-01-01 00:00:00.000', '2024-01-01 00:00:00.000')"); err != nil {
+			t.Fatal(err)
+		}
+		for retention, want := range map[string]string{"1h": "FAIL  source shop: retention: ", "3650d": "ok    source shop: retention: "} {
+			file := configure(t, db, "sinks:\n  lines: {type: stdout}\n")
+			content, err := os.ReadFile(file)
+			if err == nil {
+				err = os.WriteFile(file, []byte(strings.Replace(string(content), "url}", "url, retention: "+retention+"}", 1)), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := call(t.Context(), "", "check", "--config", file); !strings.Contains(got.stdout, want) {
+				t.Errorf("with a retention of %s got %s, want %s", retention, got.stdout, want)
+			}
+		}
+	})
+}

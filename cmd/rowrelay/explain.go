@@ -28,6 +28,8 @@ func explain(source config.Source, err error) error {
 		}
 	}
 	switch {
+	case errors.Is(err, storage.ErrNewerSchema):
+		return hinted(err, "use a newer rowrelay: rowrelay version tells this one's, and rowrelay status"+where+" by the one that works shows theirs")
 	case errors.Is(err, storage.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):

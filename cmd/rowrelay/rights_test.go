@@ -44,13 +44,29 @@ func TestAUserWithoutRights(t *testing.T) {
 			denied, all = "denied to user", nameOf(t, db)+".*"
 		}
 		name, address := stranger(t, db)
-		for _, line := range []string{"status", "run --sink discard:", "enqueue", "messages list", "check"} {
+		for _, line := range []string{"status", "run --sink discard:", "enqueue", "messages list"} {
 			got := call(t.Context(), `{"topic":"a"}`, append(strings.Fields(line), "--database", address)...)
 			if told := got.stdout + got.stderr; got.code != exitFailed || !strings.Contains(told, denied) || strings.Contains(told, "hunter2") ||
 				!strings.Contains(told, "grant the database's user what it lacks") {
 				t.Errorf("%s: exit code %d, %s", line, got.code, told)
 			}
 		}
+
+		// A check names all that is missing, in one run, and what it says to run is enough.
+		told := call(t.Context(), "", "check", "--database", address).stdout
+		_, grants, _ := strings.Cut(told, "owner run ")
+		grants, _, found := strings.Cut(grants, "; or migrate")
+		if !found || !strings.Contains(told, "FAIL  source outbox: rights: this user lacks: ") || strings.Count(grants, "GRANT ") < 9 || strings.Contains(told, "hunter2") {
+			t.Errorf("check says %s", told)
+		}
+		rich, richAddress := stranger(t, db)
+		for grant := range strings.SplitSeq(strings.ReplaceAll(grants, name, rich), "; ") {
+			execute(t, db.DB, grant)
+		}
+		if got := call(t.Context(), "", "check", "--database", richAddress).stdout; !strings.Contains(got, "ok    source outbox: rights") {
+			t.Errorf("with these rights: %s", got)
+		}
+		mustRun(t, "run", "--database", richAddress, "--sink", "discard:", "--drain")
 
 		execute(t, db.DB, "GRANT INSERT ON outbox TO "+name)
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", address) // a producer needs no more

@@ -26,7 +26,11 @@ configuration file and the secrets that it names are read again; if anything is 
 with them, the relays go on as before. What it says of the log stays as it was.
 
 The way to claim is stored with the table by its first relay, and changes only
-while none lives.`
+while none lives.
+
+Beside living relays whose sinks or routes are others a relay waits until these have
+stopped, so that a look at a table takes no message away; /readyz, rowrelay status and the
+log say so. With --join it shares the messages with them. A --drain fails where it would wait.`
 
 // runFlags are what was typed.
 type runFlags struct {
@@ -34,6 +38,7 @@ type runFlags struct {
 	target target
 	sink   string
 	drain  bool
+	join   bool
 	limit  time.Duration // of the drain; 0 for none
 	topics []string
 }
@@ -83,6 +88,7 @@ func (p program) runCommand() *cobra.Command {
 	flags.StringVar(&r.sink, "sink", "", "where to, a `URL` as above")
 	flags.BoolVar(&r.drain, "drain", false, "end when nothing is left to deliver now")
 	flags.DurationVar(&r.limit, "drain-limit", 0, "give a --drain at most this `duration`; if it isn't at its end then, as where a sink is down, it has failed (default no limit)")
+	flags.BoolVar(&r.join, "join", false, "share the messages with living relays whose sinks or routes are others; without it the relay waits until they have stopped")
 	for _, s := range append(sourceSettings, sinkSettings...) {
 		flags.String(s.flag, "", s.help)
 	}
@@ -158,6 +164,9 @@ func (r *runFlags) configuration(command *cobra.Command) (c config.Config, err e
 	}
 	if err != nil {
 		return c, err
+	}
+	for i := range c.Sources {
+		c.Sources[i].Join = c.Sources[i].Join || r.join
 	}
 	return c, errors.Join(
 		set(command, setting{flag: "admin", name: "listen"}, c.Admin.Set),

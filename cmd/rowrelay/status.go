@@ -28,7 +28,10 @@ the rest is shown.
 
 With --watch it is shown again and again, on a terminal in its place, until it is
 interrupted; with how many messages more or fewer a second there are of each state,
-where they could be counted.`
+where they could be counted.
+
+A relay that "waits" is alive and takes no message, as others work on the table whose
+sinks or routes aren't its own; see rowrelay run --join.`
 
 // tooLong stands for what the database didn't tell in time.
 const tooLong = "unknown: the database took too long"
@@ -173,6 +176,9 @@ func (p program) printStatus(r admin.Report, before *statusBefore) error {
 	rows = [][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}
 	for _, each := range r.Relays {
 		alive := map[bool]string{true: "yes", false: "no"}[each.Alive]
+		if each.Alive && each.Setup.Part == storage.Waits {
+			alive = "waits"
+		}
 		rows = append(rows, []string{each.Name, each.Host, each.Version, string(each.Claim), fmt.Sprint(each.Lanes), alive, p.when(each.LastHeartbeat)})
 	}
 	return p.printTable(rows)

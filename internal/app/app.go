@@ -271,6 +271,7 @@ func (a *App) startAdmin() (err error) {
 			shown.Healthy = func() error { return fmt.Errorf("its table couldn't be opened, which is tried again: %w", down) }
 			shown.Status = func(context.Context) (storage.Status, error) { return storage.Status{}, shown.Healthy() }
 		} else {
+			shown.Waits = s.relay.Waits
 			shown.Healthy, shown.Status, shown.Operator = s.relay.Healthy, s.watch.Counting(s.table.Store.Status), s.table.Store
 		}
 		options.Sources = append(options.Sources, shown)
@@ -294,6 +295,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		Name:         s.config.RelayName,
 		Version:      a.options.Build.Version,
 		Claim:        s.config.Claim,
+		Join:         s.config.Join,
 		Sinks:        s.sinks,
 		Routes:       a.config.RoutesOf(s.config.Name),
 		Lease:        s.config.Lease,

@@ -268,3 +268,40 @@ func TestReload(t *testing.T) {
 		})
 	}
 }
+
+// A process whose sinks are renamed doesn't wait for itself; beside another process of the configuration
+// before it waits until that was told, too.
+func TestOtherSinksByReload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench("a")
+		one := run(t, b, b.options(t), "a")
+		one.wantDelivered(t)
+		one.configuration.Sinks = []config.Sink{{Name: "renamed", Type: "collect"}}
+		one.hangUp()
+		b.write("a", "1")
+		one.wantDelivered(t, "1")
+		if strings.Contains(one.log.String(), "it waits") {
+			t.Errorf("it waited for itself:\n%s", one.log.String())
+		}
+
+		two := run(t, b, b.options(t), "a")
+		two.configuration.Sinks = one.configuration.Sinks
+		time.Sleep(10 * time.Second)
+		if !strings.Contains(two.log.String(), "it waits: ") {
+			t.Errorf("a process of the old configuration doesn't wait:\n%s", two.log.String())
+		}
+		two.hangUp()
+		b.write("a", "2")
+		one.wantDelivered(t, "1", "2")
+		if strings.Count(two.log.String(), "it waits: ") != 1 {
+			t.Errorf("told the new one it still waits:\n%s", two.log.String())
+		}
+		for _, r := range []*runs{one, two} {
+			r.stop()
+			if err := <-r.ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -25,6 +25,7 @@ type Source struct {
 	Pick         storage.Pick
 	Topics       []string
 	RelayName    string // empty: one for each process
+	Join         bool   // shares with living relays whose sinks or routes are others
 	Lease        time.Duration
 	Poll         time.Duration
 	Listen       Switch        // whether the database's notifications wake the relay
@@ -47,7 +48,7 @@ const (
 )
 
 // Set sets one setting as the file would, by the name that it has there:
-// database, table, claim, pick, relay_name, lease, poll, listen, retention, drain_timeout or
+// database, table, claim, pick, relay_name, join, lease, poll, listen, retention, drain_timeout or
 // longest_transaction. The error says what is wrong with the text.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
@@ -69,6 +70,7 @@ func sourceFields() []field[Source] {
 		value("pick", oneOf(storage.Oldest, storage.Newest, storage.Priority), func(s *Source) *storage.Pick { return &s.Pick }),
 		values("topics", text(255), func(s *Source) *[]string { return &s.Topics }),
 		value("relay_name", text(255), func(s *Source) *string { return &s.RelayName }),
+		value("join", as[bool](settings.Field{Type: settings.TypeBool}), func(s *Source) *bool { return &s.Join }),
 		value("lease", duration("1s", "1h"), func(s *Source) *time.Duration { return &s.Lease }),
 		value("poll", duration("1ms", "1m"), func(s *Source) *time.Duration { return &s.Poll }),
 		value("listen", oneOf(On, Off), func(s *Source) *Switch { return &s.Listen }),

@@ -80,7 +80,10 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 			since = old.since
 		}
 		s.db.relays[self.Name] = &relayRow{Identity: self, since: since, lastBeat: now, until: now.Add(ttl)}
-		members = storage.Members{Relays: s.db.living(), Epoch: s.db.epoch(), Now: now}
+		members = storage.Members{Epoch: s.db.epoch(), Now: now}
+		for _, name := range s.db.living() {
+			members.Relays = append(members.Relays, storage.Member{Name: name, Setup: s.db.relays[name].Setup})
+		}
 		return nil
 	})
 	return members, err

@@ -109,12 +109,18 @@ FROM {{.Done}};
 -- A replay of messages is a line of JSON.
 ALTER TABLE {{.Settings}} MODIFY (value VARCHAR2(4000 BYTE));
 
+-- What a relay tells the others of itself, in JSON: its sinks and routes, their fingerprint, and
+-- whether it takes part.
+ALTER TABLE {{.Relays}} ADD (setup VARCHAR2(2000 BYTE));
+
 -- What a relay looks at first, and so what is changed last.
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+ALTER TABLE {{.Relays}} DROP (setup);
 
 -- No replay goes on.
 DELETE FROM {{.Settings}} WHERE name LIKE 'replay.%';

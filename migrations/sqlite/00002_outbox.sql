@@ -127,11 +127,17 @@ SELECT id, lane, 'done',
        NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Bare.Done}};
 
+-- What a relay tells the others of itself, in JSON: its sinks and routes, their fingerprint, and
+-- whether it takes part.
+ALTER TABLE {{.Relays}} ADD COLUMN setup TEXT NOT NULL DEFAULT '';
+
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+ALTER TABLE {{.Relays}} DROP COLUMN setup;
 
 -- What was to be skipped or deleted is parked as before.
 UPDATE {{.Held}} SET state = 'error' WHERE holds > 0;

@@ -104,11 +104,19 @@ FROM {{.Done}}');
 -- A replay of messages is a line of JSON.
 ALTER TABLE {{.Settings}} ALTER COLUMN value nvarchar(4000) COLLATE Latin1_General_100_BIN2 NOT NULL;
 
+-- What a relay tells the others of itself, in JSON: its sinks and routes, their fingerprint, and
+-- whether it takes part.
+ALTER TABLE {{.Relays}} ADD setup nvarchar(2000) COLLATE Latin1_General_100_BIN2 NOT NULL CONSTRAINT {{.IndexName "relays_setup_none"}} DEFAULT N'';
+
 UPDATE {{.Settings}} SET value = N'2' WHERE name = N'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = N'1' WHERE name = N'schema';
+
+ALTER TABLE {{.Relays}} DROP CONSTRAINT {{.IndexName "relays_setup_none"}};
+
+ALTER TABLE {{.Relays}} DROP COLUMN setup;
 
 -- No replay goes on.
 DELETE FROM {{.Settings}} WHERE name LIKE N'replay.%';

@@ -85,12 +85,18 @@ SELECT id, lane, 'done' COLLATE utf8mb4_bin,
        NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
 FROM {{.Done}};
 
+-- What a relay tells the others of itself, in JSON: its sinks and routes, their fingerprint, and
+-- whether it takes part.
+ALTER TABLE {{.Relays}} ADD COLUMN setup varchar(2000) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+
 -- What a relay looks at first, and so what is changed last.
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+ALTER TABLE {{.Relays}} DROP COLUMN setup;
 
 -- What was to be skipped or deleted is parked as before.
 UPDATE {{.Held}} SET state = 'error' WHERE holds > 0;

@@ -64,11 +64,12 @@ func (p *Pages) Close() {
 }
 
 // ready is the page /readyz. It is red as soon as one relay doesn't work: its
-// loop is dead, or its database is gone.
+// loop is dead, or its database is gone. One that waits for relays of another setup to end works:
+// were it red, a rolling deployment that brings another setup would never end these.
 func ready(sources []Source) http.HandlerFunc {
 	type readiness struct {
 		Ready   bool              `json:"ready"`
-		Sources map[string]string `json:"sources"` // "ok", or what is wrong
+		Sources map[string]string `json:"sources"` // "ok", perhaps with what it waits for, or what is wrong
 	}
 	return func(w http.ResponseWriter, request *http.Request) {
 		answer, lines, code := readiness{Ready: true, Sources: map[string]string{}}, "", http.StatusOK
@@ -76,6 +77,8 @@ func ready(sources []Source) http.HandlerFunc {
 			state := "ok"
 			if err := source.Healthy(); err != nil {
 				answer.Ready, state, code = false, err.Error(), http.StatusServiceUnavailable
+			} else if source.Waits != nil && source.Waits() != "" {
+				state = "ok, and waits: " + source.Waits()
 			}
 			answer.Sources[source.Name] = state
 			lines += source.Name + ": " + state + "\n"

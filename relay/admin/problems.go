@@ -46,6 +46,9 @@ func (a *api) problems(of *table, c counted) []problem {
 	for _, relay := range status.Relays {
 		if relay.Alive {
 			alive++
+			if relay.Setup.Part == storage.Waits {
+				add("warn", "waits", "The relay "+relay.Name+" takes no message", "Its sinks or routes aren't those of the relays that work on this table: it waits until they have stopped. Start it with --join to share the messages.", nil)
+			}
 			continue
 		}
 		add("warn", "dead", "The relay "+relay.Name+" is dead", fmt.Sprintf("It was last heard of %s ago, on %s.", ago(c.at.Sub(relay.LastHeartbeat)), relay.Host), nil)

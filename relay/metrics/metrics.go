@@ -29,7 +29,7 @@ type Metrics struct {
 	leasesLost, fenced, missing, failures *prometheus.CounterVec
 	lag, send                             *prometheus.HistogramVec
 	database                              *prometheus.HistogramVec
-	lanesHeld, sinkUp, lastPoll           *prometheus.GaugeVec
+	lanesHeld, waits, sinkUp, lastPoll    *prometheus.GaugeVec
 	inFlight, buffered                    *prometheus.GaugeVec
 	unrouted                              *unrouted
 
@@ -73,6 +73,7 @@ func New(build Build) *Metrics {
 		send:        histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
 		database:    histogram("database_seconds", "Time that a call of the database took: lease, controls, read, scan, claim, settle, or purge.", sendBuckets, "source", "call"),
 		lanesHeld:   gauge("lanes_held", "Lanes that this relay holds.", "source"),
+		waits:       gauge("relay_waits", "1 while this relay takes no message, as others live whose sinks or routes aren't its own; else 0.", "source"),
 		sinkUp:      gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
 		inFlight:    gauge("in_flight_messages", "Messages that are being sent.", "source", "sink"),
 		buffered:    gauge("buffered_messages", "Messages that are in memory: waiting, being sent, or not yet settled.", "source", "sink"),

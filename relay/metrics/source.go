@@ -48,6 +48,7 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	m.fenced.WithLabelValues(name)
 	m.missing.WithLabelValues(name)
 	m.lanesHeld.WithLabelValues(name)
+	m.waits.WithLabelValues(name)
 	m.unrouted.source(name)
 	return &Source{name: name, metrics: m}
 }
@@ -135,6 +136,15 @@ func (s *Source) Settled(counts storage.Settled, states map[storage.State]int) {
 	s.metrics.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
 	s.metrics.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
 	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[storage.StateRetry]))
+}
+
+// Waits shows whether the relay waits for others of another setup to end.
+func (s *Source) Waits(why string) {
+	waits := 0.0
+	if why != "" {
+		waits = 1
+	}
+	s.metrics.waits.WithLabelValues(s.name).Set(waits)
 }
 
 // LanesHeld shows the lanes that are held and counts the lost ones.

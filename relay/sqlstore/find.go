@@ -49,7 +49,12 @@ func (s *Store) find(ctx context.Context, filter backend.Filter) (found []storag
 		}
 		found = append(found, infos...)
 	}
-	slices.SortStableFunc(found, func(a, b storage.Info) int { return cmp.Compare(a.ID, b.ID) })
+	// A row that was named by its own id, too, comes twice.
+	order := func(a, b storage.Info) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Message.ID, b.Message.ID), strings.Compare(string(a.State), string(b.State)), strings.Compare(a.Sinks, b.Sinks))
+	}
+	slices.SortFunc(found, order)
+	found = slices.CompactFunc(found, func(a, b storage.Info) bool { return order(a, b) == 0 })
 	return found[:min(len(found), filter.Limit)], nil
 }
 

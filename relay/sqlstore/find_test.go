@@ -92,6 +92,7 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 			}{
 				{func(*storage.Filter) {}, fmt.Sprint([]int{1, 5, 1237, 2*each + 1})},
 				{func(f *storage.Filter) { f.Limit = 2 }, "[1 5]"},
+				{func(f *storage.Filter) { f.IDs = []string{"1", ids[1], ids[1], "1"} }, "[1]"},
 				{func(f *storage.Filter) { f.AfterID = 5 }, fmt.Sprint([]int{1237, 2*each + 1})},
 				{func(f *storage.Filter) { f.State = storage.StateDone }, "[1 5 1237]"},
 				{func(f *storage.Filter) { f.Topic = "other" }, "[]"},

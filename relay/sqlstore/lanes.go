@@ -84,13 +84,15 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 		if !beat.Stored {
 			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", storage.ErrOtherClaim)
 		}
-		names, now, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
+		relays, now, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
 		if err != nil {
 			return members, 0, err
 		}
-		names = append(names, self.Name)
-		slices.Sort(names)
-		return storage.Members{Relays: slices.Compact(names), Epoch: beat.Epoch, Now: now}, beat.XID, nil
+		if !slices.ContainsFunc(relays, func(m storage.Member) bool { return m.Name == self.Name }) { // it had so little time to live
+			relays = append(relays, storage.Member{Name: self.Name, Setup: self.Setup})
+		}
+		slices.SortFunc(relays, func(a, b storage.Member) int { return strings.Compare(a.Name, b.Name) })
+		return storage.Members{Relays: relays, Epoch: beat.Epoch, Now: now}, beat.XID, nil
 	})
 }
 

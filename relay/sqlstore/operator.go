@@ -2,21 +2,17 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What people ask for: a status, messages and what becomes of the parked ones, and a check of
-// all that a relay needs.
+// What people ask for: a status, messages and what becomes of the parked ones.
 
 const (
 	listed     = 100  // rows of a listing without a limit
@@ -179,118 +175,4 @@ func (s *Store) changeParked(ctx context.Context, what string, filter storage.Fi
 		}
 	}
 	return changed, nil
-}
-
-// Finding is one result of a check.
-type Finding = backend.Finding
-
-// Check looks at everything that a relay needs of a database: its version, the
-// schema's, the rights of this user, the settings that matter, and how a claim
-// is planned. It changes nothing. If the tables aren't there it says so, and
-// asks nothing else.
-func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim storage.Claim) []Finding {
-	s, err := newStore(db, d, options)
-	if err != nil {
-		return []Finding{{Name: "table", Detail: err.Error()}}
-	}
-	if err := db.PingContext(ctx); err != nil {
-		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "see that the server runs, and that the URL, the user and the password are right"}}
-	}
-	findings := []Finding{{Name: "connection", OK: true}}
-	unordered, err := s.detect(ctx)
-	if err != nil {
-		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README on the versions that are supported"})
-	}
-	if err := s.checkVersion(ctx); err != nil {
-		return append(findings, Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"})
-	}
-	if err := s.openFrontier(ctx, 0, unordered); err != nil {
-		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see below for missing rights"})
-	}
-	return append(findings, s.Check(ctx, claim)...)
-}
-
-// Check is the function of the same name, for a store that is open.
-func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
-	findings := append(slices.Clone(s.Findings), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim))
-	lists, known := s.frontier.(*openTx)
-	byTime := known && lists.bound != nil
-	if known && !byTime && !lists.db.tells(ctx) {
-		findings = append(findings, silenced)
-	}
-	if claim != storage.ByRows && s.noLanes == nil {
-		findings = append(findings, s.checkMarks(ctx))
-	}
-	for _, finding := range s.backend.Check(ctx, claim) {
-		if finding.Name == "transactions" && byTime {
-			continue // that they can't be seen was found already
-		}
-		findings = append(findings, finding)
-	}
-	return findings
-}
-
-func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
-	finding := Finding{Name: "claim"}
-	var stored storage.Claim
-	err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
-	switch {
-	case err != nil:
-		finding.Detail = err.Error()
-	case claim == storage.ByLanes && s.noLanes != nil:
-		finding.Detail = s.noLanes.Error()
-		finding.Hint = "say that it is to be claimed by rows"
-	case stored != "" && claim != "" && stored != claim:
-		finding.Detail = fmt.Sprintf("the table is claimed by %s, and this asks for %s", stored, claim)
-		finding.Hint = "stop all relays that claim by " + string(stored) + " first; then the next one to start decides"
-	default:
-		finding.OK, finding.Detail = true, string(stored)
-	}
-	return finding
-}
-
-// checkMarks looks whether what the marks promise is true: no id at or below them is
-// still to be given out, and no message waits there, but of sinks that lag behind.
-func (s *Store) checkMarks(ctx context.Context) Finding {
-	finding := Finding{Name: "marks"}
-	marks, err := backend.Marks(ctx, s.db, s.traits.Queries.Marks)
-	if err != nil {
-		finding.Detail = err.Error()
-		return finding
-	}
-	given, err := s.lastID(ctx)
-	if err != nil {
-		finding.Detail = err.Error()
-		return finding
-	}
-	var positions []storage.Position
-	for lane, m := range marks {
-		if m.Main > given {
-			finding.Detail = fmt.Sprintf("ids began anew: lane %d was read up to %d, and the highest id that was given out is %d", lane, m.Main, given)
-			finding.Hint = "nothing has to be done: the next relay to lease the lane reads it from its beginning"
-			return finding
-		}
-		if m.Main > 0 && len(m.Sinks) == 0 {
-			positions = append(positions, storage.Position{Lane: lane, Until: m.Main})
-		}
-	}
-	slices.SortFunc(positions, func(a, b storage.Position) int { return a.Lane - b.Lane })
-	if len(positions) > 0 {
-		var waiting []storage.Candidate
-		_, _, err := s.Scan(ctx, positions, nil, func(c storage.Candidate) bool {
-			waiting = append(waiting, c)
-			return false
-		})
-		if err != nil {
-			finding.Detail = err.Error()
-			return finding
-		}
-		if len(waiting) > 0 {
-			finding.Detail = fmt.Sprintf("%d messages or more wait where nothing is expected any more, the first with the id %d in lane %d: ids began anew, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
-			finding.Hint = "a relay finds and delivers them when it leases their lanes, and while it runs every ten minutes at the latest"
-			return finding
-		}
-	}
-	finding.OK = true
-	return finding
 }

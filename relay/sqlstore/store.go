@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -177,12 +178,22 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, storage.ErrNoSchema)
 	case err != nil:
 		return fmt.Errorf("open table %s: %w", s.table, err)
+	case newer(version):
+		return fmt.Errorf("open table %s: %w: it is of version %s, and this release knows %s; use the release that made it, or a newer one",
+			s.table, storage.ErrNewerSchema, version, schemaVersion)
 	case version != schemaVersion:
-		return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up, or use the release that fits",
+		return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up",
 			s.table, storage.ErrNoSchema, version, schemaVersion)
 	default:
 		return nil
 	}
+}
+
+// newer says that a version is above this release's.
+func newer(version string) bool {
+	has, err := strconv.Atoi(version)
+	knows, _ := strconv.Atoi(schemaVersion)
+	return err == nil && has > knows
 }
 
 // detect asks what the server is, goes on with the variant of the dialect that fits it,

@@ -7,7 +7,9 @@ package storage
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +25,9 @@ var (
 
 	// ErrNoSchema means that the tables are missing or of another version.
 	ErrNoSchema = errors.New("the schema is missing or of another version")
+
+	// ErrNewerSchema is an ErrNoSchema whose tables are of a newer version than this release knows.
+	ErrNewerSchema = fmt.Errorf("%w: it is newer", ErrNoSchema)
 
 	// ErrFenced means that a row is no longer this relay's to change.
 	ErrFenced = errors.New("the lease is another's now")
@@ -48,11 +53,68 @@ type Identity struct {
 	Host    string
 	Version string
 	Claim   Claim
+	Setup   Setup
+}
+
+// Setup is what a relay tells the others of itself, with each sign of life. Its text has at most
+// MostSetup bytes. The zero Setup tells nothing, as that of a consumer.
+type Setup struct {
+	// Print is a fingerprint of all sinks and routes: relays of which it is the same send each
+	// message to the same places.
+	Print string `json:"print,omitempty"`
+
+	// Sinks and Routes are for people: what each is, without secrets. Of many the last ones are
+	// left out.
+	Sinks  []string `json:"sinks,omitempty"`
+	Routes []string `json:"routes,omitempty"`
+
+	// Topics are those that a relay by rows is limited to; none: it isn't, or they are too many
+	// to tell. Relays that have none in common leave each other's messages alone.
+	Topics []string `json:"topics,omitempty"`
+
+	Part Part `json:"part,omitempty"`
+}
+
+// Part says whether a relay has a part of the messages.
+type Part string
+
+// The parts of relays.
+const (
+	TakesPart  Part = ""       // it does
+	Begins     Part = "begins" // it will, unless one of another setup is there now
+	Waits      Part = "waits"  // for the end of those that have another setup
+	StandsDown Part = "down"   // it leaves its part to others, if there are any
+)
+
+// MostSetup is the longest text of a Setup, in bytes.
+const MostSetup = 2000
+
+// Text is a setup as tables have it: JSON, or nothing where it tells nothing.
+func (s Setup) Text() string {
+	if s.Print == "" && s.Part == TakesPart {
+		return ""
+	}
+	text, _ := json.Marshal(s) // of texts alone
+	return string(text)
+}
+
+// ParseSetup reads what Text has written. What isn't of that form tells nothing.
+func ParseSetup(text string) (s Setup) {
+	if json.Unmarshal([]byte(text), &s) != nil {
+		return Setup{}
+	}
+	return s
+}
+
+// Member is a relay that lives.
+type Member struct {
+	Name  string
+	Setup Setup // with its last sign of life
 }
 
 // Members is who is alive.
 type Members struct {
-	Relays []string // names of the living relays, this one included, sorted
+	Relays []Member // the living relays, this one included, by name
 
 	// Epoch is that of the server which took the sign of life, as in [Page].
 	Epoch string
@@ -621,6 +683,7 @@ type RelayInfo struct {
 	LastHeartbeat time.Time `json:"last_heartbeat"`
 	Alive         bool      `json:"alive"`
 	Lanes         int       `json:"lanes"` // leased now
+	Setup         Setup     `json:"setup"`
 }
 
 // Status is what a table holds, counted.

@@ -151,9 +151,35 @@ func relayMutants() []mutant {
 		{"a relay doesn't count itself", []string{"members"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
-				members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool { return name == self.Name })
+				members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return m.Name == self.Name })
 				return members, err
 			}}
+		}},
+		{"what relays tell of themselves is as it was at first", []string{"members"}, func(s Store, _ *facts) Store {
+			first := map[string]storage.Setup{}
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
+				if _, ok := first[self.Name]; !ok && self.Setup.Print != "" {
+					first[self.Name] = self.Setup
+				}
+				self.Setup = first[self.Name]
+				return s.Heartbeat(ctx, self, ttl)
+			}}
+		}},
+		{"each relay hears its own setup of all", []string{"members"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
+				members, err := s.Heartbeat(ctx, self, ttl)
+				for i := range members.Relays {
+					members.Relays[i].Setup = self.Setup
+				}
+				return members, err
+			}}
+		}},
+		{"a status has no setups", []string{"members"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *storage.Status) {
+				for i := range status.Relays {
+					status.Relays[i].Setup = storage.Setup{}
+				}
+			})
 		}},
 		{"the other way of claiming is adopted beside living relays", []string{"adoption"}, func(s Store, f *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,9 +28,23 @@ func (w *worker) leave() {
 
 func (w *worker) wantCensus(want ...string) {
 	w.Helper()
-	if got := w.beat(storage.ByLanes, long).Relays; !slices.Equal(got, want) {
+	var got []string
+	for _, m := range w.beat(storage.ByLanes, long).Relays {
+		got = append(got, m.Name)
+	}
+	if !slices.Equal(got, want) {
 		w.Errorf("%s sees the relays %v, want %v", w.name, got, want)
 	}
+}
+
+// tell gives a sign of life with a setup.
+func (w *worker) tell(setup storage.Setup) (members storage.Members) {
+	w.Helper()
+	w.do("tell its setup", func(ctx context.Context) (err error) {
+		members, err = w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Claim: storage.ByLanes, Setup: setup}, long)
+		return err
+	})
+	return members
 }
 
 // A relay lives from its first beat until it leaves, or as long as it said
@@ -48,6 +63,32 @@ func members(t testing.TB, table Table) {
 	}
 	c.leave() // once more
 	b.wantCensus("a", "b")
+	tellSetups(t, a, b)
+}
+
+// What a relay tells of itself the others hear with their next sign of life, as it was told last.
+func tellSetups(t testing.TB, a, b *worker) {
+	t.Helper()
+	told := func(members storage.Members, of string) string {
+		i := slices.IndexFunc(members.Relays, func(m storage.Member) bool { return m.Name == of })
+		return members.Relays[max(0, i)].Setup.Text()
+	}
+	first := storage.Setup{Print: "0123456789abcdef", Sinks: []string{"söke: http https://example.org"}, Routes: []string{`topic a"b to söke`}, Topics: []string{"a"}, Part: storage.Waits}
+	full := storage.Setup{Print: "fedcba9876543210", Sinks: []string{strings.Repeat("x", storage.MostSetup-41)}}
+	if len(full.Text()) != storage.MostSetup {
+		t.Fatalf("a full setup has %d bytes", len(full.Text()))
+	}
+	for _, setup := range []storage.Setup{first, full, {}} {
+		if got := told(a.tell(setup), "a"); got != setup.Text() {
+			t.Errorf("a told %s, and hears of itself %s", setup.Text(), got)
+		}
+		if got := told(b.tell(first), "a"); got != setup.Text() {
+			t.Errorf("a told %s, and b hears %s", setup.Text(), got)
+		}
+		if status := a.status(); status.Relays[0].Setup.Text() != setup.Text() || status.Relays[1].Setup.Text() != first.Text() {
+			t.Errorf("the status tells other setups: %+v", status.Relays)
+		}
+	}
 }
 
 // The way of claiming is the first relay's; it changes only while none lives

@@ -27,6 +27,9 @@ func New() Sink { return Sink{} }
 // Open does nothing.
 func (Sink) Open(context.Context) error { return nil }
 
+// Destination is "discard".
+func (Sink) Destination() string { return "discard" }
+
 // Send calls the whole batch delivered, unless the context has ended.
 func (Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {

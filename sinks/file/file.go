@@ -63,6 +63,9 @@ func New(options Options) (*Sink, error) {
 	return &Sink{options: options, serial: sinks.NewSerial(), openFile: openFile}, nil
 }
 
+// Destination is the path.
+func (s *Sink) Destination() string { return "file " + s.options.Path }
+
 // Open opens the file, or makes it. A last line without an end, which a crash
 // left behind, is ended, so that it spoils no other.
 func (s *Sink) Open(ctx context.Context) error {

@@ -147,9 +147,10 @@ type Sink struct {
 }
 
 var (
-	_ sinks.Sink    = (*Sink)(nil)
-	_ sinks.Ordered = (*Sink)(nil)
-	_ sinks.Limited = (*Sink)(nil)
+	_ sinks.Sink     = (*Sink)(nil)
+	_ sinks.Ordered  = (*Sink)(nil)
+	_ sinks.Limited  = (*Sink)(nil)
+	_ sinks.Destined = (*Sink)(nil)
 )
 
 // New returns a sink that sends to a URL. It makes no connection. The error has
@@ -212,6 +213,14 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 		transport.DialContext = counted(guard{allowed}.dial(plain))
 	}
 	return transport
+}
+
+// Destination is the scheme and host of the URL, whose path and query may be secret.
+func (s *Sink) Destination() string {
+	if s.target.host == nil {
+		return "http, to hosts that messages name"
+	}
+	return s.target.host.Scheme + "://" + s.target.host.Host
 }
 
 // Open makes no request to the endpoint: whether it is there, the first message

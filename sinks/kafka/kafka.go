@@ -11,6 +11,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -65,6 +66,11 @@ func New(options Options) (*Sink, error) {
 		redactor: settings.NewRedactor(options.Password),
 		events:   events,
 	}, nil
+}
+
+// Destination is the brokers, and the topic as it is written in the settings.
+func (s *Sink) Destination() string {
+	return "kafka " + strings.Join(s.options.Brokers, ",") + ", topic " + s.options.Topic
 }
 
 // Open asks a broker for the topic that the settings name, or for nothing where

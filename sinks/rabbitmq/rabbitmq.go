@@ -19,6 +19,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"hash/maphash"
+	"strings"
 	"sync"
 	"time"
 
@@ -147,6 +148,12 @@ func New(options Options) (*Sink, error) {
 		s.links = append(s.links, newLink(s, number))
 	}
 	return s, nil
+}
+
+// Destination is the hosts, and the virtual host, exchange and routing key as they are written in the settings.
+func (s *Sink) Destination() string {
+	o := s.options
+	return fmt.Sprintf("rabbitmq %s, virtual host %s, exchange %q, routing key %s", strings.Join(o.Hosts, ","), o.VirtualHost, o.Exchange, o.RoutingKey)
 }
 
 // Order promises that what is delivered is a prefix of the batch within each

@@ -13,7 +13,7 @@ import (
 
 // Kind checks the description of a kind of sink: a registry takes it; each of
 // the valid settings makes a sink; no error about wrong settings shows a
-// secret; and README.md in the test's folder holds the table of settings.
+// secret, nor does its destination; and README.md in the test's folder holds the table of settings.
 // Together the valid settings must set all the secret fields. UPDATE_GOLDEN=1
 // in the environment writes the table anew.
 func Kind(t *testing.T, kind sinks.Kind, valid ...map[string]any) {
@@ -46,6 +46,7 @@ func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid
 	t.Helper()
 	secrets := secretTexts(t, kind, valid)
 	for _, settings := range valid {
+		destinationHides(t, registry, kind, settings, secrets)
 		for _, field := range kind.Fields {
 			for _, wrong := range wrongValues(field, secrets) {
 				changed := maps.Clone(settings)
@@ -55,6 +56,24 @@ func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid
 				errorHides(t, registry, kind, changed, secrets)
 			}
 		}
+	}
+}
+
+// destinationHides requires of a sink that says where it leads that it says something, and no secret.
+func destinationHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, settings map[string]any, secrets []string) {
+	t.Helper()
+	sink, err := registry.Make(kind.Name, settings)
+	if err != nil {
+		t.Fatalf("valid settings make no sink: %v", err)
+	}
+	defer func() { _ = sink.Close(t.Context()) }()
+	destined, ok := sink.(sinks.Destined)
+	if !ok {
+		return
+	}
+	where := destined.Destination()
+	if where == "" || slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(where, secret) }) {
+		t.Errorf("its destination is %q: it must say something, and no secret", where)
 	}
 }
 

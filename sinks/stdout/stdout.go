@@ -43,6 +43,9 @@ func New(options Options) *Sink {
 // Open does nothing.
 func (s *Sink) Open(context.Context) error { return nil }
 
+// Destination is "stdout".
+func (s *Sink) Destination() string { return "stdout" }
+
 // Close waits for a write that is still running, as long as the context lets it.
 func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, func() error { return nil })

@@ -211,7 +211,8 @@ func IDsKept(retention time.Duration) time.Duration { return max(retention, time
 // alone.
 type Queries struct {
 	ClaimMode   Query         // the stored way of claiming, if there is one
-	Members     Query         // the name of each living relay, and the database's time
+	Clock       Query         // the database's time, the age of the first done row in milliseconds, and the time zone
+	Members     Query         // the name and the setup of each living relay, and the database's time
 	Deregister  Query         // takes a relay, whose name is the argument, out of the table of relays
 	EndLeases   Query         // ends the leases of a relay, whose name is the argument, as if their time were over, and raises their fences
 	EndClaims   Query         // ends its claims likewise, in a table that is claimed by rows
@@ -239,6 +240,13 @@ type Queries struct {
 	// that has ended or a held row that is due: for much less than it takes to claim, without
 	// a transaction or a lock. Empty where nobody can tell.
 	FreeRow, ExpiredRow Query
+}
+
+// Explainer is implemented by a backend whose database shows everybody the plans of his statements.
+type Explainer interface {
+	// Explain has the database show how it would carry out a statement, and says what of that takes the longer the
+	// larger a table is; nothing if all goes by indexes, or the table is small.
+	Explain(ctx context.Context, query Query) (wrong string, err error)
 }
 
 // Heartbeat is what a sign of life is answered with.

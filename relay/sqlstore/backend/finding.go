@@ -62,6 +62,29 @@ func List(wrong, hint string) func([]string) (string, string) {
 	}
 }
 
+// Lacks judges what a user lacks, in lines as SELECT on outbox, by the commands that grant it.
+func Lacks(user string) func(answer []string) (wrong, hint string) {
+	return func(answer []string) (wrong, hint string) {
+		if len(answer) == 0 {
+			return "", ""
+		}
+		var tables, grants []string
+		rights := map[string][]string{}
+		for _, line := range answer {
+			i := strings.LastIndex(strings.ToLower(line), " on ")
+			right, table := line[:i], line[i+len(" on "):]
+			if rights[table] == nil {
+				tables = append(tables, table)
+			}
+			rights[table] = append(rights[table], right)
+		}
+		for _, table := range tables {
+			grants = append(grants, "GRANT "+strings.Join(rights[table], ", ")+" ON "+table+" TO "+user)
+		}
+		return "this user lacks: " + strings.Join(answer, ", "), "have the tables' owner run " + strings.Join(grants, "; ") + "; or migrate as the user who relays"
+	}
+}
+
 // RowIndexes probes whether the indexes for claiming by rows are there.
 func RowIndexes(query Query) Probe {
 	return Probe{"indexes", query, func(answer []string) (string, string) {

@@ -389,11 +389,20 @@ func ReadParked(ctx context.Context, q Querier, table dialect.Table, where strin
 	return found, err
 }
 
-// Members reads the names of the living relays, each with the database's time.
-func Members(ctx context.Context, q Querier, query Query) (names []string, now time.Time, err error) {
+// Clock reads the database's time, the age of its first done row (0 without one), and its time zone.
+func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest time.Duration, zone string, err error) {
+	var name text
+	err = One(ctx, q, query, (*moment)(&now), (*milliseconds)(&oldest), &name)
+	return now, oldest, string(name), err
+}
+
+// Members reads the living relays, each with the database's time.
+func Members(ctx context.Context, q Querier, query Query) (relays []storage.Member, now time.Time, err error) {
 	var name string
-	err = All(ctx, q, query, func() { names = append(names, name) }, &name, (*moment)(&now))
-	return names, now, err
+	var setup text
+	took := func() { relays = append(relays, storage.Member{Name: name, Setup: storage.ParseSetup(string(setup))}) }
+	err = All(ctx, q, query, took, &name, &setup, (*moment)(&now))
+	return relays, now, err
 }
 
 // moment scans a time in whatever form a driver has it; none is the zero time.

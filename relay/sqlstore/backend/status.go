@@ -68,10 +68,11 @@ func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (storage.Stat
 		{storage.GaugeRelays, func(ctx context.Context) error {
 			var info storage.RelayInfo
 			var since, lastBeat moment
+			var setup text
 			return All(ctx, q, ask.Relays, func() {
-				info.Since, info.LastHeartbeat = time.Time(since), time.Time(lastBeat)
+				info.Since, info.LastHeartbeat, info.Setup = time.Time(since), time.Time(lastBeat), storage.ParseSetup(string(setup))
 				status.Relays = append(status.Relays, info)
-			}, &info.Name, (*text)(&info.Host), (*text)(&info.Version), &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes)
+			}, &info.Name, (*text)(&info.Host), (*text)(&info.Version), &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes, &setup)
 		}},
 		{storage.GaugeLanes, func(ctx context.Context) error { return One(ctx, q, ask.Leased, &status.LanesLeased) }},
 		{storage.GaugeTopics, func(ctx context.Context) error {

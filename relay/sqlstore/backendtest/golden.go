@@ -1,3 +1,4 @@
+// Package backendtest tells which statements a backend runs, without a database.
 package backendtest
 
 import (
@@ -16,6 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
+
+// Recorder is a database that notes what it is asked.
+type Recorder = backend.Recorder
 
 // Golden compares all that a backend asks of the table app.Events with a file, which a
 // person can read: a change of the SQL shows in a change of the file. With update it

@@ -88,7 +88,7 @@ func (m *MySQL) Traits() backend.Traits {
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByLane,
 		Hot: m.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: m.sql.Query("claim mode"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"),
+			ClaimMode: m.sql.Query("claim mode"), Clock: m.sql.Query("clock"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"),
 			EndLeases: m.sql.Query("end leases"), EndClaims: m.sql.Query("end claims"), PurgeRelays: m.sql.Query("purge relays"),
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
 			WrittenFrom: m.sql.Query("written from", int64(0), int64(0)),
@@ -180,10 +180,10 @@ func (m *MySQL) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 // Heartbeat implements [backend.Backend].
 func (m *MySQL) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	claim := string(self.Claim)
+	claim, setup := string(self.Claim), self.Setup.Text()
 	err = backend.InTx(ctx, m.db, readCommitted, []backend.Query{
 		m.sql.Query("share claim mode"),
-		m.sql.Fill("heartbeat", []string{":ttl", microseconds(ttl)}, self.Name, self.Host, self.Version, claim, claim, self.Host, self.Version, claim),
+		m.sql.Fill("heartbeat", []string{":ttl", microseconds(ttl)}, self.Name, self.Host, self.Version, claim, setup, claim, self.Host, self.Version, claim, setup),
 	}, func(tx *sql.Tx) error {
 		return backend.All(ctx, tx, m.sql.Query("heartbeat was stored", self.Name, claim), func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	})

@@ -103,18 +103,19 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
 -- Comes after share claim mode: who changes it at the same time sees either this relay,
--- or is seen. Name, host, version, way of claiming, twice; host, version, way of claiming.
+-- or is seen. Name, host, version, way of claiming, setup, way of
+-- claiming; host, version, way of claiming, setup.
 -- name: heartbeat
-INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`)
-SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < {now} THEN {now} ELSE since END, last_heartbeat = {now}, `until` = {now} + INTERVAL :ttl MICROSECOND
+INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`, setup)
+SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < {now} THEN {now} ELSE since END, last_heartbeat = {now}, `until` = {now} + INTERVAL :ttl MICROSECOND, setup = ?
 
 -- Name, way of claiming.
 -- name: heartbeat was stored
 SELECT name, 0, {server} FROM {relays} WHERE name = ? AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
 
 -- name: members
-SELECT name, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
+SELECT name, setup, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
 
 -- What a dead relay has ends now, as if its time were over. The fences grow: should it
 -- live after all, it can't renew its leases before others have them.
@@ -320,8 +321,12 @@ SELECT topic, count(*) FROM (
 
 -- name: list relays
 SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_heartbeat AS CHAR), r.until >= {now},
-    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now})
+    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} AS r ORDER BY r.name
+
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT CAST({now} AS CHAR), timestampdiff(MICROSECOND, (SELECT min(finished_at) FROM {done}), {now}) DIV 1000, IF(@@global.time_zone = 'SYSTEM', @@system_time_zone, @@global.time_zone)
 
 -- name: lanes leased
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND `until` >= {now}
@@ -358,6 +363,9 @@ UNION ALL SELECT 'server', {server}
 -- Checking.
 
 -- In UTC. The list has its times in the server's own time zone, whatever the session's is.
+-- name: history length
+SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_history_len'
+
 -- name: oldest transaction
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE
 

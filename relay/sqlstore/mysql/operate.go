@@ -3,8 +3,10 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
@@ -128,10 +130,13 @@ func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64)
 // TiDB nothing is asked of lanes, which were refused already, nor of transactions.
 func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	findings := []backend.Finding{m.checkRights(ctx)}
+	if m.server != tiDB {
+		findings = append(findings, m.checkHistory(ctx))
+	}
 	probes := []backend.Probe{
-		{Name: "columns", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "read", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: m.sql.Query("oldest transaction"), Judge: backend.List("a transaction that has written is open since ",
-			"end it: no mark passes it, and each read looks through all that was written since")},
+			"end it, as no mark passes it, and each read looks through all that was written since: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started; KILL ID")},
 		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages lie below what was finished before, in lane ",
 			"ids have begun anew, as TRUNCATE lets them; such messages are delivered, but late and in no order: use DELETE to empty the table")},
 	}
@@ -154,6 +159,26 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Findin
 	return append(findings, backend.Findings(ctx, m.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))...)
 }
 
+// checkHistory looks how much of what was deleted waits to be purged. It takes the right PROCESS, which is missed
+// elsewhere.
+func (m *MySQL) checkHistory(ctx context.Context) backend.Finding {
+	length := 0
+	if err := backend.One(ctx, m.db, m.sql.Query("history length"), &length); err != nil && !m.dialect.Denied(err) {
+		return backend.Finding{Name: "history", Detail: err.Error()}
+	}
+	wrong, hint := judgeHistory(length)
+	return backend.Finding{Name: "history", OK: wrong == "", Detail: wrong, Hint: hint}
+}
+
+// judgeHistory takes it for too long where reads pass over the most of it again and again.
+func judgeHistory(length int) (wrong, hint string) {
+	if length <= 500_000 {
+		return "", ""
+	}
+	return fmt.Sprintf("InnoDB's history has %d transactions that aren't purged, of all tables: reads pass over what they deleted", length),
+		"find what holds it, and end it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 5; KILL ID. If there is nothing, purging is behind: SET GLOBAL innodb_max_purge_lag_delay, or more innodb_purge_threads"
+}
+
 // checkRights explains statements that need the rights: who lacks one may not have them
 // explained either. Roles count, which no list of rights shows.
 func (m *MySQL) checkRights(ctx context.Context) backend.Finding {
@@ -171,10 +196,13 @@ func (m *MySQL) checkRights(ctx context.Context) backend.Finding {
 			}
 		}
 	}
-	if len(lacking) > 0 {
-		return backend.Finding{Name: "rights", Detail: "this user lacks: " + strings.Join(lacking, ", "), Hint: "have an administrator GRANT it"}
+	var user string
+	if err := backend.One(ctx, m.db, query("SELECT CURRENT_USER()"), &user); err != nil {
+		return backend.Finding{Name: "rights", Detail: err.Error()}
 	}
-	return backend.Finding{Name: "rights", OK: true}
+	name, host, _ := strings.Cut(user, "@")
+	wrong, hint := backend.Lacks("'" + name + "'@'" + host + "'")(lacking)
+	return backend.Finding{Name: "rights", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
 // try is a statement that changes nothing, and takes a right.
@@ -189,6 +217,48 @@ func try(right, name, column string) backend.Query {
 	default:
 		return query("SELECT 1 FROM " + name + " WHERE FALSE")
 	}
+}
+
+// Explain implements [backend.Explainer].
+func (m *MySQL) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
+	if m.server == tiDB {
+		return "", nil
+	}
+	explain := "EXPLAIN "
+	if m.server == mysql8 {
+		explain = "EXPLAIN FORMAT=TRADITIONAL "
+	}
+	statement := query.SQL
+	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && (strings.HasPrefix(into, "INSERT") || strings.HasPrefix(into, "REPLACE")) {
+		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole
+	}
+	rows, err := m.db.QueryContext(ctx, explain+statement, query.Args...)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = rows.Close() }()
+	names, err := rows.Columns()
+	if err != nil {
+		return "", err
+	}
+	values, into := make([]sql.NullString, len(names)), make([]any, len(names))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return "", err
+		}
+		line := map[string]string{}
+		for i, name := range names {
+			line[strings.ToLower(name)] = values[i].String
+		}
+		sorted := strings.Contains(line["extra"], "Using filesort") || strings.Contains(line["extra"], "Using temporary")
+		if n, _ := strconv.Atoi(line["rows"]); n > 10_000 && (line["type"] == "ALL" || sorted) && !strings.HasPrefix(line["table"], "<") {
+			wrong = fmt.Sprintf("%s: type %s, key %s, %d rows %s", line["table"], line["type"], line["key"], n, line["extra"])
+		}
+	}
+	return wrong, rows.Err()
 }
 
 // judgePlan looks for a scan or sort of the whole table. Of the plan's columns,

@@ -91,7 +91,7 @@ func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64
 func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	probes := []backend.Probe{
 		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Hot+"'s documentation says, or migrate as the user who relays")},
-		{Name: "columns", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "GRANT SELECT ON sys.gv_$transaction and ON sys.v_$database TO it, "+
 			"so that ids count as final as soon as they are; without, they do when the longest transaction that is configured has passed")},
 		{Name: "trigger", Query: d.sql.Query("disabled trigger"), Judge: backend.List("the trigger is not enabled: ", "have the tables' owner run ALTER TRIGGER … ENABLE: without it the order of messages isn't kept where a producer's statement waits for a second")},

@@ -47,7 +47,7 @@ func (d *Oracle) Traits() backend.Traits {
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
 		Hot: d.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"),
+			ClaimMode: d.sql.Query("claim mode"), Clock: d.sql.Query("clock"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"),
 			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"), PurgeRelays: d.sql.Query("purge relays"),
 			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
 			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
@@ -117,7 +117,7 @@ func (d *Oracle) Heartbeat(ctx context.Context, self storage.Identity, ttl time.
 	claim := string(self.Claim)
 	err = backend.InTx(ctx, d.db, nil, []backend.Query{
 		d.sql.Query("share claim mode"),
-		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), claim),
+		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), self.Setup.Text(), claim),
 	}, func(tx *sql.Tx) error {
 		return backend.All(ctx, tx, d.sql.Query("heartbeat was stored", self.Name, claim), func() { beat.Stored = true }, &name, &beat.XID, &epoch)
 	})

@@ -159,23 +159,23 @@ BEGIN
     {lock claim mode}) LOOP NULL; END LOOP;
 END;
 
--- :1 name, :2 host, :3 version, :4 and :6 way of claiming, :5 microseconds to live.
+-- :1 name, :2 host, :3 version, :4 and :7 way of claiming, :5 microseconds to live, :6 setup.
 -- name: heartbeat
 MERGE INTO {relays} r USING (
     SELECT :1 AS name, :2 AS host, :3 AS version, :4 AS claim,
-        {now} AS beaten, {now} + NUMTODSINTERVAL(:5 / 1000000, 'SECOND') AS until
-    FROM dual WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :6)) g ON (r.name = g.name)
+        {now} AS beaten, {now} + NUMTODSINTERVAL(:5 / 1000000, 'SECOND') AS until, :6 AS setup
+    FROM dual WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :7)) g ON (r.name = g.name)
 WHEN MATCHED THEN UPDATE SET r.host = g.host, r.version = g.version, r.claim = g.claim,
-    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_heartbeat = g.beaten, r.until = g.until
-WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until)
-    VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until)
+    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_heartbeat = g.beaten, r.until = g.until, r.setup = g.setup
+WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until, setup)
+    VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until, g.setup)
 
 -- :1 name, :2 way of claiming.
 -- name: heartbeat was stored
 SELECT name, 0, {server} FROM {relays} WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :2)
 
 -- name: members
-SELECT name, TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6') FROM {relays} WHERE until >= {now} ORDER BY name
+SELECT name, setup, TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6') FROM {relays} WHERE until >= {now} ORDER BY name
 
 -- What a dead relay has ends now, as if its time were over. The fences grow: should it
 -- live after all, it can't renew its leases before others have them.
@@ -339,8 +339,13 @@ SELECT topic, COUNT(*) FROM (SELECT topic FROM (
 -- name: list relays
 SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_heartbeat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN r.until >= {now} THEN 1 ELSE 0 END,
-    (SELECT COUNT(*) FROM {lanes} l WHERE l.owner = r.name AND l.until >= {now})
+    (SELECT COUNT(*) FROM {lanes} l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} r ORDER BY r.name
+
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6'), ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), DBTIMEZONE
+FROM (SELECT {now} - MIN(finished_at) AS age FROM {done})
 
 -- name: lanes leased
 SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}

@@ -136,12 +136,34 @@ func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int
 // Check implements [backend.Backend].
 func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	tables, needs := p.rights()
+	names := bind.PostgresArray([]string{p.table.Hot, p.table.Held, p.table.Done, p.table.Lanes, p.table.Relays, p.table.IDs})
+	var user string
+	if err := backend.One(ctx, p.db, backend.Query{SQL: "SELECT quote_ident(current_user)"}, &user); err != nil {
+		return []backend.Finding{{Name: "rights", Detail: err.Error()}}
+	}
 	probes := []backend.Probe{
 		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
-		{Name: "rights", Query: p.sql.Query("missing rights", bind.PostgresArray(tables), bind.PostgresArray(needs)), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as outbox/dialect/POSTGRES.md says, or migrate as the user who relays")},
+		{Name: "rights", Query: p.sql.Query("missing rights", bind.PostgresArray(tables), bind.PostgresArray(needs)), Judge: backend.Lacks(user)},
 		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("by lanes a message could be passed over for good: the sequence of the ids has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
-		{Name: "columns", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction is open since ", "end it: no vacuum and no mark passes it")},
+		{Name: "read", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction is open since ", "end it, as no vacuum and no mark passes it: SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start; SELECT pg_terminate_backend(PID)")},
+		{Name: "autovacuum", Query: p.sql.Query("autovacuum off", names), Judge: func(answer []string) (wrong, hint string) {
+			if len(answer) == 0 {
+				return "", ""
+			}
+			return "what was deleted is cleared away by nobody, and all reads get slower", "run " + strings.Join(answer, "; ")
+		}},
+		{Name: "dead rows", Query: p.sql.Query("dead rows", names, int64(manyDeadRows)), Judge: func(answer []string) (wrong, hint string) {
+			if len(answer) == 0 {
+				return "", ""
+			}
+			var vacuum []string
+			for _, line := range answer {
+				name, _, _ := strings.Cut(line, " ")
+				vacuum = append(vacuum, "VACUUM ANALYZE "+name)
+			}
+			return strings.Join(answer, "; "), "run " + strings.Join(vacuum, "; ") + ". What is dead still after that is held by a transaction (see transactions), a replication slot (SELECT slot_name, xmin, catalog_xmin FROM pg_replication_slots) or a prepared transaction (pg_prepared_xacts)"
+		}},
 	}
 	plan := p.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
 	if claim == storage.ByRows {
@@ -151,6 +173,9 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Fin
 	plan.SQL = "EXPLAIN " + plan.SQL
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: p.judgePlan}))
 }
+
+// manyDeadRows is above what there is between two runs of the autovacuum that the tables are set to.
+const manyDeadRows = 200_000
 
 // rights are those that a relay needs, each with its table. Locking a row takes the
 // right to UPDATE.
@@ -167,23 +192,51 @@ func (p *Postgres) rights() (tables, needs []string) {
 	return tables, needs
 }
 
+// Explain implements [backend.Explainer].
+func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
+	plan, err := backend.Lines(ctx, p.db, backend.Query{SQL: "EXPLAIN " + query.SQL, Args: query.Args})
+	if err != nil {
+		return "", err
+	}
+	if wrong, _ = p.judgePlan(plan); wrong != "" {
+		return wrong, nil
+	}
+	for _, line := range plan { // how many rows come of a scan says little of how many it reads
+		for _, table := range []string{p.table.Hot, p.table.Held, p.table.Done, p.table.IDs} {
+			if name := p.bare(table); !strings.Contains(line, "Seq Scan on "+name+" ") && !strings.HasSuffix(line, "Seq Scan on "+name) {
+				continue
+			}
+			bytes := 0
+			if err := backend.One(ctx, p.db, backend.Query{SQL: "SELECT COALESCE(pg_relation_size(to_regclass($1::text)), 0)", Args: []any{table}}, &bytes); err != nil || bytes > largeTable {
+				return strings.TrimSpace(line), err
+			}
+		}
+	}
+	return "", nil
+}
+
+// largeTable is from where on a table isn't read whole at a whim, in bytes.
+const largeTable = 4 << 20
+
+// bare is a table's name as plans have it.
+func (p *Postgres) bare(table string) string {
+	return strings.Trim(table[strings.LastIndex(table, ".")+1:], `"`)
+}
+
 var estimated = regexp.MustCompile(`rows=(\d+)`)
 
-// judgePlan looks for a scan or sort of the whole table. While the table is small that
+// judgePlan looks for a scan or sort of a whole table. While the table is small that
 // is the best plan.
 func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
-	_, name, _ := strings.Cut(p.table.Hot, ".")
-	if p.table.Schema == "" {
-		name = p.table.Hot
-	}
+	name := p.bare(p.table.Hot)
 	for _, line := range answer {
-		whole := strings.Contains(line, "Seq Scan on "+name) || strings.Contains(line, "Sort ")
+		whole := strings.Contains(line, "Seq Scan on "+name+" ") || strings.Contains(line, "Seq Scan on "+name+"_") || strings.Contains(line, "Sort ")
 		estimate := estimated.FindStringSubmatch(line)
 		if !whole || estimate == nil {
 			continue
 		}
 		if rows, err := strconv.Atoi(estimate[1]); err != nil || rows > 10_000 {
-			return "the claim reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Hot + ", and see that its indexes are there and valid"
+			return "it reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Hot + ", and see that its indexes are there and valid"
 		}
 	}
 	return "", ""

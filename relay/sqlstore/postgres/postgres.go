@@ -49,7 +49,7 @@ func (p *Postgres) Traits() backend.Traits {
 		Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots,
 		Hot: p.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: p.sql.Query("claim mode"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"),
+			ClaimMode: p.sql.Query("claim mode"), Clock: p.sql.Query("clock"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"),
 			EndLeases: p.sql.Query("end leases"), EndClaims: p.sql.Query("end claims"), PurgeRelays: p.sql.Query("purge relays"),
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
 			WrittenFrom: p.sql.Query("written from", int64(0)),
@@ -92,7 +92,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	const noEpoch = "-" // what the epoch is called before it has begun
 	var name string
-	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds())
+	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds(), self.Setup.Text())
 	for {
 		err := backend.All(ctx, p.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 		if err != nil || !beat.Stored || beat.Epoch != noEpoch {

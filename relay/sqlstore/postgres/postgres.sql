@@ -189,22 +189,22 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
 -- Locks the way of claiming: who changes it at the same time sees either this relay, or
--- is seen. $1 name, $2 host, $3 version, $4 way of claiming, $5 microseconds to live.
+-- is seen. $1 name, $2 host, $3 version, $4 way of claiming, $5 microseconds to live, $6 setup.
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
-INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until)
-SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
+INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until, setup)
+SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond'), $6::text
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until, setup = excluded.setup
 RETURNING name, {xid}, {server epoch}
 
 -- name: begin epoch
 INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
 
 -- name: members
-SELECT name, now() FROM {relays} WHERE until >= now() ORDER BY name
+SELECT name, setup, now() FROM {relays} WHERE until >= now() ORDER BY name
 
 -- What a dead relay has ends now, as if its time were over. The fences grow: should it
 -- live after all, it can't renew its leases before others have them.
@@ -464,8 +464,12 @@ SELECT topic, count(*) FROM (
 
 -- name: list relays
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
-    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= now())
+    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= now()), r.setup
 FROM {relays} AS r ORDER BY r.name
+
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT clock_timestamp(), (extract(epoch FROM now() - (SELECT min(finished_at) FROM {done})) * 1000)::bigint, current_setting('TimeZone')
 
 -- name: lanes leased
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= now()
@@ -494,6 +498,19 @@ SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
 WHERE NOT has_table_privilege(name, need)
 UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('{hot}', 'id')
 WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
+
+-- Who doesn't vacuum of the tables $1.
+-- name: autovacuum off
+SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT current_setting('autovacuum')::boolean
+UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE EXISTS (SELECT 1 FROM unnest(c.reloptions) AS o WHERE o IN ('autovacuum_enabled=false', 'autovacuum_enabled=off'))
+
+-- Of the tables $1 those that are mostly dead rows.
+-- name: dead rows
+SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_stat_get_live_tuples(c.oid), 'living ones, and was vacuumed',
+    COALESCE(to_char(GREATEST(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)), 'YYYY-MM-DD HH24:MI'), 'never')
+FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid)
 
 -- name: oldest transaction
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes'

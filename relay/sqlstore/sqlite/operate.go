@@ -1,7 +1,10 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -104,7 +107,7 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []backend.Findi
 		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't hold up writers")},
 		{Name: "busy timeout", Query: query("PRAGMA busy_timeout"), Judge: atLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of some seconds")},
 		{Name: "synchronous", Query: query("PRAGMA synchronous"), Judge: atLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: what was committed may get lost")},
-		{Name: "columns", Query: s.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "read", Query: s.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
 	plan := s.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
 	if claim == storage.ByRows {
@@ -112,7 +115,31 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []backend.Findi
 		probes = append(probes, backend.RowIndexes(s.dialect.RowIndexes(s.table)))
 	}
 	plan.SQL = "EXPLAIN QUERY PLAN " + plan.SQL
-	return backend.Findings(ctx, s.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: s.judgePlan}))
+	findings := backend.Findings(ctx, s.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: s.judgePlan}))
+	return append(findings, s.checkWAL(ctx))
+}
+
+// largeWAL is far above what is written between two checkpoints, of 1,000 pages by default.
+const largeWAL = 64 << 20
+
+// checkWAL looks how large the write-ahead log is: it grows while somebody reads in a transaction that
+// never ends, and every read looks through it.
+func (s *SQLite) checkWAL(ctx context.Context) backend.Finding {
+	finding := backend.Finding{Name: "write-ahead log", OK: true}
+	var number int
+	var name, path string
+	err := backend.All(ctx, s.db, query("PRAGMA database_list"), func() {
+		info, err := os.Stat(path + "-wal")
+		if path == "" || err != nil || info.Size() <= largeWAL || name != cmp.Or(s.table.Schema, "main") {
+			return
+		}
+		finding.OK, finding.Detail = false, fmt.Sprintf("it has %d MiB, and every read looks through it: somebody reads in a transaction that doesn't end", info.Size()>>20)
+		finding.Hint = "end the programs that have the file open and idle (fuser " + path + " lists them), then run sqlite3 " + path + " 'PRAGMA wal_checkpoint(TRUNCATE)'"
+	}, &number, &name, &path)
+	if err != nil {
+		finding.OK, finding.Detail = false, err.Error()
+	}
+	return finding
 }
 
 func judgeVersion(answer []string) (wrong, hint string) {
@@ -147,6 +174,22 @@ func atLeast(least int, wrong, hint string) func([]string) (string, string) {
 }
 
 // judgePlan looks for a scan or sort of the whole table.
+// Explain implements [backend.Explainer].
+func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
+	plan, err := backend.Lines(ctx, s.db, backend.Query{SQL: "EXPLAIN QUERY PLAN " + query.SQL, Args: query.Args})
+	if err != nil {
+		return "", err
+	}
+	for _, line := range plan {
+		for _, name := range []string{"t", s.table.Name, s.table.Name + "_held", s.table.Name + "_done"} { // h is walked up to a limit
+			if strings.HasSuffix(line, " SCAN "+name) {
+				return line, nil
+			}
+		}
+	}
+	return "", nil
+}
+
 func (s *SQLite) judgePlan(answer []string) (wrong, hint string) {
 	for _, line := range answer {
 		if strings.Contains(line, "TEMP B-TREE FOR ORDER BY") || strings.HasSuffix(line, "SCAN t") || strings.HasSuffix(line, "SCAN "+s.table.Name) {

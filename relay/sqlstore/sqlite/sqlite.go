@@ -45,7 +45,7 @@ func (s *SQLite) Traits() backend.Traits {
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
 		Hot: s.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: s.sql.Query("claim mode"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"),
+			ClaimMode: s.sql.Query("claim mode"), Clock: s.sql.Query("clock"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"),
 			EndLeases: s.sql.Query("end leases"), EndClaims: s.sql.Query("end claims"), PurgeRelays: s.sql.Query("purge relays"),
 			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
 			WrittenFrom: s.sql.Query("written from", int64(0), int64(0)),
@@ -82,7 +82,7 @@ func (s *SQLite) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 // Heartbeat implements [backend.Backend].
 func (s *SQLite) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), string(self.Claim))
+	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), self.Setup.Text(), string(self.Claim))
 	err = backend.All(ctx, s.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	return beat, err
 }

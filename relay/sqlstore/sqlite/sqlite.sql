@@ -115,17 +115,17 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Name, host, version, way of claiming, seconds to live, way of claiming.
+-- Name, host, version, way of claiming, seconds to live, setup, way of claiming.
 -- name: heartbeat
-INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until)
-SELECT ?, ?, ?, ?, {now}, {now}, {from now}
+INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until, setup)
+SELECT ?, ?, ?, ?, {now}, {now}, {from now}, ?
 WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < {now} THEN excluded.since ELSE r.since END, last_heartbeat = excluded.last_heartbeat, until = excluded.until
+    since = CASE WHEN r.until < {now} THEN excluded.since ELSE r.since END, last_heartbeat = excluded.last_heartbeat, until = excluded.until, setup = excluded.setup
 RETURNING name, 0, ''
 
 -- name: members
-SELECT name, {now} FROM {relays} WHERE until >= {now} ORDER BY name
+SELECT name, setup, {now} FROM {relays} WHERE until >= {now} ORDER BY name
 
 -- What a dead relay has ends now, as if its time were over. The fences grow: should it
 -- live after all, it can't renew its leases before others have them.
@@ -328,8 +328,12 @@ SELECT topic, count(*) FROM (
 
 -- name: list relays
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= {now},
-    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now})
+    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} AS r ORDER BY r.name
+
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT {now}, CAST(round((julianday('now') - julianday((SELECT min(finished_at) FROM {done}))) * 86400000) AS INTEGER), ''
 
 -- name: lanes leased
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}

@@ -99,7 +99,7 @@ func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []backend.Fi
 		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("this does not fit: ", "use the primary server's database, one that can be written to")},
 		{Name: "locks", Query: d.sql.Query("large locks"), Judge: backend.List("whole pages or tables may be locked: ", "have the tables' owner set ALLOW_PAGE_LOCKS = OFF and LOCK_ESCALATION = DISABLE again, as the migration does")},
 		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as the documentation of the dialect says")},
-		{Name: "columns", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
 	if claim == storage.ByRows {
 		probes = append(probes, backend.RowIndexes(d.dialect.RowIndexes(d.table)))

@@ -54,7 +54,7 @@ func (d *SQLServer) Traits() backend.Traits {
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
 		Hot: d.table.Hot,
 		Queries: backend.Queries{
-			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
+			ClaimMode: d.sql.Query("claim mode"), Clock: d.sql.Query("clock"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
 			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
 			Journals:    d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
@@ -114,7 +114,7 @@ func (d *SQLServer) SetClaimMode(ctx context.Context, claim storage.Claim) error
 // Heartbeat implements [backend.Backend].
 func (d *SQLServer) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl))
+	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl), self.Setup.Text())
 	err = backend.All(ctx, d.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	return beat, err
 }

@@ -138,25 +138,25 @@ UPDATE {held} SET state = N'error', holds = 0 WHERE holds > 0
 
 -- Locks the way of claiming: who changes it at the same time sees either
 -- this relay, or is seen. @p1 name, @p2 host, @p3 version, @p4 way of claiming, @p5
--- milliseconds to live. DATEADD takes no number above 31 bits.
+-- milliseconds to live, @p6 setup. DATEADD takes no number above 31 bits.
 -- name: heartbeat
 {prepare}
 DECLARE @alive bit = 1;
 {begin}
 IF EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value <> @p4) SET @alive = 0;
 UPDATE {relays} WITH (ROWLOCK)
-SET host = @p2, version = @p3, claim = @p4,
+SET host = @p2, version = @p3, claim = @p4, setup = @p6,
     since = CASE WHEN until < SYSUTCDATETIME() THEN SYSUTCDATETIME() ELSE since END, last_heartbeat = SYSUTCDATETIME(), until = DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME()))
 WHERE name = @p1 AND @alive = 1;
 IF @@ROWCOUNT = 0 AND @alive = 1
-    INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, until)
-    VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())));
+    INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, until, setup)
+    VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())), @p6);
 {commit}
 SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
 
 -- name: members
 {at one moment}
-SELECT name, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
+SELECT name, setup, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- What a dead relay has ends now, as if its time were over. The fences grow: should it
@@ -433,9 +433,13 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- name: list relays
 {at one moment}
 SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_heartbeat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
-    (SELECT COUNT(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
+    (SELECT COUNT(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME()), r.setup
 FROM {relays} AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- name: clock
+SELECT TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00'), (SELECT DATEDIFF_BIG(MILLISECOND, MIN(finished_at), SYSUTCDATETIME()) FROM {done}), N''
 
 -- name: lanes leased
 {at one moment}

@@ -31,22 +31,23 @@ END;
 /
 MERGE INTO app."Events_relays" r USING (
     SELECT :1 AS name, :2 AS host, :3 AS version, :4 AS claim,
-        SYS_EXTRACT_UTC(SYSTIMESTAMP) AS beaten, SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:5 / 1000000, 'SECOND') AS until
-    FROM dual WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :6)) g ON (r.name = g.name)
+        SYS_EXTRACT_UTC(SYSTIMESTAMP) AS beaten, SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:5 / 1000000, 'SECOND') AS until, :6 AS setup
+    FROM dual WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :7)) g ON (r.name = g.name)
 WHEN MATCHED THEN UPDATE SET r.host = g.host, r.version = g.version, r.claim = g.claim,
-    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_heartbeat = g.beaten, r.until = g.until
-WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until)
-    VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until);
+    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_heartbeat = g.beaten, r.until = g.until, r.setup = g.setup
+WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until, setup)
+    VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until, g.setup);
 --   1: r
 --   2: h
 --   3: 1
 --   4: lanes
 --   5: 15000000
---   6: lanes
+--   6: 
+--   7: lanes
 SELECT name, 0, SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') FROM app."Events_relays" WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :2);
 --   1: r
 --   2: lanes
-SELECT name, TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY name;
+SELECT name, setup, TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY name;
 
 -- end leases
 UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' SECOND, fence = fence + 1 WHERE owner = :1;
@@ -1671,7 +1672,7 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_heartbeat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN r.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 1 ELSE 0 END,
-    (SELECT COUNT(*) FROM app."Events_lanes" l WHERE l.owner = r.name AND l.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP))
+    (SELECT COUNT(*) FROM app."Events_lanes" l WHERE l.owner = r.name AND l.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP)), r.setup
 FROM app."Events_relays" r ORDER BY r.name;
 SELECT COUNT(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= SYS_EXTRACT_UTC(SYSTIMESTAMP);
 SELECT topic, COUNT(*) FROM (SELECT topic FROM (

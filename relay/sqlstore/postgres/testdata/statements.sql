@@ -21,18 +21,19 @@ UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
 -- heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE)
-INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until)
-SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until, setup)
+SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond'), $6::text
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until, setup = excluded.setup
 RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-');
 --   1: r
 --   2: h
 --   3: 1
 --   4: lanes
 --   5: 15000000
-SELECT name, now() FROM app."Events_relays" WHERE until >= now() ORDER BY name;
+--   6: 
+SELECT name, setup, now() FROM app."Events_relays" WHERE until >= now() ORDER BY name;
 
 -- end leases
 UPDATE app."Events_lanes" SET until = now() - interval '1 second', fence = fence + 1 WHERE owner = $1::text;
@@ -47,6 +48,7 @@ DELETE FROM app."Events_relays" WHERE name = $1::text;
 --   1: r
 
 -- check
+SELECT quote_ident(current_user);
 SELECT name, value FROM (VALUES
     ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
 WHERE current_setting(name) = value
@@ -79,6 +81,16 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   5: 1
 --   6: true
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
+SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT current_setting('autovacuum')::boolean
+UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE EXISTS (SELECT 1 FROM unnest(c.reloptions) AS o WHERE o IN ('autovacuum_enabled=false', 'autovacuum_enabled=off'));
+--   1: {"app.\"Events\"","app.\"Events_held\"","app.\"Events_done\"","app.\"Events_lanes\"","app.\"Events_r
+SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_stat_get_live_tuples(c.oid), 'living ones, and was vacuumed',
+    COALESCE(to_char(GREATEST(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)), 'YYYY-MM-DD HH24:MI'), 'never')
+FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
+WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid);
+--   1: {"app.\"Events\"","app.\"Events_held\"","app.\"Events_done\"","app.\"Events_lanes\"","app.\"Events_r
+--   2: 200000
 EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
@@ -1256,7 +1268,7 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
-    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now()), r.setup
 FROM app."Events_relays" AS r ORDER BY r.name;
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
 SELECT topic, count(*) FROM (

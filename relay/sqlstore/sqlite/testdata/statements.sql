@@ -17,19 +17,20 @@ UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
 -- of the dialect, about an index for rows
 
 -- heartbeat
-INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until)
-SELECT ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until, setup)
+SELECT ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now', ?), ?
 WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> ?)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < strftime('%Y-%m-%d %H:%M:%f', 'now') THEN excluded.since ELSE r.since END, last_heartbeat = excluded.last_heartbeat, until = excluded.until
+    since = CASE WHEN r.until < strftime('%Y-%m-%d %H:%M:%f', 'now') THEN excluded.since ELSE r.since END, last_heartbeat = excluded.last_heartbeat, until = excluded.until, setup = excluded.setup
 RETURNING name, 0, '';
 --   1: r
 --   2: h
 --   3: 1
 --   4: lanes
 --   5: +15.000 seconds
---   6: lanes
-SELECT name, strftime('%Y-%m-%d %H:%M:%f', 'now') FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY name;
+--   6: 
+--   7: lanes
+SELECT name, setup, strftime('%Y-%m-%d %H:%M:%f', 'now') FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY name;
 
 -- end leases
 UPDATE app."Events_lanes" SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second'), fence = fence + 1 WHERE owner = ?;
@@ -61,6 +62,7 @@ ORDER BY t.id LIMIT ?);
 --   1: 0
 --   2: 4611686018427387904
 --   3: 500
+PRAGMA database_list;
 
 -- acquire
 UPDATE app."Events_lanes" SET owner = ?, fence = fence + ?, until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?),
@@ -882,7 +884,7 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'),
-    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= strftime('%Y-%m-%d %H:%M:%f', 'now')), r.setup
 FROM app."Events_relays" AS r ORDER BY r.name;
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
 SELECT topic, count(*) FROM (

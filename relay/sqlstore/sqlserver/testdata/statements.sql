@@ -27,12 +27,12 @@ DECLARE @alive bit = 1;
 IF @own = 1 BEGIN TRANSACTION;
 IF EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value <> @p4) SET @alive = 0;
 UPDATE app."Events_relays" WITH (ROWLOCK)
-SET host = @p2, version = @p3, claim = @p4,
+SET host = @p2, version = @p3, claim = @p4, setup = @p6,
     since = CASE WHEN until < SYSUTCDATETIME() THEN SYSUTCDATETIME() ELSE since END, last_heartbeat = SYSUTCDATETIME(), until = DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME()))
 WHERE name = @p1 AND @alive = 1;
 IF @@ROWCOUNT = 0 AND @alive = 1
-    INSERT INTO app."Events_relays" (name, host, version, claim, since, last_heartbeat, until)
-    VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())));
+    INSERT INTO app."Events_relays" (name, host, version, claim, since, last_heartbeat, until, setup)
+    VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())), @p6);
 IF @own = 1 COMMIT TRANSACTION;
 SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
@@ -43,8 +43,9 @@ SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/'
 --   3: 1
 --   4: lanes
 --   5: 15000
+--   6: 
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT name, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM app."Events_relays" WHERE until >= SYSUTCDATETIME() ORDER BY name;
+SELECT name, setup, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM app."Events_relays" WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 
@@ -1318,7 +1319,7 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 SELECT value FROM app."Events_settings" WHERE name = N'claim';
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_heartbeat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
-    (SELECT COUNT(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
+    (SELECT COUNT(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME()), r.setup
 FROM app."Events_relays" AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0

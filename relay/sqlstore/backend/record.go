@@ -1,5 +1,4 @@
-// Package backendtest tells which statements a backend runs, without a database.
-package backendtest
+package backend
 
 import (
 	"context"
@@ -8,11 +7,10 @@ import (
 	"errors"
 	"io"
 	"sync"
-
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// Recorder is a database that notes what it is asked, and changes nothing.
+// Recorder is a database that notes what it is asked, and changes nothing: by it a check, or a test, knows
+// which statements a backend runs.
 type Recorder struct {
 	// Answer is what a statement selects: rows of values; none if it is nil.
 	Answer func(query string) [][]driver.Value
@@ -21,14 +19,14 @@ type Recorder struct {
 	Affected func(query string) int64
 
 	mu      sync.Mutex
-	queries []backend.Query
+	queries []Query
 }
 
 // DB returns a pool of connections to it.
-func (r *Recorder) DB() *sql.DB { return sql.OpenDB(connector{r}) }
+func (r *Recorder) DB() *sql.DB { return sql.OpenDB(recorderConnector{r}) }
 
 // Taken returns what was asked since the last time.
-func (r *Recorder) Taken() []backend.Query {
+func (r *Recorder) Taken() []Query {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.queries
@@ -43,13 +41,13 @@ func (r *Recorder) note(query string, args []driver.NamedValue) {
 	for _, arg := range args {
 		values = append(values, arg.Value)
 	}
-	r.queries = append(r.queries, backend.Query{SQL: query, Args: values})
+	r.queries = append(r.queries, Query{SQL: query, Args: values})
 }
 
-type connector struct{ *Recorder }
+type recorderConnector struct{ *Recorder }
 
-func (c connector) Connect(context.Context) (driver.Conn, error) { return conn(c), nil }
-func (c connector) Driver() driver.Driver                        { return nil }
+func (c recorderConnector) Connect(context.Context) (driver.Conn, error) { return conn(c), nil }
+func (c recorderConnector) Driver() driver.Driver                        { return nil }
 
 type conn struct{ *Recorder }
 

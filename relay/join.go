@@ -1,0 +1,258 @@
+package relay
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Who takes part. Each relay tells the others what its sinks and routes are. One that begins beside relays of
+// another setup would take its share of the messages, and send them elsewhere: so it waits for the end of
+// those, unless it was told to join. What must hold: of relays that weren't, those that take part are of one
+// setup. For this a relay says that it begins, and looks after that whether one of another setup is
+// there: of two that begin at the same time, the later one finds the other.
+//
+// A relay that takes part goes on, whoever comes. One that waits is in nobody's way. Where one of
+// its own setup takes part, a relay does, too: it brings nothing new.
+
+// setupOf is what a relay tells the others of its sinks and routes.
+func setupOf(o Options, names []string) storage.Setup {
+	setup := storage.Setup{Topics: slices.Sorted(slices.Values(o.Topics))}
+	for _, name := range names {
+		destination := fmt.Sprintf("%T", o.Sinks[name].Sink)
+		if known, ok := o.Sinks[name].Sink.(sinks.Destined); ok {
+			destination = known.Destination()
+		}
+		setup.Sinks = append(setup.Sinks, name+": "+destination)
+	}
+	routes := o.Routes
+	if len(routes) == 0 {
+		routes = []Route{{Topic: "*", Sink: names[0]}}
+	}
+	var patterns []string // whose order counts
+	for i := range routes {
+		if text := routes[i].text(); routes[i].Pattern != "" {
+			patterns = append(patterns, text)
+		} else {
+			setup.Routes = append(setup.Routes, text)
+		}
+	}
+	slices.Sort(setup.Routes)
+	setup.Routes = append(setup.Routes, patterns...)
+	all, _ := json.Marshal([][]string{setup.Sinks, setup.Routes, setup.Topics})
+	digest := sha256.Sum256(all)
+	setup.Print = hex.EncodeToString(digest[:8])
+
+	for setup.Part = storage.StandsDown; len(setup.Text()) > storage.MostSetup; { // with the longest of all parts
+		longest := &setup.Sinks
+		for _, list := range []*[]string{&setup.Routes, &setup.Topics} {
+			if len(strings.Join(*list, "")) > len(strings.Join(*longest, "")) {
+				longest = list
+			}
+		}
+		if longest == &setup.Topics { // of which a part is worth nothing
+			setup.Topics = nil
+			continue
+		}
+		*longest = append((*longest)[:max(0, len(*longest)-2)], "…")
+	}
+	setup.Part = storage.TakesPart
+	return setup
+}
+
+func (r *Route) text() string {
+	matches := "topic " + r.Topic
+	if r.Prefix != "" {
+		matches = "prefix " + r.Prefix
+	}
+	if r.Pattern != "" {
+		matches = "pattern " + r.Pattern
+	}
+	to := slices.Clone(r.Sinks)
+	if r.Sink != "" {
+		to = append(to, r.Sink)
+	}
+	slices.Sort(to)
+	text := matches + " to " + strings.Join(to, ", ")
+	if r.Also {
+		text += ", also"
+	}
+	if r.ExpireAfter > 0 {
+		text += fmt.Sprintf(", expires after %v (%s)", r.ExpireAfter, or(r.OnExpire, ParkExpired))
+	}
+	return text
+}
+
+// participation is what the leaser knows of its relay's part among the others.
+type participation struct {
+	*engine
+	self  storage.Identity
+	takes bool      // else it waits
+	heard time.Time // by the database's clock: the last sign of life
+	since time.Time // a relay that waits, and wasn't heard for a while, looks for others from then on
+}
+
+// beat gives a sign of life. It returns the living relays that take part, with this one, and why this one
+// doesn't; empty if it does.
+func (p *participation) beat(ctx context.Context, standsDown bool) (members storage.Members, waits string, err error) {
+	tell := func(part storage.Part) (err error) {
+		p.self.Setup.Part, waits = part, ""
+		beat := func() (storage.Members, error) { return p.store.Heartbeat(ctx, p.self, p.options.Lease) }
+		if members, err = beat(); err == nil && len(members.Relays) > 1 {
+			p.bury(ctx, &members, beat)
+			waits = p.othersIn(members.Relays)
+		}
+		return err
+	}
+	part := storage.Waits
+	if p.takes {
+		if part = storage.TakesPart; standsDown {
+			part = storage.StandsDown
+		}
+	}
+	if err := tell(part); err != nil {
+		return members, "", err
+	}
+	// A relay that wasn't heard for so long may have been taken for dead. One that took part and
+	// finds others there waits. One that waits gives the others time to be back: whoever couldn't reach
+	// the database, they couldn't either.
+	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.options.Lease*3/4
+	p.heard = members.Now
+	if silent {
+		p.since = time.Now().Add(p.options.Lease)
+	}
+	switch {
+	case p.options.Join:
+		waits = ""
+	case p.takes && silent && waits != "":
+		p.takes = false
+		err = tell(storage.Waits)
+	case p.takes:
+		waits = ""
+	case waits == "" && time.Now().Before(p.since):
+		waits = "it couldn't reach the database for a while, and waits for relays of another setup that may be back"
+	case waits == "":
+		if err = tell(storage.Begins); err == nil && waits != "" {
+			err = tell(storage.Waits)
+		} else if err == nil {
+			p.takes = true
+		}
+	}
+	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool {
+		return m.Name != p.self.Name && (m.Setup.Part == storage.Waits || m.Setup.Part == storage.StandsDown)
+	})
+	return members, waits, err
+}
+
+// bury ends what relays have that are dead for sure, and leaves them out of those that live. One that has
+// left and ended since the beat isn't there at the next one. What fails is tried again at the next renewal.
+func (e *engine) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
+	var dead []string
+	for _, m := range members.Relays {
+		if m.Name != e.options.Name && e.process.survived(m.Name) {
+			dead = append(dead, m.Name)
+		}
+	}
+	if len(dead) == 0 {
+		return
+	}
+	again, err := beat()
+	for _, name := range dead {
+		if err == nil && slices.ContainsFunc(again.Relays, func(m storage.Member) bool { return m.Name == name }) {
+			e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
+			err = e.store.Bury(ctx, name, e.options.Claim)
+		}
+	}
+	if err != nil {
+		e.failed("lease", err)
+		return
+	}
+	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return slices.Contains(dead, m.Name) })
+}
+
+// othersIn says which relays a relay of this setup waits for; empty if it needn't.
+func (p *participation) othersIn(members []storage.Member) string {
+	own := &p.self.Setup
+	var names []string
+	var first *storage.Setup
+	for i := range members {
+		m := &members[i]
+		switch {
+		case m.Name == p.self.Name || m.Setup.Print == "" || m.Setup.Part == storage.Waits:
+		case m.Setup.Print == own.Print:
+			if m.Setup.Part != storage.Begins {
+				return ""
+			}
+		case len(own.Topics) > 0 && len(m.Setup.Topics) > 0 && !slices.ContainsFunc(own.Topics, func(topic string) bool { return slices.Contains(m.Setup.Topics, topic) }):
+		default:
+			if names = append(names, m.Name); first == nil {
+				first = &m.Setup
+			}
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	name := names[0]
+	if len(names) > 5 {
+		names = append(names[:5], fmt.Sprintf("and %d more", len(names)-5))
+	}
+	return fmt.Sprintf("its sinks or routes aren't those of the relays that work on this table: %s. %s. "+
+		"It takes no message until they have stopped; to have it share the messages with them, start it with --join (join: true in a configuration, Join in relay.Options)",
+		strings.Join(names, ", "), difference(own, name, first))
+}
+
+// difference says what of this relay's setup another hasn't, and the other way round.
+func difference(own *storage.Setup, name string, other *storage.Setup) string {
+	only := func(of, without *storage.Setup) string {
+		var all []string
+		for _, list := range []struct {
+			what    string
+			has, no []string
+		}{{"sink ", of.Sinks, without.Sinks}, {"route ", of.Routes, without.Routes}, {"only topic ", of.Topics, without.Topics}} {
+			for _, text := range list.has {
+				if !slices.Contains(list.no, text) && text != "…" {
+					all = append(all, list.what+text)
+				}
+			}
+		}
+		if len(all) > 3 {
+			all = append(all[:3], "…")
+		}
+		return strings.Join(all, "; ")
+	}
+	here, there := only(own, other), only(other, own)
+	if here == "" && there == "" {
+		return "They differ in what is too much to be shown, or in the order of patterns"
+	}
+	return fmt.Sprintf("This one has: %s. %s has: %s", or(here, "nothing else"), name, or(there, "nothing else"))
+}
+
+// noteWaits takes note of whether the relay waits for others to end.
+func (e *engine) noteWaits(why string) {
+	was := ""
+	if text := e.health.waits.Load(); text != nil {
+		was = *text
+	}
+	e.health.waits.Store(&why)
+	e.lease.waits = why != ""
+	if why == was {
+		return
+	}
+	e.options.Observer.Waits(why)
+	if why == "" {
+		e.options.Logger.Info("relay: it waits no longer, and takes its part", "relay", e.options.Name)
+		e.poll.fresh = true
+		return
+	}
+	e.options.Logger.Warn("relay: it waits: "+why, "relay", e.options.Name)
+	e.claiming.giveUpQueued()
+}

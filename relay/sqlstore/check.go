@@ -1,0 +1,350 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// The check: all that a relay needs of a database, and what makes it slow. Each finding says what to
+// do. Nothing is changed, and nothing takes longer for a larger table.
+
+// Finding is one result of a check.
+type Finding = backend.Finding
+
+// Check looks at everything that a relay needs of a database: its version, the
+// schema's, the rights of this user, the settings that matter, and how a claim
+// is planned. It changes nothing. If the tables aren't there it says so, and
+// asks nothing else.
+func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim storage.Claim) []Finding {
+	s, err := newStore(db, d, options)
+	if err != nil {
+		return []Finding{{Name: "table", Detail: err.Error()}}
+	}
+	if err := db.PingContext(ctx); err != nil {
+		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "see that the server runs, and that the URL, the user and the password are right"}}
+	}
+	findings := []Finding{{Name: "connection", OK: true}}
+	unordered, err := s.detect(ctx)
+	if err != nil {
+		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README on the versions that are supported"})
+	}
+	if err := s.checkVersion(ctx); err != nil {
+		schema := Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}
+		if errors.Is(err, storage.ErrNewerSchema) {
+			schema.Hint = "use the release that made it, or a newer one; rowrelay version tells this one's"
+		}
+		if !d.Denied(err) {
+			return append(findings, schema)
+		}
+		// What the user lacks is told all at once, of all tables: nothing else can be asked.
+		for _, finding := range s.backend.Check(ctx, claim) {
+			if finding.Name == "rights" {
+				return append(findings, finding)
+			}
+		}
+		return append(findings, schema)
+	}
+	if err := s.openFrontier(ctx, 0, unordered); err != nil {
+		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see below for missing rights"})
+	}
+	return append(findings, s.Check(ctx, claim)...)
+}
+
+// Check is the function of the same name, for a store that is open.
+func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
+	findings := append(slices.Clone(s.Findings), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkColumns(ctx), s.checkClock(ctx), s.checkClaim(ctx, claim))
+	lists, known := s.frontier.(*openTx)
+	byTime := known && lists.bound != nil
+	if known && !byTime && !lists.db.tells(ctx) {
+		findings = append(findings, silenced)
+	}
+	if claim != storage.ByRows && s.noLanes == nil {
+		findings = append(findings, s.checkMarks(ctx))
+	}
+	if explainer, ok := s.backend.(backend.Explainer); ok {
+		findings = append(findings, s.checkPlans(ctx, explainer, claim))
+	}
+	for _, finding := range s.backend.Check(ctx, claim) {
+		if finding.Name == "transactions" && byTime {
+			continue // that they can't be seen was found already
+		}
+		findings = append(findings, finding)
+	}
+	return findings
+}
+
+func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
+	finding := Finding{Name: "claim"}
+	var stored storage.Claim
+	err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
+	switch {
+	case err != nil:
+		finding.Detail = err.Error()
+	case claim == storage.ByLanes && s.noLanes != nil:
+		finding.Detail = s.noLanes.Error()
+		finding.Hint = "say that it is to be claimed by rows"
+	case stored != "" && claim != "" && stored != claim:
+		finding.Detail = fmt.Sprintf("the table is claimed by %s, and this asks for %s", stored, claim)
+		finding.Hint = "stop all relays that claim by " + string(stored) + " first; then the next one to start decides"
+	default:
+		finding.OK, finding.Detail = true, string(stored)
+	}
+	return finding
+}
+
+// checkMarks looks whether what the marks promise is true: no id at or below them is
+// still to be given out, and no message waits there, but of sinks that lag behind.
+func (s *Store) checkMarks(ctx context.Context) Finding {
+	finding := Finding{Name: "marks"}
+	marks, err := backend.Marks(ctx, s.db, s.traits.Queries.Marks)
+	if err != nil {
+		finding.Detail = err.Error()
+		return finding
+	}
+	given, err := s.lastID(ctx)
+	if err != nil {
+		finding.Detail = err.Error()
+		return finding
+	}
+	var positions []storage.Position
+	for lane, m := range marks {
+		if m.Main > given {
+			finding.Detail = fmt.Sprintf("ids began anew: lane %d was read up to %d, and the highest id that was given out is %d", lane, m.Main, given)
+			finding.Hint = "nothing has to be done: the next relay to lease the lane reads it from its beginning"
+			return finding
+		}
+		if m.Main > 0 && len(m.Sinks) == 0 {
+			positions = append(positions, storage.Position{Lane: lane, Until: m.Main})
+		}
+	}
+	slices.SortFunc(positions, func(a, b storage.Position) int { return a.Lane - b.Lane })
+	if len(positions) > 0 {
+		var waiting []storage.Candidate
+		_, _, err := s.Scan(ctx, positions, nil, func(c storage.Candidate) bool {
+			waiting = append(waiting, c)
+			return false
+		})
+		if err != nil {
+			finding.Detail = err.Error()
+			return finding
+		}
+		if len(waiting) > 0 {
+			finding.Detail = fmt.Sprintf("%d messages or more wait where nothing is expected any more, the first with the id %d in lane %d: ids began anew, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
+			finding.Hint = "a relay finds and delivers them when it leases their lanes, and while it runs every ten minutes at the latest"
+			return finding
+		}
+	}
+	finding.OK = true
+	return finding
+}
+
+// columns are what statements name of each table, by the end of its name: those that are the same on all
+// databases.
+var columns = []struct{ table, names string }{
+	{"", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error claimed_by claim_token claimed_until created_at expires_at sinks"},
+	{"held", "id lane state message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error created_at expires_at holds sinks"},
+	{"done", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error created_at finished_at receipt relay expires_at sinks"},
+	{"lanes", "lane owner fence until marks journal crashes"},
+	{"relays", "name host version claim since last_heartbeat until setup"},
+	{"settings", "name value"},
+	{"ids", "message_id write_token written_at"},
+	{"controls", "kind name rate ends_at made_by made_at reason"},
+	{"actions", "id made_at made_by action target reason changed"},
+}
+
+// checkColumns names all tables and columns that aren't there though the schema's version says so, as
+// where tables were changed by hand, or made by a release under way.
+func (s *Store) checkColumns(ctx context.Context) Finding {
+	finding := Finding{Name: "columns", OK: true}
+	var missing []string
+	for _, table := range columns {
+		name := s.table.Hot
+		if table.table != "" {
+			name = s.table.Index(table.table)
+		}
+		rows, err := s.db.QueryContext(ctx, "SELECT * FROM "+name+" WHERE 1 = 0")
+		switch {
+		case err != nil && s.dialect.Denied(err):
+			continue // a finding of its own
+		case err != nil && s.dialect.Missing(err):
+			missing = append(missing, "the table "+name)
+			continue
+		case err != nil:
+			return Finding{Name: finding.Name, Detail: fmt.Sprintf("look at the columns of %s: %v", name, err)}
+		}
+		there, err := rows.Columns()
+		if err = errors.Join(err, rows.Close()); err != nil {
+			return Finding{Name: finding.Name, Detail: fmt.Sprintf("look at the columns of %s: %v", name, err)}
+		}
+		for column := range strings.FieldsSeq(table.names) {
+			if !slices.ContainsFunc(there, func(has string) bool { return strings.EqualFold(has, column) }) {
+				missing = append(missing, name+"."+column)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		finding.OK, finding.Detail = false, "missing: "+strings.Join(missing, ", ")
+		finding.Hint = "the tables were changed by hand, or made by a version of this program that was never released: rowrelay migrate print prints the statements that make each of them; run those again"
+	}
+	return finding
+}
+
+// mostAhead is how far the clocks of the database and of this host may be from each other.
+const mostAhead = 5 * time.Second
+
+// checkClock compares the database's clock with this host's.
+func (s *Store) checkClock(ctx context.Context) Finding {
+	began := time.Now()
+	now, _, zone, err := backend.Clock(ctx, s.db, s.traits.Queries.Clock)
+	if err != nil {
+		return Finding{Name: "clock", Detail: err.Error()}
+	}
+	finding := Finding{Name: "clock", OK: true}
+	took := time.Since(began)
+	ahead := now.Sub(began.Add(took / 2))
+	finding.Detail = fmt.Sprintf("the database's is %v ahead of this host's", ahead.Round(time.Millisecond))
+	if ahead < 0 {
+		finding.Detail = fmt.Sprintf("the database's is %v behind this host's", -ahead.Round(time.Millisecond))
+	}
+	if zone != "" {
+		finding.Detail += "; its time zone is " + zone + ", and the tables' times are in UTC"
+	}
+	if ahead.Abs() > mostAhead+took {
+		finding.OK = false
+		finding.Hint = "have both follow NTP: run timedatectl set-ntp true on each host, and look at chronyc tracking. Leases, waits and retention go by the database's alone; when messages are scheduled for, expire and were written is often told by another host's"
+	}
+	return finding
+}
+
+// CheckRetention looks whether delivered messages are deleted, in time, that finished longer ago than the
+// retention, which is 0 where none is kept.
+func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
+	_, oldest, _, err := backend.Clock(ctx, s.db, s.traits.Queries.Clock)
+	finding := Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("the oldest delivered message is %v old", oldest.Round(time.Second))}
+	if err != nil {
+		finding.OK, finding.Detail = false, err.Error()
+	} else if behind := oldest - retention; behind > max(time.Hour, retention/10) {
+		finding.OK = false
+		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))
+		finding.Hint = "a relay deletes while it runs, and says in its log (stage=purge) why it can't: see with rowrelay status that one is alive. Where more is delivered than it deletes, or very much has gathered, run as the tables' owner, again and again until nothing is left: " +
+			s.deleteDone()
+	}
+	return finding
+}
+
+// deleteDone is a statement that deletes some of the oldest delivered messages.
+func (s *Store) deleteDone() string {
+	switch s.dialect.Name() {
+	case dialect.MySQL().Name(), dialect.MariaDB().Name(), dialect.TiDB().Name():
+		return "DELETE FROM " + s.table.Done + " WHERE finished_at < UTC_TIMESTAMP() - INTERVAL 1 DAY ORDER BY finished_at LIMIT 10000"
+	case dialect.SQLServer().Name():
+		return "DELETE TOP (4000) FROM " + s.table.Done + " WHERE finished_at < DATEADD(DAY, -1, SYSUTCDATETIME())"
+	case dialect.Oracle().Name():
+		return "DELETE FROM " + s.table.Done + " WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' DAY AND ROWNUM <= 10000"
+	case dialect.SQLite().Name():
+		return "DELETE FROM " + s.table.Done + " WHERE rowid IN (SELECT rowid FROM " + s.table.Done + " WHERE finished_at < datetime('now', '-1 day') LIMIT 10000)"
+	default:
+		return "DELETE FROM " + s.table.Done + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " + s.table.Done + " WHERE finished_at < now() - interval '1 day' LIMIT 10000))"
+	}
+}
+
+// asks are what a relay asks again and again, each with what it is for.
+func asks(claim storage.Claim) []struct {
+	name string
+	of   func(ctx context.Context, b backend.Backend)
+} {
+	type ask = struct {
+		name string
+		of   func(ctx context.Context, b backend.Backend)
+	}
+	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
+	settle := func(state storage.State, token string, fence int64) func(context.Context, backend.Backend) {
+		return func(ctx context.Context, b backend.Backend) {
+			_, _ = b.Settle(ctx, nil, "r", true, []storage.Settlement{{ID: 65, Lane: 1, MessageID: id, Fence: fence, Token: token, State: state}})
+		}
+	}
+	all := []ask{{"the deletion of delivered messages", func(ctx context.Context, b backend.Backend) { _, _, _ = b.Purge(ctx, time.Hour, 1000, time.Time{}) }}}
+	if claim == storage.ByRows {
+		return append(all,
+			ask{"the claim", func(ctx context.Context, b backend.Backend) {
+				_, _ = b.Claim(ctx, storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Second, Limit: 500})
+			}},
+			ask{"the extension of claims", func(ctx context.Context, b backend.Backend) { _, _ = b.Extend(ctx, "t", []int64{1}, time.Second) }},
+			ask{"the return of what is due", func(ctx context.Context, b backend.Backend) { _, _ = b.Reclaim(ctx, 500) }},
+			ask{"the mark of what is delivered", settle(storage.StateDone, "t", 0)},
+			ask{"the mark of what waits", settle(storage.StateRetry, "t", 0)})
+	}
+	var positions []storage.Position
+	var lanes []int
+	for lane := range storage.Lanes {
+		positions, lanes = append(positions, storage.Position{Lane: lane, Until: 1 << 62}), append(lanes, lane)
+	}
+	return append(all,
+		ask{"the read", func(ctx context.Context, b backend.Backend) {
+			_, _ = b.Read(ctx, backend.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}, nil)
+		}},
+		ask{"the read of a key", func(ctx context.Context, b backend.Backend) {
+			_, _ = b.Read(ctx, backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62, Key: "k"}}, Limit: 5}, nil)
+		}},
+		ask{"the search for late messages", func(ctx context.Context, b backend.Backend) { _ = b.Candidates(ctx, positions, nil, 500, nil) }},
+		ask{"the read of what is due", func(ctx context.Context, b backend.Backend) {
+			_, _ = b.Due(ctx, lanes, storage.DueCursor{}, 500, 1<<20)
+		}},
+		ask{"the read of keys that wait", func(ctx context.Context, b backend.Backend) { _, _ = b.BlockedKeys(ctx, lanes, 1000) }},
+		ask{"the question whether keys wait", func(ctx context.Context, b backend.Backend) {
+			_, _ = b.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: "k"}})
+		}},
+		ask{"the mark of what is delivered", settle(storage.StateDone, "", 1)},
+		ask{"the mark of what waits", settle(storage.StateRetry, "", 1)})
+}
+
+// checkPlans has the database show how it would carry out each statement of those on messages.
+func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, claim storage.Claim) Finding {
+	recorder := &backend.Recorder{Answer: func(query string) [][]driver.Value { // so that what has several steps comes to the last
+		switch {
+		case strings.HasPrefix(query, "SELECT 'lane'"):
+			return [][]driver.Value{{"lane", int64(1), int64(1)}}
+		case strings.HasPrefix(query, "SELECT id FROM"), strings.HasPrefix(query, "SELECT t.id FROM"), strings.HasPrefix(query, "SELECT t.id * 64"):
+			return [][]driver.Value{{int64(65)}}
+		}
+		return nil
+	}}
+	db := recorder.DB()
+	defer func() { _ = db.Close() }()
+	plans, wrong := 0, []string{}
+	for _, ask := range asks(claim) {
+		ask.of(ctx, backendOf(db, s.dialect, s.table, nil))
+		for _, query := range recorder.Taken() {
+			verb, _, _ := strings.Cut(strings.TrimLeft(query.SQL, " \n("), " ")
+			if !slices.Contains([]string{"SELECT", "WITH", "INSERT", "REPLACE", "UPDATE", "DELETE"}, verb) || !strings.Contains(query.SQL, s.table.Name) {
+				continue
+			}
+			plans++
+			found, err := explainer.Explain(ctx, query)
+			switch {
+			case err != nil && s.dialect.Denied(err): // a finding of its own
+			case err != nil:
+				return Finding{Name: "plans", Detail: fmt.Sprintf("have %s explained: %v", ask.name, err), Hint: "see the findings above"}
+			case found != "":
+				wrong = append(wrong, ask.name+" ("+found+")")
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		return Finding{Name: "plans", OK: true, Detail: fmt.Sprintf("of %d statements", plans)}
+	}
+	return Finding{
+		Name: "plans", Detail: "these read a whole table: " + strings.Join(wrong, "; "),
+		Hint: "see that the tables' indexes are there: rowrelay migrate print prints what makes them, run again what is missing. Then have statistics made anew: ANALYZE (of each table, and ANALYZE TABLE on MySQL)",
+	}
+}
