@@ -41,9 +41,16 @@ func run(t *testing.T, b *bench, options Options, sources ...string) *runs {
 	return r
 }
 
+// said is what the daemon has logged.
+func (r *runs) said() string {
+	synctest.Wait()
+	return r.log.String()
+}
+
 func (r *runs) hangUp() {
 	r.reload <- syscall.SIGHUP
 	time.Sleep(10 * time.Second)
+	synctest.Wait() // what the daemon has read and written meanwhile is the test's now
 }
 
 func (r *runs) wantDelivered(t *testing.T, want ...string) {
@@ -87,8 +94,8 @@ func TestASourceThatIsDownAtTheStart(t *testing.T) {
 			t.Error(err)
 		}
 		for _, want := range []string{"the source can't be opened: it is tried again", "the source still can't be opened", "going on by all sources that can be opened now", "going on by the configuration"} {
-			if !strings.Contains(r.log.String(), want) {
-				t.Errorf("the log doesn't say %q:\n%s", want, r.log.String())
+			if !strings.Contains(r.said(), want) {
+				t.Errorf("the log doesn't say %q:\n%s", want, r.said())
 			}
 		}
 	})
@@ -135,8 +142,8 @@ func TestASourceThatIsBackButCantBeTakenIn(t *testing.T) {
 				if err := <-r.ended; err != nil {
 					t.Error(err)
 				}
-				if taken := strings.Count(r.log.String(), "going on by"); taken != 1 {
-					t.Errorf("the others were stopped %d times, want once:\n%s", taken, r.log.String())
+				if taken := strings.Count(r.said(), "going on by"); taken != 1 {
+					t.Errorf("the others were stopped %d times, want once:\n%s", taken, r.said())
 				}
 				if opened, closed := r.opened.Load(), len(r.closed); int(opened) != closed {
 					t.Errorf("%d tables were opened, and %d closed", opened, closed)
@@ -258,7 +265,7 @@ func TestReload(t *testing.T) {
 				if err := <-r.ended; err != nil {
 					t.Error(err)
 				}
-				if log := r.log.String(); test.says != "" && (!strings.Contains(log, "the configuration wasn't loaded") || !strings.Contains(log, test.says)) {
+				if log := r.said(); test.says != "" && (!strings.Contains(log, "the configuration wasn't loaded") || !strings.Contains(log, test.says)) {
 					t.Errorf("it isn't said that %q:\n%s", test.says, log)
 				}
 				if opened, closed := r.opened.Load(), len(r.closed); int(opened) != closed {
@@ -281,21 +288,21 @@ func TestOtherSinksByReload(t *testing.T) {
 		one.hangUp()
 		b.write("a", "1")
 		one.wantDelivered(t, "1")
-		if strings.Contains(one.log.String(), "it waits") {
-			t.Errorf("it waited for itself:\n%s", one.log.String())
+		if strings.Contains(one.said(), "it waits") {
+			t.Errorf("it waited for itself:\n%s", one.said())
 		}
 
 		two := run(t, b, b.options(t), "a")
 		two.configuration.Sinks = one.configuration.Sinks
 		time.Sleep(10 * time.Second)
-		if !strings.Contains(two.log.String(), "it waits: ") {
-			t.Errorf("a process of the old configuration doesn't wait:\n%s", two.log.String())
+		if !strings.Contains(two.said(), "it waits: ") {
+			t.Errorf("a process of the old configuration doesn't wait:\n%s", two.said())
 		}
 		two.hangUp()
 		b.write("a", "2")
 		one.wantDelivered(t, "1", "2")
-		if strings.Count(two.log.String(), "it waits: ") != 1 {
-			t.Errorf("told the new one it still waits:\n%s", two.log.String())
+		if strings.Count(two.said(), "it waits: ") != 1 {
+			t.Errorf("told the new one it still waits:\n%s", two.said())
 		}
 		for _, r := range []*runs{one, two} {
 			r.stop()
