@@ -1,5 +1,4 @@
 import os
-from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 SECRET_KEY = "for the example only"
@@ -13,16 +12,16 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # What the relay's http sink signs with.
 SIGNING_SECRET = os.environ.get("SIGNING_SECRET", "whsec_b25seSBmb3IgdGhlIGV4YW1wbGUgYW5kIGl0cyB0ZXN0cw==")
 
+url = urlparse(os.environ.get("DATABASE_URL", "sqlite:shop.db"))  # as rowrelay has it
 SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
-    "NAME": Path(__file__).parent.parent / "shop.db",
+    "NAME": url.path,
     "OPTIONS": {
         "transaction_mode": "IMMEDIATE",
         "timeout": 10,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
     },
 }
-url = urlparse(os.environ.get("DATABASE_URL", "sqlite:"))
 POSTGRES = {
     "ENGINE": "django.db.backends.postgresql", "NAME": url.path[1:], "HOST": url.hostname, "PORT": url.port,
     "USER": unquote(url.username or ""), "PASSWORD": unquote(url.password or ""),
