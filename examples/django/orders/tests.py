@@ -15,6 +15,7 @@ class Writing(TestCase):
         self.assertEqual(answer.status_code, 201)
         message = Message.objects.get()
         self.assertEqual(message.topic, "orders.taken")
+        self.assertEqual(message.headers, {"content-type": "application/json"})
         self.assertEqual(json.loads(message.payload_text), {"order": Order.objects.get().pk, "total": 7})
 
     def test_no_order_no_message(self):

@@ -19,6 +19,7 @@ def take(request):
         Message.objects.create(
             topic="orders.taken", message_key=f"order-{order.pk}",
             payload_text=json.dumps({"order": order.pk, "total": order.total}),
+            headers={"content-type": "application/json"},
         )
     return JsonResponse({"order": order.pk}, status=201)
 

@@ -1,5 +1,7 @@
 from django.db import migrations, models
 
+import orders.models
+
 
 class Migration(migrations.Migration):
 
@@ -16,7 +18,7 @@ class Migration(migrations.Migration):
                 ('topic', models.TextField()),
                 ('message_key', models.TextField(null=True)),
                 ('payload_text', models.TextField(null=True)),
-                ('headers', models.JSONField(null=True)),
+                ('headers', orders.models.Headers(null=True)),
             ],
             options={
                 'db_table': 'outbox',
