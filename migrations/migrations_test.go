@@ -238,7 +238,11 @@ func TestMissingSchema(t *testing.T) {
 func TestPrintedSQLEndsWithAStatement(t *testing.T) {
 	t.Parallel()
 	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.TiDB(), dialect.SQLite(), dialect.SQLServer(), dialect.Oracle()} {
-		m, err := migrations.New(nil, d, migrations.Options{})
+		options := migrations.Options{}
+		if d.Name() == "postgres" {
+			options.Notify = "on"
+		}
+		m, err := migrations.New(nil, d, options)
 		if err != nil {
 			t.Fatal(err)
 		}

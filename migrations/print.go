@@ -44,7 +44,7 @@ func (m *Migrations) Print(w io.Writer) error {
 	}
 	switch m.options.Notify {
 	case "on":
-		fmt.Fprintf(&text, "\n-- Plain INSERTs tell listening relays:\n\n%s;\n\n%s;\n\n-- To take it back:\n--\n-- %s;\n", m.notify.function, m.notify.trigger, m.notify.drop)
+		fmt.Fprintf(&text, "\n-- Plain INSERTs tell listening relays.\n\n-- To take it back:\n--\n-- %s;\n\n%s;\n\n%s;\n", m.notify.drop, m.notify.function, m.notify.trigger)
 	case "off":
 		fmt.Fprintf(&text, "\n-- Plain INSERTs don't tell relays any more:\n\n%s;\n", m.notify.drop)
 	}
