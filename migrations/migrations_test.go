@@ -233,6 +233,30 @@ func TestMissingSchema(t *testing.T) {
 	})
 }
 
+// To tools that split at semicolons, as Django's are, a comment at the end is a statement, and
+// MySQL and MariaDB refuse one that is empty.
+func TestPrintedSQLEndsWithAStatement(t *testing.T) {
+	t.Parallel()
+	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.TiDB(), dialect.SQLite(), dialect.SQLServer(), dialect.Oracle()} {
+		options := migrations.Options{}
+		if d.Name() == "postgres" {
+			options.Notify = "on"
+		}
+		m, err := migrations.New(nil, d, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := m.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+		if last := lines[len(lines)-1]; strings.HasPrefix(last, "--") {
+			t.Errorf("%s: it ends with the comment %q", d.Name(), last)
+		}
+	}
+}
+
 func TestPrintedSQL(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := migrator(t, db, db.DB, migrations.Options{Claim: "rows"})

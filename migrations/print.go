@@ -12,7 +12,8 @@ import (
 const noTransaction = "-- +goose NO TRANSACTION\n"
 
 // Print writes the SQL of all steps, ready to be run as it is: each step is a
-// transaction, where the database can. The way back follows as comments.
+// transaction, where the database can. The way back stands before it as comments, as to tools
+// that split at semicolons a comment at the end would be an empty statement.
 func (m *Migrations) Print(w io.Writer) error {
 	if err := m.made(); err != nil {
 		return err
@@ -29,11 +30,10 @@ func (m *Migrations) Print(w io.Writer) error {
 		} else {
 			up = begin + "\n\n" + up + "\n\nCOMMIT;"
 		}
-		fmt.Fprintf(&text, "-- %s\n\n%s\n", step.name, up)
-		fmt.Fprintf(&text, "\n-- To take it back, with all that is in it:\n--\n%s\n", commented(down))
+		fmt.Fprintf(&text, "-- %s\n\n-- To take it back, with all that is in it:\n--\n%s\n\n%s\n\n", step.name, commented(down), up)
 	}
 	if m.options.Claim == "rows" {
-		text.WriteString("\n-- For claiming by rows:\n\n")
+		text.WriteString("-- For claiming by rows:\n\n")
 		for _, query := range m.dialect.MakeRowIndexes(m.table) {
 			end := ";"
 			if strings.HasSuffix(query.SQL, "END;") {
@@ -44,7 +44,7 @@ func (m *Migrations) Print(w io.Writer) error {
 	}
 	switch m.options.Notify {
 	case "on":
-		fmt.Fprintf(&text, "\n-- Plain INSERTs tell listening relays:\n\n%s;\n\n%s;\n\n-- To take it back:\n--\n-- %s;\n", m.notify.function, m.notify.trigger, m.notify.drop)
+		fmt.Fprintf(&text, "\n-- Plain INSERTs tell listening relays.\n\n-- To take it back:\n--\n-- %s;\n\n%s;\n\n%s;\n", m.notify.drop, m.notify.function, m.notify.trigger)
 	case "off":
 		fmt.Fprintf(&text, "\n-- Plain INSERTs don't tell relays any more:\n\n%s;\n", m.notify.drop)
 	}

@@ -26,12 +26,12 @@ func TestPrintedSQLServer(t *testing.T) {
 	text := printed.String()
 	at := 0
 	for _, want := range []string{
+		`-- DROP TABLE app."Events";`,
 		"SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;\n",
 		`CREATE SEQUENCE app."Events_id" `,
 		`CREATE TABLE app."Events" (`,
 		`EXEC (N'CREATE VIEW app."Events_messages" AS`,
 		"\nCOMMIT;\n",
-		`-- DROP TABLE app."Events";`,
 		`CREATE INDEX "Events_claim_id" ON app."Events" (id)`,
 	} {
 		found := strings.Index(text[at:], want)

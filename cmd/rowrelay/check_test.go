@@ -41,7 +41,7 @@ func TestCheckingWhatDoesNotWork(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
 		file := configure(t, db, "sinks:\n  lines: {type: file, path: /nowhere/at/all}\n")
 		got := call(t.Context(), "", "check", "--config", file)
-		for _, want := range []string{"FAIL  source shop: schema: ", "\n      run rowrelay migrate up --database ", "FAIL  source shop: sink lines: "} {
+		for _, want := range []string{"FAIL  source shop: schema: ", "\n      run rowrelay migrate up --config ", "FAIL  source shop: sink lines: "} {
 			if !strings.Contains(got.stdout, want) {
 				t.Errorf("%q isn't in\n%s", want, got.stdout)
 			}

@@ -26,6 +26,9 @@ func explain(source config.Source, err error) error {
 		if source.Table != config.DefaultTable {
 			where += " --table " + source.Table
 		}
+		if source.File != "" {
+			where = " --config " + shellQuote(source.File) + " --source " + shellQuote(source.Name)
+		}
 	}
 	switch {
 	case errors.Is(err, storage.ErrNewerSchema):

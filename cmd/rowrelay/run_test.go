@@ -308,6 +308,27 @@ func TestALimitIsOfADrain(t *testing.T) {
 	}
 }
 
+// A URL without its password can't be used again; the configuration that holds it can.
+func TestAHintNamesTheConfiguration(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := filepath.Join(folder, "rowrelay.yaml")
+	for name, text := range map[string]string{
+		"rowrelay.yaml": "sources: {shop: {database: 'sqlite:" + filepath.Join(folder, "empty.db") + "'}}\nsinks: {out: {type: discard}}\n",
+		"empty.db":      "",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range []string{"run", "status", "messages list"} {
+		got := call(t.Context(), "", append(strings.Fields(line), "--config", file)...)
+		if want := "\n  run rowrelay migrate up --config " + file + " --source shop\n"; got.code != exitFailed || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: exit code %d, %s; want 1 and %q", line, got.code, got.stderr, want)
+		}
+	}
+}
+
 func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {

@@ -84,7 +84,7 @@ func (t *target) fromFlags() (source config.Source, err error) {
 		flag, database = "$"+databaseVariable, os.Getenv(databaseVariable)
 	}
 	if database == "" {
-		return source, usagef("no database was named: give --database postgres://user@host/name, mysql://user@host/name or sqlite:path/to/file.db, or set $%s", databaseVariable)
+		return source, usagef("no database was named: give --database postgres://user@host/name, mysql://user@host/name or sqlite:path/to/file.db, set $%s, or give --config file", databaseVariable)
 	}
 	parse := config.ParseDatabase
 	if t.noServer {

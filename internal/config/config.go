@@ -40,7 +40,11 @@ func Load(name string, kinds *sinks.Registry) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("the configuration %w", err)
 	}
-	return Parse(name, content, kinds)
+	c, err := Parse(name, content, kinds)
+	for i := range c.Sources {
+		c.Sources[i].File = name
+	}
+	return c, err
 }
 
 // Parse reads a configuration from the text of a file. The file's name stands

@@ -144,7 +144,7 @@ log:
 	want := Config{
 		Sources: []Source{
 			{"shop", Database{Postgres, "postgres://u:p@h/d"}, "sales.events", storage.ByRows, storage.Priority,
-				[]string{"orders", "7", "yes"}, "shop-0", true, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute, 2 * time.Minute},
+				[]string{"orders", "7", "yes"}, "shop-0", true, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute, 2 * time.Minute, ""},
 			{Name: "other", Database: Database{SQLite, "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
 		},
 		Sinks: []Sink{

@@ -36,6 +36,8 @@ type Source struct {
 	// without its messages losing their place, where the database doesn't show
 	// which ones are open.
 	LongestTransaction time.Duration
+
+	File string // the configuration's, as Load was given it; empty where flags named the table
 }
 
 // Switch turns something on or off; empty is its default.

@@ -33,7 +33,7 @@ type block struct {
 // mainPages are those whose code is tried here. Other packages try theirs.
 // Scripts are run in this order, in one folder.
 var mainPages = []string{
-	"README.md", "docs/library.md", "docs/sidecar.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
+	"README.md", "docs/library.md", "docs/sidecar.md", "docs/django.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
 	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/admin.md", "docs/sinks.md", "relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md",
 }
 
@@ -91,7 +91,7 @@ func (p page) withoutCode() string {
 // Code in a language that nobody tries would go stale unnoticed.
 func TestEveryBlockIsOfALanguageThatIsTried(t *testing.T) {
 	t.Parallel()
-	tried := map[string]bool{"go": true, "sh": true, "sql": true, "yaml": true, "mermaid": true, "text": true}
+	tried := map[string]bool{"go": true, "python": true, "sh": true, "sql": true, "yaml": true, "mermaid": true, "text": true}
 	for _, name := range mainPages {
 		p := read(t, name)
 		found := fenced.FindAllStringSubmatch(p.text, -1)

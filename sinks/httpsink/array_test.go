@@ -218,7 +218,7 @@ func TestPoisonInAnArray(t *testing.T) {
 func TestAnswersAboutTheEndpoint(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]sinks.Result{
-		401: sinks.Retry, 403: sinks.Retry, 404: sinks.Retry, 405: sinks.Reject, 410: sinks.Reject, 307: sinks.Reject,
+		401: sinks.Retry, 403: sinks.Retry, 404: sinks.Retry, 405: sinks.Reject, 410: sinks.Reject, 307: sinks.Retry,
 		429: sinks.Unavailable, 503: sinks.Unavailable, 408: sinks.Retry,
 	} {
 		url, got := posting(t, func([]arrived) int { return status })

@@ -189,7 +189,11 @@ func (s *Sink) answered(response *http.Response, body string) sinks.Outcome {
 	case status == http.StatusRequestEntityTooLarge:
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)
 	case status >= 300 && status <= 399:
-		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, s.redirect(response))
+		if s.endpoints != nil { // the message's own choice
+			return sinks.Fail(sinks.Reject, sinks.ReasonRefused, s.redirect(response))
+		}
+		// The settings' address has a slash too few, or http for https: more often that than the message.
+		return waiting(sinks.Retry, sinks.ReasonRefused, s.redirect(response), wait)
 	}
 	return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
 }
@@ -208,9 +212,9 @@ func (s *Sink) describe(status int, body string) string {
 }
 
 // redirect says where a redirect leads: the host alone, since the rest may hold
-// a secret.
+// a secret. It doesn't begin with the status, as what follows that isn't logged.
 func (s *Sink) redirect(response *http.Response) string {
-	text := s.describe(response.StatusCode, "") + ": redirects are not followed"
+	text := "redirected: " + s.describe(response.StatusCode, "") + ", which is not followed"
 	if location, err := response.Location(); err == nil && location.Host != "" {
 		text += "; this one leads to " + s.presentable(location.Host) + ": set the url to where it leads"
 	}

@@ -102,7 +102,7 @@ var tries = []struct{ topic, value, refusal string }{
 	{"name", "u@", noChar},
 	{"name", "127.0.0.1:PORT", malformed},
 	{"name", "tenant-inside", isInside},
-	{"redirect", "127.0.0.2:OTHER", "redirects are not followed"},
+	{"redirect", "127.0.0.2:OTHER", "which is not followed"},
 }
 
 // TestTriesToReachInside: none arrives, and each is parked with the refusal on
