@@ -140,8 +140,9 @@ func (b *base) logBack(silent time.Duration) {
 	}
 }
 
-// observeMemory tells the Observer, once a second, what is in memory.
-func (e *engine) observeMemory(now time.Time) {
+// observe tells the Observer, once a second, what is in memory, and that the relay is well where it has no
+// reason to look for more: no lanes, or no room, as its sinks are down.
+func (e *engine) observe(now time.Time) {
 	if now.Sub(e.work.observed) < time.Second {
 		return
 	}
@@ -150,6 +151,9 @@ func (e *engine) observeMemory(now time.Time) {
 		if q.options.Sink != nil {
 			e.options.Observer.InMemory(q.name, q.inFlight(), q.buffered)
 		}
+	}
+	if e.poll.under == 0 && e.mayRead(now) && e.health.readFails.Load() == 0 {
+		e.options.Observer.Polled(0)
 	}
 }
 

@@ -152,7 +152,7 @@ func (e *engine) loop(ctx context.Context) error {
 			e.settle.start(now)
 		}
 		over, err := e.over()
-		e.observeMemory(now)
+		e.observe(now)
 		e.logWork(now, over)
 		if over {
 			return err

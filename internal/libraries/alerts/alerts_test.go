@@ -217,6 +217,87 @@ func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
 	}
 }
 
+// A source whose table can't be opened at the start has no relay, which must not look like one without work.
+func TestASourceWithoutARelayIsTold(t *testing.T) {
+	t.Parallel()
+	s := &scene{t: t, history: history{}}
+	var began, ended time.Time
+	synctest.Test(t, func(t *testing.T) {
+		s.t, s.db, s.metrics = t, memstore.New(), metrics.New(metrics.Build{})
+		began = time.Now()
+		s.metrics.Source("shop", "main")
+		s.goOn(5 * time.Minute)
+		ended = time.Now()
+	})
+	for _, rule := range rules(t) {
+		if rule.Alert == "RowrelayNotPolling" {
+			if first, _ := s.history.firing(t, rule, began, ended); first.IsZero() {
+				t.Error("RowrelayNotPolling doesn't fire within 5 minutes")
+			}
+		}
+	}
+}
+
+// What isn't the trouble of an alert, though it looks like it.
+var otherTroubles = map[string]struct {
+	alert   string
+	options func(*relay.Options, *relay.SinkOptions)
+	make    func(*scene)
+}{
+	"the only sink is down, and its buffer full": {"RowrelayNotPolling", func(_ *relay.Options, o *relay.SinkOptions) { o.Batch, o.Workers, o.Buffer = 10, 1, 100 }, func(s *scene) {
+		s.fails("", sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused"))
+	}},
+	"the same by rows": {"RowrelayNotPolling", func(o *relay.Options, so *relay.SinkOptions) {
+		o.Claim, so.Batch, so.Workers, so.Buffer = storage.ByRows, 10, 1, 100
+	}, func(s *scene) {
+		s.fails("", sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused"))
+	}},
+	"another relay does its part": {"RowrelayNotPolling", nil, func(s *scene) {
+		s.another()
+		check(s.t, s.db.Store().SetControl(s.t.Context(), storage.Control{Kind: storage.PauseRelay, Name: "relay"}, 0))
+	}},
+}
+
+// No alert fires in another one's trouble, or where an operator has paused a relay.
+func TestNoAlertFiresInAnothersTrouble(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range otherTroubles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &scene{t: t, history: history{}}
+			var made, ended time.Time
+			synctest.Test(t, func(t *testing.T) {
+				s.t = t
+				stop := s.start(trouble.options)
+				s.goOn(time.Minute)
+				made = time.Now()
+				trouble.make(s)
+				s.goOn(15 * time.Minute)
+				ended = time.Now()
+				stop()
+			})
+			for _, rule := range rules(t) {
+				if rule.Alert != trouble.alert {
+					continue
+				}
+				if first, _ := s.history.firing(t, rule, made, ended); !first.IsZero() {
+					t.Errorf("%s fires after %v", rule.Alert, first.Sub(made))
+				}
+			}
+		})
+	}
+}
+
+// another has a second relay of the table run until the test's end.
+func (s *scene) another() {
+	r, err := relay.New(s.db.Store(), relay.Options{Name: "another", Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: s}}})
+	check(s.t, err)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	s.t.Cleanup(func() { cancel(); check(s.t, <-done) })
+}
+
 // start has a relay run until stop.
 func (s *scene) start(options func(*relay.Options, *relay.SinkOptions)) (stop func()) {
 	s.db, s.metrics = memstore.New(), metrics.New(metrics.Build{})
