@@ -87,6 +87,9 @@ func (e *engine) readsInVain(now time.Time) bool {
 	since, until := e.health.readFails.Load(), &e.lease.downUntil
 	switch {
 	case since == 0:
+		if !until.IsZero() {
+			e.options.Logger.Info("relay: the table can be read again", "relay", e.options.Name)
+		}
 		*until = time.Time{}
 	case time.Duration(e.health.now()-since) <= e.options.Lease:
 	case now.Before(*until):

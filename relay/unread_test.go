@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,7 +29,8 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 			return nil
 		}
 		ours, others := &recorder{}, &recorder{}
-		r, stop := start(t, blind, relay.Options{Sinks: to(ours)})
+		log := &lines{}
+		r, stop := start(t, blind, relay.Options{Sinks: to(ours), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(500 * time.Millisecond) // they don't beat at the same moment
 		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(others)})
 		round := func(n int) (got, gotOther int) {
@@ -55,6 +57,9 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if err := r.Healthy(); err != nil {
 			t.Error(err)
+		}
+		if lost, again := log.with("level=ERROR", "the table can't be read"), log.with("level=INFO", "the table can be read again"); lost != 1 || again != 1 {
+			t.Errorf("%d lines say that the table can't be read, and %d that it can be again, want one of each", lost, again)
 		}
 		if got, other := round(3); got < 50 || other < 50 {
 			t.Errorf("afterwards two relays had %d and %d messages", got, other)
