@@ -87,6 +87,14 @@ var troubles = map[string]struct {
 			return nil
 		})
 	}, 10 * time.Minute},
+	"RowrelayUpkeepFails": {nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpPurge {
+				return errors.New("permission denied for table outbox_done")
+			}
+			return nil
+		})
+	}, 40 * time.Minute},
 	"RowrelayDatabaseSlow": {nil, func(s *scene) {
 		s.breaks(func(_ context.Context, op memstore.Op) error {
 			if op == memstore.OpSettle {
@@ -251,6 +259,14 @@ var otherTroubles = map[string]struct {
 		o.Claim, so.Batch, so.Workers, so.Buffer = storage.ByRows, 10, 1, 100
 	}, func(s *scene) {
 		s.fails("", sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused"))
+	}},
+	"delivered rows can't be deleted": {"RowrelayDatabaseFails", nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpPurge {
+				return errors.New("permission denied for table outbox_done")
+			}
+			return nil
+		})
 	}},
 	"another relay does its part": {"RowrelayNotPolling", nil, func(s *scene) {
 		s.another()
