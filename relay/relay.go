@@ -129,8 +129,8 @@ func (r *Relay) Waits() string {
 	return ""
 }
 
-// Healthy returns nil if the relay runs, its loop is alive and the database
-// answered within the last lease and takes what it is told, and no sink is stuck
+// Healthy returns nil if the relay runs, its loop is alive, the database
+// answered within the last lease, lets it renew its leases and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
 	if err := r.made(); err != nil {
@@ -149,6 +149,9 @@ func (r *Relay) Healthy() error {
 	}
 	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
 		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())
+	}
+	if since := p.leaseFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
+		return fmt.Errorf("the leases can't be renewed for %v, and nothing is sent: %s", time.Duration(now-since).Round(time.Second), *p.leaseError.Load())
 	}
 	if text := p.stuck.Load(); text != nil {
 		return errors.New(*text)

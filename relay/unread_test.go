@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A relay that can beat and can't read is unhealthy, and gives its lanes to one that can; when it can
@@ -70,4 +72,39 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A relay that can't renew its leases sends nothing, and so is unhealthy, though it can read.
+func TestARelayThatCannotRenewIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var revoked atomic.Bool
+				store := memstore.New().Store()
+				store.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
+					if revoked.Load() && (op == memstore.OpRenew || op == memstore.OpHeartbeat) {
+						return errors.New("permission denied for table outbox_lanes")
+					}
+					return nil
+				}
+				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(&recorder{})})
+				time.Sleep(time.Minute)
+				revoked.Store(true)
+				time.Sleep(40 * time.Second)
+				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "the leases can't be renewed for") || !strings.Contains(err.Error(), "permission denied") {
+					t.Errorf("healthy: %v", err)
+				}
+				revoked.Store(false)
+				time.Sleep(40 * time.Second)
+				if err := r.Healthy(); err != nil {
+					t.Error(err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
