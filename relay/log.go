@@ -140,9 +140,8 @@ func (b *base) logBack(silent time.Duration) {
 	}
 }
 
-// observe tells the Observer, once a second, what is in memory, and that the relay is well where it has no
-// reason to look for more: no lanes, or no room, as its sinks are down.
-func (e *engine) observe(now time.Time) {
+// observeMemory tells the Observer, once a second, what is in memory.
+func (e *engine) observeMemory(now time.Time) {
 	if now.Sub(e.work.observed) < time.Second {
 		return
 	}
@@ -151,9 +150,6 @@ func (e *engine) observe(now time.Time) {
 		if q.options.Sink != nil {
 			e.options.Observer.InMemory(q.name, q.inFlight(), q.buffered)
 		}
-	}
-	if e.poll.under == 0 && e.mayRead(now) && e.health.readFails.Load() == 0 {
-		e.options.Observer.Polled(0)
 	}
 }
 

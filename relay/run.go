@@ -152,7 +152,8 @@ func (e *engine) loop(ctx context.Context) error {
 			e.settle.start(now)
 		}
 		over, err := e.over()
-		e.observe(now)
+		e.observeMemory(now)
+		e.tellRest(now)
 		e.logWork(now, over)
 		if over {
 			return err
