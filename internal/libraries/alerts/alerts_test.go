@@ -225,24 +225,44 @@ func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
 	}
 }
 
-// A source whose table can't be opened at the start has no relay, which must not look like one without work.
-func TestASourceWithoutARelayIsTold(t *testing.T) {
+// A source that was never polled must not look like one without work.
+func TestASourceThatWasNeverPolledIsTold(t *testing.T) {
 	t.Parallel()
-	s := &scene{t: t, history: history{}}
-	var began, ended time.Time
-	synctest.Test(t, func(t *testing.T) {
-		s.t, s.db, s.metrics = t, memstore.New(), metrics.New(metrics.Build{})
-		began = time.Now()
-		s.metrics.Source("shop", "main")
-		s.goOn(5 * time.Minute)
-		ended = time.Now()
-	})
-	for _, rule := range rules(t) {
-		if rule.Alert == "RowrelayNotPolling" {
-			if first, _ := s.history.firing(t, rule, began, ended); first.IsZero() {
-				t.Error("RowrelayNotPolling doesn't fire within 5 minutes")
+	for name, never := range map[string]func(*scene) (stop func()){
+		"its table can't be opened": func(s *scene) func() {
+			s.db, s.metrics = memstore.New(), metrics.New(metrics.Build{})
+			s.metrics.Source("shop", "main")
+			return func() {}
+		},
+		"its relay can't lease lanes": func(s *scene) func() {
+			s.breaks(func(_ context.Context, op memstore.Op) error {
+				if op == memstore.OpAcquire {
+					return errors.New("permission denied for table outbox_lanes")
+				}
+				return nil
+			})
+			return s.start(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &scene{t: t, history: history{}}
+			var began, ended time.Time
+			synctest.Test(t, func(t *testing.T) {
+				s.t, began = t, time.Now()
+				stop := never(s)
+				s.goOn(5 * time.Minute)
+				ended = time.Now()
+				stop()
+			})
+			for _, rule := range rules(t) {
+				if rule.Alert == "RowrelayNotPolling" {
+					if first, _ := s.history.firing(t, rule, began, ended); first.IsZero() {
+						t.Error("RowrelayNotPolling doesn't fire within 5 minutes")
+					}
+				}
 			}
-		}
+		})
 	}
 }
 
