@@ -108,3 +108,30 @@ func TestARelayThatCannotRenewIsUnhealthy(t *testing.T) {
 		})
 	}
 }
+
+// Where nothing is answered that is what Healthy says, not that the table can't be read.
+func TestADatabaseThatIsGoneIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var gone atomic.Bool
+		store := memstore.New().Store()
+		store.Hooks.Fail = func(context.Context, memstore.Op) error {
+			if gone.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		r, stop := start(t, store, relay.Options{Sinks: to(&recorder{})})
+		time.Sleep(time.Minute)
+		gone.Store(true)
+		time.Sleep(40 * time.Second)
+		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "the database didn't answer for 4") || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("healthy: %v", err)
+		}
+		gone.Store(false)
+		time.Sleep(40 * time.Second)
+		if err := errors.Join(r.Healthy(), stop()); err != nil {
+			t.Error(err)
+		}
+	})
+}
