@@ -188,6 +188,7 @@ type polling struct {
 	began      time.Time     // of the last look
 	at         time.Time     // of the next one, if nothing asks for one before
 	dueAt      time.Time     // by lanes: of the next look at the deferred rows
+	restTold   time.Time     // when the Observer was last told that there is no reason to look
 	pauseUntil time.Time
 	rowBytes   int // of a row, about
 
@@ -325,9 +326,12 @@ type health struct {
 	safeUntil atomic.Int64 // nothing is sent after it
 	readFails atomic.Int64 // since when some kind of read has been failing; 0 if none is
 
+	leaseFails atomic.Int64 // since when the leases can't be renewed; 0 if they can
+
 	silentSince atomic.Int64 // since when every call of the database fails; 0 if the last one didn't
 
 	readError  atomic.Pointer[string] // the last error of a read
+	leaseError atomic.Pointer[string] // the last error of a renewal
 	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds
 	stuck      atomic.Pointer[string] // the last send that doesn't return
 	unwritable atomic.Pointer[string] // what of the outcomes it refuses
@@ -340,6 +344,13 @@ func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
 func (p *health) readFailed(err error) {
 	text := err.Error()
 	p.readError.Store(&text)
+}
+
+// leaseFailed is told of each error of a renewal.
+func (p *health) leaseFailed(err error) {
+	text := err.Error()
+	p.leaseError.Store(&text)
+	p.leaseFails.CompareAndSwap(0, max(1, p.now()))
 }
 
 func (p *health) lastProblem() string {

@@ -87,6 +87,9 @@ func (e *engine) readsInVain(now time.Time) bool {
 	since, until := e.health.readFails.Load(), &e.lease.downUntil
 	switch {
 	case since == 0:
+		if !until.IsZero() {
+			e.options.Logger.Info("relay: the table can be read again", "relay", e.options.Name)
+		}
 		*until = time.Time{}
 	case time.Duration(e.health.now()-since) <= e.options.Lease:
 	case now.Before(*until):
@@ -153,10 +156,12 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	if r.err == nil {
 		e.lease.failures = 0
+		e.health.leaseFails.Store(0)
 	} else if e.stopOtherClaim(r.err) {
 		return
 	} else {
 		e.failed("lease", r.err)
+		e.health.leaseFailed(r.err)
 		e.lease.failures++
 		e.lease.next = time.Now().Add(settlePause.draw(e.lease.failures))
 	}

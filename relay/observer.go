@@ -61,8 +61,8 @@ type Observer interface {
 	// Failed: a stage's work failed and will be tried again.
 	Failed(stage string, err error)
 
-	// Polled: the loop looked for messages and found so many. A relay that
-	// doesn't look any more is dead.
+	// Polled: the loop looked for messages and found so many, or had no reason to look within the
+	// last second: no lanes, or no room for more. A relay that doesn't call it any more is dead.
 	Polled(rows int)
 }
 

@@ -103,6 +103,16 @@ func (e *engine) mayRead(now time.Time) bool {
 	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
+// tellRest tells the Observer, once a second, of a relay that is well and reads nothing: it waits, has no lanes, or no room,
+// as its sinks are down.
+func (e *engine) tellRest(now time.Time) {
+	if e.poll.under > 0 || now.Sub(e.poll.restTold) < time.Second || !e.mayRead(now) && !e.lease.waits || e.health.readFails.Load() != 0 || e.health.leaseFails.Load() != 0 {
+		return
+	}
+	e.poll.restTold = now
+	e.options.Observer.Polled(0)
+}
+
 // notePollTime has the table read for what is new once the poll's time has come.
 func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 	if !p.at.After(now) {

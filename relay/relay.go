@@ -129,8 +129,8 @@ func (r *Relay) Waits() string {
 	return ""
 }
 
-// Healthy returns nil if the relay runs, its loop is alive and the database
-// answered within the last lease and takes what it is told, and no sink is stuck
+// Healthy returns nil if the relay runs, its loop is alive, the database
+// answered within the last lease, lets it renew its leases and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
 	if err := r.made(); err != nil {
@@ -144,11 +144,14 @@ func (r *Relay) Healthy() error {
 	if idle := time.Duration(now - p.looped.Load()); idle > max(r.options.Lease, 5*time.Second) {
 		return fmt.Errorf("the relay's loop stands still for %v", idle.Round(time.Second))
 	}
+	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
+		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())
+	}
 	if since := p.readFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
 		return fmt.Errorf("the table can't be read for %v: %s", time.Duration(now-since).Round(time.Second), *p.readError.Load())
 	}
-	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
-		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())
+	if since := p.leaseFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
+		return fmt.Errorf("the leases can't be renewed for %v, and nothing is sent: %s", time.Duration(now-since).Round(time.Second), *p.leaseError.Load())
 	}
 	if text := p.stuck.Load(); text != nil {
 		return errors.New(*text)

@@ -383,7 +383,7 @@ func (e *engine) alarmUnrouted(topic string) {
 	}
 	e.unrouted[topic] = now.Add(unroutedInterval)
 	e.options.Observer.Unrouted(topic)
-	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one and restart",
+	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one, and restart or have the configuration read again (SIGHUP)",
 		"relay", e.options.Name, "topic", topic)
 }
 

@@ -153,6 +153,7 @@ func (e *engine) loop(ctx context.Context) error {
 		}
 		over, err := e.over()
 		e.observeMemory(now)
+		e.tellRest(now)
 		e.logWork(now, over)
 		if over {
 			return err

@@ -606,12 +606,14 @@ func (s *settling) refused(q *unsettled, err error) {
 // tellUnwritable has Healthy say what could not be written.
 func (s *settling) tellUnwritable(err error) {
 	n := len(s.unwritable)
-	if n == 0 {
+	switch {
+	case n == 0:
 		s.health.unwritable.Store(nil)
-		return
+		s.options.Logger.Info("relay: the database has stored what it had refused", "relay", s.options.Name)
+	case err != nil: // else one is written, and the next one is tried now
+		text := fmt.Sprintf("the database refuses to store what became of %d messages: %v", n, err)
+		s.health.unwritable.Store(&text)
 	}
-	text := fmt.Sprintf("the database refuses to store what became of %d messages: %v", n, err)
-	s.health.unwritable.Store(&text)
 }
 
 const (

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A relay that can beat and can't read is unhealthy, and gives its lanes to one that can; when it can
@@ -28,7 +31,8 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 			return nil
 		}
 		ours, others := &recorder{}, &recorder{}
-		r, stop := start(t, blind, relay.Options{Sinks: to(ours)})
+		log := &lines{}
+		r, stop := start(t, blind, relay.Options{Sinks: to(ours), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(500 * time.Millisecond) // they don't beat at the same moment
 		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(others)})
 		round := func(n int) (got, gotOther int) {
@@ -56,6 +60,9 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 		if err := r.Healthy(); err != nil {
 			t.Error(err)
 		}
+		if lost, again := log.with("level=ERROR", "the table can't be read"), log.with("level=INFO", "the table can be read again"); lost != 1 || again != 1 {
+			t.Errorf("%d lines say that the table can't be read, and %d that it can be again, want one of each", lost, again)
+		}
 		if got, other := round(3); got < 50 || other < 50 {
 			t.Errorf("afterwards two relays had %d and %d messages", got, other)
 		}
@@ -63,6 +70,68 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// A relay that can't renew its leases sends nothing, and so is unhealthy, though it can read.
+func TestARelayThatCannotRenewIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var revoked atomic.Bool
+				store := memstore.New().Store()
+				store.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
+					if revoked.Load() && (op == memstore.OpRenew || op == memstore.OpHeartbeat) {
+						return errors.New("permission denied for table outbox_lanes")
+					}
+					return nil
+				}
+				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(&recorder{})})
+				time.Sleep(time.Minute)
+				revoked.Store(true)
+				time.Sleep(40 * time.Second)
+				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "the leases can't be renewed for") || !strings.Contains(err.Error(), "permission denied") {
+					t.Errorf("healthy: %v", err)
+				}
+				revoked.Store(false)
+				time.Sleep(40 * time.Second)
+				if err := r.Healthy(); err != nil {
+					t.Error(err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Where nothing is answered that is what Healthy says, not that the table can't be read.
+func TestADatabaseThatIsGoneIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var gone atomic.Bool
+		store := memstore.New().Store()
+		store.Hooks.Fail = func(context.Context, memstore.Op) error {
+			if gone.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		r, stop := start(t, store, relay.Options{Sinks: to(&recorder{})})
+		time.Sleep(time.Minute)
+		gone.Store(true)
+		time.Sleep(40 * time.Second)
+		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "the database didn't answer for 4") || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("healthy: %v", err)
+		}
+		gone.Store(false)
+		time.Sleep(40 * time.Second)
+		if err := errors.Join(r.Healthy(), stop()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,7 +96,8 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 				for i := range 300 {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
 				}
-				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink), Observer: fails})
+				log := &lines{}
+				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink), Observer: fails, Logger: slog.New(slog.NewTextHandler(log, nil))})
 				for range 100 {
 					time.Sleep(2 * time.Second)
 					write(db, "orders", "k7", 1)
@@ -117,6 +119,9 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 				time.Sleep(time.Minute)
 				if err := r.Healthy(); err != nil {
 					t.Errorf("in the end: %v", err)
+				}
+				if refused, stored := log.with("level=ERROR", "refuses an outcome for good"), log.with("level=INFO", "has stored what it had refused"); refused != 4 || stored != 1 {
+					t.Errorf("%d lines say that an outcome is refused, want 4, and %d that all are stored, want 1", refused, stored)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)

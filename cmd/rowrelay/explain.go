@@ -40,7 +40,7 @@ func explain(source config.Source, err error) error {
 	case refusal(err) == "42P05" || refusal(err) == "26000": // a prepared statement that is there already, or isn't
 		return hinted(err, "a pooler in transaction mode stands in between, and doesn't follow prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)")
 	case denied:
-		return hinted(err, "grant the database's user what it lacks: rowrelay check"+where+" tells")
+		return hinted(err, "grant the database's user what it lacks, or name another one: the page of the database in outbox/dialect says what relays, operators and producers need, and rowrelay check"+where+" what a relay's user lacks")
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -119,9 +120,18 @@ type daemon struct {
 // start starts a command. It is stopped with the test, if it wasn't before.
 func start(t *testing.T, args ...string) *daemon {
 	t.Helper()
+	stdout := newLog()
+	d := startTo(t, stdout, args...)
+	d.stdout = stdout
+	return d
+}
+
+// startTo is start with an output of the test's.
+func startTo(t *testing.T, stdout io.Writer, args ...string) *daemon {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &daemon{log: newLog(), stdout: newLog(), signal: cancel, second: make(chan struct{}), done: make(chan struct{})}
-	p := program{stdin: strings.NewReader(""), stdout: d.stdout, stderr: d.log, abort: d.second}
+	d := &daemon{log: newLog(), signal: cancel, second: make(chan struct{}), done: make(chan struct{})}
+	p := program{stdin: strings.NewReader(""), stdout: stdout, stderr: d.log, abort: d.second}
 	go func() {
 		d.code = p.run(ctx, args)
 		close(d.done)

@@ -56,11 +56,12 @@ func (p program) run(ctx context.Context, args []string) int {
 	out := &checkedWriter{to: p.stdout}
 	p.stdout = out
 	err := p.execute(ctx, args)
-	if out.gone() && (err == nil || errors.As(err, new(stopped)) || errors.Is(err, out.err)) {
+	unwritten := out.failed()
+	if errors.Is(unwritten, syscall.EPIPE) && (err == nil || errors.As(err, new(stopped)) || errors.Is(err, unwritten)) {
 		return exitDone // as of head, which has what it wants
 	}
-	if err == nil && out.err != nil {
-		err = fmt.Errorf("write the output: %w", out.err)
+	if err == nil && unwritten != nil {
+		err = fmt.Errorf("write the output: %w", unwritten)
 	}
 	if err == nil {
 		return exitDone

@@ -2,12 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
-	"syscall"
 	"text/tabwriter"
 	"time"
 	"unicode"
@@ -82,24 +80,29 @@ func orNil(at time.Time) *time.Time {
 }
 
 // checkedWriter remembers that the output couldn't be written: a report that
-// was cut short must not look like a whole one.
+// was cut short must not look like a whole one. A Write that doesn't return, as its
+// reader has stopped reading, holds up no other method: the process ends all the same.
 type checkedWriter struct {
+	writing sync.Mutex
+	to      io.Writer
+
 	mu  sync.Mutex
-	to  io.Writer
 	err error
 }
 
-// gone says that nobody reads the output any more.
-func (w *checkedWriter) gone() bool {
+// failed is why the output couldn't be written; nil if it could.
+func (w *checkedWriter) failed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return errors.Is(w.err, syscall.EPIPE)
+	return w.err
 }
 
 func (w *checkedWriter) Write(text []byte) (int, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	n, err := w.to.Write(text)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n, err := w.to.Write(text)
 	if err != nil && w.err == nil {
 		w.err = err
 	}

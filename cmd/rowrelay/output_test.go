@@ -1,6 +1,13 @@
 package main
 
-import "testing"
+import (
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
 
 func TestPrintable(t *testing.T) {
 	t.Parallel()
@@ -13,4 +20,32 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("%q became %q, want %q", text, got, want)
 		}
 	}
+}
+
+// deaf is an output whose reader has stopped reading: a Write waits for the end of the test.
+type deaf struct{ asked, over chan struct{} }
+
+func (d deaf) Write(text []byte) (int, error) {
+	d.asked <- struct{}{}
+	<-d.over
+	return 0, io.ErrClosedPipe
+}
+
+// A relay whose output nobody reads, though it is open, can be stopped.
+func TestAnOutputThatNobodyReadsHoldsNoEndUp(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "migrate", "up", "--database", db.URL)
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		out := deaf{make(chan struct{}, 1), make(chan struct{})}
+		var once sync.Once
+		release := func() { once.Do(func() { close(out.over) }) }
+		t.Cleanup(release)
+		d := startTo(t, out, "run", "--database", db.URL, "--sink", "stdout:", "--drain-timeout", "1ms")
+		t.Cleanup(release) // before the daemon is waited for
+		<-out.asked
+		if _, logged := d.stop(t); !strings.Contains(logged, "stopped") {
+			t.Errorf("the log:\n%s", logged)
+		}
+	}, "sqlite/modernc")
 }

@@ -77,7 +77,7 @@ func New(build Build) *Metrics {
 		sinkUp:      gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
 		inFlight:    gauge("in_flight_messages", "Messages that are being sent.", "source", "sink"),
 		buffered:    gauge("buffered_messages", "Messages that are in memory: waiting, being sent, or not yet settled.", "source", "sink"),
-		lastPoll:    gauge("last_poll_timestamp_seconds", "When the relay last polled for messages, with success.", "source"),
+		lastPoll:    gauge("last_poll_timestamp_seconds", "When the relay last polled for messages with success, or was well and had no lanes or room to; at first its start.", "source"),
 		unrouted:    newUnrouted(),
 
 		messages:    gauge("messages", "Messages in the table, by state.", "source", "state"),

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -186,6 +188,33 @@ func TestEverythingOfASourceBeginsAtZero(t *testing.T) {
 		if !strings.Contains(scraped, line) {
 			t.Errorf("%q isn't in\n%s", line, scraped)
 		}
+	}
+}
+
+var failing = regexp.MustCompile(`[fF]ailed\("([a-z ]+)"`)
+
+func TestEachStageBeginsAtZero(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	m := New(Build{})
+	m.Source("shop")
+	scraped, found := scrape(t, m), 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, stage := range failing.FindAllStringSubmatch(string(text), -1) {
+			if found++; !strings.Contains(scraped, `rowrelay_failures_total{source="shop",stage="`+stage[1]+`"} 0`) {
+				t.Errorf("%s fails at the stage %q, which doesn't begin at 0", file, stage[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d places were found at which a relay fails", found)
 	}
 }
 

@@ -23,7 +23,8 @@ var _ relay.Observer = (*Source)(nil)
 
 // Source returns the observer of the source with this name. Everything that
 // counts begins at 0 for the given sinks, so that a first failure shows as an
-// increase; a sink counts as up until it is found unavailable.
+// increase; a sink counts as up until it is found unavailable; and the time of the
+// last poll is now, so that a relay that never polls shows, too.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	for _, sink := range sinkNames {
 		m.delivered.WithLabelValues(name, sink)
@@ -49,12 +50,13 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	m.missing.WithLabelValues(name)
 	m.lanesHeld.WithLabelValues(name)
 	m.waits.WithLabelValues(name)
+	m.lastPoll.WithLabelValues(name).SetToCurrentTime()
 	m.unrouted.source(name)
 	return &Source{name: name, metrics: m}
 }
 
 // stages are those at which a relay fails, and so counts from 0.
-var stages = []string{"lease", "read", "reclaim", "sweep", "journal", "settle", "settle refused", "purge", "listen", "stuck", "status"}
+var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "journal", "settle", "settle refused", "purge", "listen", "stuck", "status"}
 
 // other stands for what a sink (a plug-in, perhaps) made up: a label's values
 // must stay few.

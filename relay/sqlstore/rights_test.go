@@ -161,6 +161,13 @@ func TestRelaysRights(t *testing.T) {
 		if err := relayByRows(t.Context(), pool, table); err != nil {
 			t.Errorf("by rows: %v", err)
 		}
+		store, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
+		if err == nil {
+			err = store.SetControl(t.Context(), storage.Control{Kind: storage.PauseSink, Name: "a"}, 0)
+		}
+		if err != nil {
+			t.Errorf("what a fuse does: %v", err)
+		}
 	})
 }
 

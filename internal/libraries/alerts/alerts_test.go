@@ -87,6 +87,14 @@ var troubles = map[string]struct {
 			return nil
 		})
 	}, 10 * time.Minute},
+	"RowrelayUpkeepFails": {nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpPurge {
+				return errors.New("permission denied for table outbox_done")
+			}
+			return nil
+		})
+	}, 40 * time.Minute},
 	"RowrelayDatabaseSlow": {nil, func(s *scene) {
 		s.breaks(func(_ context.Context, op memstore.Op) error {
 			if op == memstore.OpSettle {
@@ -215,6 +223,115 @@ func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
 			t.Errorf("%s fires after %v", rule.Alert, first.Sub(began))
 		}
 	}
+}
+
+// A source that was never polled must not look like one without work.
+func TestASourceThatWasNeverPolledIsTold(t *testing.T) {
+	t.Parallel()
+	for name, never := range map[string]func(*scene) (stop func()){
+		"its table can't be opened": func(s *scene) func() {
+			s.db, s.metrics = memstore.New(), metrics.New(metrics.Build{})
+			s.metrics.Source("shop", "main")
+			return func() {}
+		},
+		"its relay can't lease lanes": func(s *scene) func() {
+			s.breaks(func(_ context.Context, op memstore.Op) error {
+				if op == memstore.OpAcquire {
+					return errors.New("permission denied for table outbox_lanes")
+				}
+				return nil
+			})
+			return s.start(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &scene{t: t, history: history{}}
+			var began, ended time.Time
+			synctest.Test(t, func(t *testing.T) {
+				s.t, began = t, time.Now()
+				stop := never(s)
+				s.goOn(5 * time.Minute)
+				ended = time.Now()
+				stop()
+			})
+			for _, rule := range rules(t) {
+				if rule.Alert == "RowrelayNotPolling" {
+					if first, _ := s.history.firing(t, rule, began, ended); first.IsZero() {
+						t.Error("RowrelayNotPolling doesn't fire within 5 minutes")
+					}
+				}
+			}
+		})
+	}
+}
+
+// What isn't the trouble of an alert, though it looks like it.
+var otherTroubles = map[string]struct {
+	alert   string
+	options func(*relay.Options, *relay.SinkOptions)
+	make    func(*scene)
+}{
+	"the only sink is down, and its buffer full": {"RowrelayNotPolling", func(_ *relay.Options, o *relay.SinkOptions) { o.Batch, o.Workers, o.Buffer = 10, 1, 100 }, func(s *scene) {
+		s.fails("", sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused"))
+	}},
+	"the same by rows": {"RowrelayNotPolling", func(o *relay.Options, so *relay.SinkOptions) {
+		o.Claim, so.Batch, so.Workers, so.Buffer = storage.ByRows, 10, 1, 100
+	}, func(s *scene) {
+		s.fails("", sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused"))
+	}},
+	"delivered rows can't be deleted": {"RowrelayDatabaseFails", nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpPurge {
+				return errors.New("permission denied for table outbox_done")
+			}
+			return nil
+		})
+	}},
+	"another relay does its part": {"RowrelayNotPolling", nil, func(s *scene) {
+		s.another()
+		check(s.t, s.db.Store().SetControl(s.t.Context(), storage.Control{Kind: storage.PauseRelay, Name: "relay"}, 0))
+	}},
+}
+
+// No alert fires in another one's trouble, or where an operator has paused a relay.
+func TestNoAlertFiresInAnothersTrouble(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range otherTroubles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &scene{t: t, history: history{}}
+			var made, ended time.Time
+			synctest.Test(t, func(t *testing.T) {
+				s.t = t
+				stop := s.start(trouble.options)
+				s.goOn(time.Minute)
+				made = time.Now()
+				trouble.make(s)
+				s.goOn(15 * time.Minute)
+				ended = time.Now()
+				stop()
+			})
+			for _, rule := range rules(t) {
+				if rule.Alert != trouble.alert {
+					continue
+				}
+				if first, _ := s.history.firing(t, rule, made, ended); !first.IsZero() {
+					t.Errorf("%s fires after %v", rule.Alert, first.Sub(made))
+				}
+			}
+		})
+	}
+}
+
+// another has a second relay of the table run until the test's end.
+func (s *scene) another() {
+	r, err := relay.New(s.db.Store(), relay.Options{Name: "another", Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: s}}})
+	check(s.t, err)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	s.t.Cleanup(func() { cancel(); check(s.t, <-done) })
 }
 
 // start has a relay run until stop.

@@ -186,7 +186,7 @@ func (m *MySQL) checkRights(ctx context.Context) backend.Finding {
 	for _, needed := range []struct{ name, column, rights string }{
 		{m.table.Hot, "attempts", "SELECT INSERT UPDATE DELETE"}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.IDs, "", "SELECT DELETE"},
 		{m.table.Lanes, "lane", "SELECT UPDATE"}, {m.table.LaneLocks, "lane", "SELECT UPDATE"}, {m.table.Relays, "host", "SELECT INSERT UPDATE DELETE"},
-		{m.table.Settings, "value", "SELECT INSERT UPDATE"}, {m.table.Controls, "", "SELECT"}, {m.table.Messages, "", "SELECT"},
+		{m.table.Settings, "value", "SELECT INSERT UPDATE"}, {m.table.Controls, "", "SELECT INSERT DELETE"}, {m.table.Actions, "changed", "SELECT INSERT UPDATE"}, {m.table.Messages, "", "SELECT"},
 	} {
 		for right := range strings.FieldsSeq(needed.rights) {
 			if _, err := backend.Lines(ctx, m.db, try(right, needed.name, needed.column)); m.dialect.Denied(err) {

@@ -108,7 +108,7 @@ func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{
 		{"", "SELECT INSERT UPDATE DELETE"}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT DELETE"}, {"_ids", "SELECT DELETE"}, {"_lanes", "SELECT UPDATE"},
-		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_controls", "SELECT"}, {"_messages", "SELECT"}, {"_locks", "SELECT"},
+		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_controls", "SELECT INSERT DELETE"}, {"_actions", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_locks", "SELECT"},
 	} {
 		for right := range strings.FieldsSeq(needed.rights) {
 			needs = append(needs, "SELECT '"+right+"' AS need, '"+dialect.OracleName(table.Name+needed.suffix)+"' AS name FROM dual")

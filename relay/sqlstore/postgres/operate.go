@@ -183,7 +183,7 @@ func (p *Postgres) rights() (tables, needs []string) {
 	for _, needed := range []struct{ table, rights string }{
 		{p.table.Hot, "SELECT INSERT UPDATE DELETE"}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"}, {p.table.IDs, "SELECT UPDATE DELETE"},
 		{p.table.Lanes, "SELECT UPDATE"}, {p.table.Relays, "SELECT INSERT UPDATE DELETE"},
-		{p.table.Settings, "SELECT INSERT UPDATE"}, {p.table.Controls, "SELECT"}, {p.table.Epoch, "SELECT INSERT"}, {p.table.Messages, "SELECT"},
+		{p.table.Settings, "SELECT INSERT UPDATE"}, {p.table.Controls, "SELECT INSERT DELETE"}, {p.table.Actions, "SELECT INSERT UPDATE"}, {p.table.Epoch, "SELECT INSERT"}, {p.table.Messages, "SELECT"},
 	} {
 		for need := range strings.FieldsSeq(needed.rights) {
 			tables, needs = append(tables, needed.table), append(needs, need)

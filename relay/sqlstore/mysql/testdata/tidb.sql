@@ -66,6 +66,11 @@ SELECT 1 FROM `app`.`Events_settings` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_settings` VALUES ();
 EXPLAIN UPDATE `app`.`Events_settings` SET value = '';
 SELECT 1 FROM `app`.`Events_controls` WHERE FALSE;
+EXPLAIN INSERT INTO `app`.`Events_controls` VALUES ();
+EXPLAIN DELETE FROM `app`.`Events_controls`;
+SELECT 1 FROM `app`.`Events_actions` WHERE FALSE;
+EXPLAIN INSERT INTO `app`.`Events_actions` VALUES ();
+EXPLAIN UPDATE `app`.`Events_actions` SET changed = '';
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
 SELECT CURRENT_USER();
 -- of the dialect, about an index for rows

@@ -86,6 +86,11 @@ SELECT n.need, 'on', n.name FROM (
     UNION ALL SELECT 'INSERT' AS need, 'Events_settings' AS name FROM dual
     UNION ALL SELECT 'UPDATE' AS need, 'Events_settings' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_controls' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events_controls' AS name FROM dual
+    UNION ALL SELECT 'DELETE' AS need, 'Events_controls' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_actions' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events_actions' AS name FROM dual
+    UNION ALL SELECT 'UPDATE' AS need, 'Events_actions' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_messages' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_locks' AS name FROM dual) n
 WHERE 'APP' <> SYS_CONTEXT('USERENV', 'CURRENT_USER')

@@ -91,6 +91,11 @@ SELECT need, N'on', name FROM (VALUES (N'SELECT', N'[app].[Events]'),
     (N'INSERT', N'[app].[Events_settings]'),
     (N'UPDATE', N'[app].[Events_settings]'),
     (N'SELECT', N'[app].[Events_controls]'),
+    (N'INSERT', N'[app].[Events_controls]'),
+    (N'DELETE', N'[app].[Events_controls]'),
+    (N'SELECT', N'[app].[Events_actions]'),
+    (N'INSERT', N'[app].[Events_actions]'),
+    (N'UPDATE', N'[app].[Events_actions]'),
     (N'SELECT', N'[app].[Events_messages]'),
     (N'VIEW DEFINITION', N'[app].[Events_id]')) AS n (need, name)
 WHERE COALESCE(HAS_PERMS_BY_NAME(name, N'OBJECT', need), 0) = 0;
