@@ -106,11 +106,11 @@ func TestAStopChargesNothing(t *testing.T) {
 			next := &recorder{}
 			_, stopNext := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(next)})
 			time.Sleep(20 * time.Second)
-			if len(next.received) != 1 || next.received[0].Attempt != 1 {
-				t.Errorf("the next relay received %v", next.received)
-			}
 			if err := stopNext(); err != nil {
 				t.Error(err)
+			}
+			if len(next.received) != 1 || next.received[0].Attempt != 1 {
+				t.Errorf("the next relay received %v", next.received)
 			}
 		})
 	}

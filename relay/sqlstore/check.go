@@ -167,10 +167,14 @@ var columns = []struct{ table, names string }{
 func (s *Store) checkColumns(ctx context.Context) Finding {
 	finding := Finding{Name: "columns", OK: true}
 	var missing []string
+	tables := s.table
+	if ticked := tables.Backquoted(); ticked.Hot == s.traits.Hot { // as this database's statements name them
+		tables = ticked
+	}
 	for _, table := range columns {
-		name := s.table.Hot
+		name := tables.Hot
 		if table.table != "" {
-			name = s.table.Index(table.table)
+			name = tables.Index(table.table)
 		}
 		rows, err := s.db.QueryContext(ctx, "SELECT * FROM "+name+" WHERE 1 = 0")
 		switch {
