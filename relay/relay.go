@@ -147,14 +147,14 @@ func (r *Relay) Healthy() error {
 	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
 		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())
 	}
+	if text := p.stuck.Load(); text != nil { // a handler that holds its transaction may be why other calls fail
+		return errors.New(*text)
+	}
 	if since := p.readFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
 		return fmt.Errorf("the table can't be read for %v: %s", time.Duration(now-since).Round(time.Second), *p.readError.Load())
 	}
 	if since := p.leaseFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
 		return fmt.Errorf("the leases can't be renewed for %v, and nothing is sent: %s", time.Duration(now-since).Round(time.Second), *p.leaseError.Load())
-	}
-	if text := p.stuck.Load(); text != nil {
-		return errors.New(*text)
 	}
 	if text := p.unwritable.Load(); text != nil {
 		return errors.New(*text)

@@ -210,7 +210,7 @@ func refuseDown(ctx context.Context, source config.Source, steps *migrations.Mig
 		if err == nil && after == 0 {
 			return nil
 		}
-		if quicker := errors.Is(refused, storage.ErrBusy) || after != before; tries == 5 || !quicker {
+		if quicker := errors.Is(refused, storage.ErrBusy) || errors.Is(refused, errUncounted) || after != before; tries == 5 || !quicker {
 			return refused
 		}
 	}
@@ -235,13 +235,16 @@ func wouldLose(undelivered int64, err error) error {
 	return err
 }
 
+// errUncounted begins an error of the status, as where another process takes columns away meanwhile.
+var errUncounted = errors.New("count the messages: ")
+
 // forbidden is why the tables must stay: relays work on them, or, unless that
 // is meant, messages would be lost.
 func forbidden(ctx context.Context, source config.Source, discard bool) error {
 	return withOperator(ctx, source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w%w", errUncounted, err)
 		}
 		if !status.Has(storage.GaugeRelays) || !status.Has(storage.GaugeCounts) {
 			return fmt.Errorf("the relays and messages of table %s could not be counted in time: try again when the database has less to do", source.Table)
