@@ -306,7 +306,11 @@ func TestWhomARelayWaitsFor(t *testing.T) {
 // Of relays that begin at the same time those of one setup take part, and no others, and not none.
 func TestOneSetupBegins(t *testing.T) {
 	t.Parallel()
-	for range 200 {
+	histories := 200
+	if underRace && !*wholeHour {
+		histories = 20
+	}
+	for range histories {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCrew(t, storage.ByLanes)
 			c.db.Hooks.Fail = func(context.Context, memstore.Op) error {
