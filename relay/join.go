@@ -23,15 +23,24 @@ import (
 // A relay that takes part goes on, whoever comes. One that waits is in nobody's way. Where one of
 // its own setup takes part, a relay does, too: it brings nothing new.
 
+// destinationOf says where a sink leads, or else of which type it is, as where it panics.
+func destinationOf(sink sinks.Sink) (destination string) {
+	defer func() {
+		if recover() != nil {
+			destination = fmt.Sprintf("%T", sink)
+		}
+	}()
+	if known, ok := sink.(sinks.Destined); ok {
+		return known.Destination()
+	}
+	return fmt.Sprintf("%T", sink)
+}
+
 // setupOf is what a relay tells the others of its sinks and routes.
 func setupOf(o Options, names []string) storage.Setup {
 	setup := storage.Setup{Topics: slices.Sorted(slices.Values(o.Topics))}
 	for _, name := range names {
-		destination := fmt.Sprintf("%T", o.Sinks[name].Sink)
-		if known, ok := o.Sinks[name].Sink.(sinks.Destined); ok {
-			destination = known.Destination()
-		}
-		setup.Sinks = append(setup.Sinks, name+": "+destination)
+		setup.Sinks = append(setup.Sinks, name+": "+destinationOf(o.Sinks[name].Sink))
 	}
 	routes := o.Routes
 	if len(routes) == 0 {

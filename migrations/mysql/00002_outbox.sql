@@ -67,7 +67,8 @@ ALTER TABLE {{.Held}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLAT
 
 ALTER TABLE {{.Held}} DROP PRIMARY KEY, ADD PRIMARY KEY (lane, id, message_id, sinks);
 
-ALTER TABLE {{.Done}} ADD COLUMN sinks varchar(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '';
+-- In bytes here: as a text in this key it makes each delivered row an eighth dearer to write.
+ALTER TABLE {{.Done}} ADD COLUMN sinks varbinary(400) NOT NULL DEFAULT '';
 
 ALTER TABLE {{.Done}} DROP PRIMARY KEY, ADD PRIMARY KEY (id, message_id, sinks);
 
@@ -93,7 +94,7 @@ UNION ALL
 SELECT id, lane, 'done',
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, sinks
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0, CONVERT(sinks USING utf8mb4) COLLATE utf8mb4_bin
 FROM {{.Done}};
 
 -- What a relay tells the others of itself, in JSON: its sinks and routes, their fingerprint, and
