@@ -12,16 +12,19 @@ import (
 	"github.com/rowrelay/rowrelay/bench/relays"
 	"github.com/rowrelay/rowrelay/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
 const stuckKey = "stuck"
 
-// refuser is a sink that refuses the messages of one key while it is shut, and sees
-// to it that they come in order.
+// refuser is a sink that refuses the messages of one key while it is shut, for good or
+// for a while, and sees to it that they come in order.
 type refuser struct {
 	discard.Sink
+	parks  bool // what it refuses
 	shut   atomic.Bool
 	others atomic.Int64 // messages of other keys
 	passed atomic.Int64 // of this one
@@ -43,6 +46,10 @@ func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")
 		case g.shut.Load():
 			refused = true
+			if g.parks {
+				outcomes[i] = sinks.Fail(sinks.Reject, sinks.ReasonRefused, "shut")
+				break
+			}
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "shut")
 		case m.Sequence <= g.last.Swap(m.Sequence):
 			g.wrong.Add(1)
@@ -54,34 +61,37 @@ func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return outcomes
 }
 
-// stuckRun has many messages of one key whose first one fails.
+// stuckRun has many messages of one key whose first one fails, or is parked and holds the key.
 type stuckRun struct {
 	*table.Database
+	holds      bool
 	sink       refuser
 	relay      *relay.Relay
 	heap, rate []float64 // over all turns
 }
 
 // stuck measures what 100,000 messages behind a stuck key cost the others, and
-// how fast they go once it isn't stuck any more.
+// how fast they go once it isn't stuck any more: behind one that is tried again and again, and behind
+// one that is parked, with OnPark: HoldKey.
 func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
-	what := "100 k behind a stuck key"
-	if len(only([]text{text(what)}, s)) == 0 {
-		return nil
+	for what, holds := range map[string]bool{"100 k behind a stuck key": false, "100 k behind a parked message": true} {
+		if len(only([]text{text(what)}, s)) == 0 {
+			continue
+		}
+		shut, open := stuckRun{holds: holds}, stuckRun{holds: holds}
+		values, err := figure.Turns(ctx, s.rounds,
+			figure.Contender{Name: what, Turn: func(ctx context.Context) (float64, error) { return shut.turn(ctx, backlog) }},
+			figure.Contender{Name: "one behind it", Turn: func(ctx context.Context) (float64, error) { return open.turn(ctx, 2) }})
+		if err != nil {
+			return err
+		}
+		ratio := figure.Ratio(values[0], values[1])
+		report(figure.Figure{What: what + ": 100 k others", Value: figure.Spread(values[0], "/s"), Ratio: ratio,
+			Reference: "one behind it " + figure.Spread(values[1], "/s"), Goal: "≥ 0.90", Met: ratio >= 0.9})
+		memory := figure.Median(shut.heap) - figure.Median(open.heap)
+		report(figure.Figure{What: what + ": memory that they take", Value: fmt.Sprintf("%.1f MiB", memory), Goal: "≤ 4 MiB", Met: memory <= 4})
+		report(figure.Figure{What: what + ": once it goes on", Value: figure.Spread(shut.rate, "/s, in order")})
 	}
-	var shut, open stuckRun
-	values, err := figure.Turns(ctx, s.rounds,
-		figure.Contender{Name: what, Turn: func(ctx context.Context) (float64, error) { return shut.turn(ctx, backlog) }},
-		figure.Contender{Name: "one behind a stuck key", Turn: func(ctx context.Context) (float64, error) { return open.turn(ctx, 2) }})
-	if err != nil {
-		return err
-	}
-	ratio := figure.Ratio(values[0], values[1])
-	report(figure.Figure{What: what + ": 100 k others", Value: figure.Spread(values[0], "/s"), Ratio: ratio,
-		Reference: "one behind it " + figure.Spread(values[1], "/s"), Goal: "≥ 0.90", Met: ratio >= 0.9})
-	memory := figure.Median(shut.heap) - figure.Median(open.heap)
-	report(figure.Figure{What: what + ": memory that they take", Value: fmt.Sprintf("%.1f MiB", memory), Goal: "≤ 4 MiB", Met: memory <= 4})
-	report(figure.Figure{What: what + ": once it goes on", Value: figure.Spread(shut.rate, "/s, in order")})
 	return nil
 }
 
@@ -92,9 +102,12 @@ func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err erro
 		return 0, err
 	}
 	defer r.Close()
-	r.sink = refuser{}
+	r.sink = refuser{parks: r.holds}
 	r.sink.shut.Store(true)
 	o := relay.SinkOptions{Sink: &r.sink, MaxAttempts: -1, Backoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}}
+	if r.holds {
+		o.OnPark, o.RejectAfter, o.Fuse = relay.HoldKey, -1, -1
+	}
 	started, stop, err := relays.Start(ctx, r.Database, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": o}})
 	if err != nil {
 		return 0, err
@@ -126,6 +139,15 @@ func (r *stuckRun) others(ctx context.Context, rows int) (rate float64, err erro
 func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 	sink := &r.sink
 	sink.shut.Store(false)
+	if r.holds {
+		store, err := sqlstore.Open(ctx, r.DB, r.Dialect, sqlstore.Options{})
+		if err != nil {
+			return err
+		}
+		if n, err := store.Requeue(ctx, storage.Filter{Key: stuckKey}); err != nil || n != 1 {
+			return fmt.Errorf("requeued %d of the key, want the one that holds it: %w", n, err)
+		}
+	}
 	if err := until(ctx, func() bool { return sink.passed.Load() >= 1 }); err != nil {
 		return err
 	}
