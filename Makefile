@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-scenes on-servers-histories on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -47,18 +47,20 @@ SCENES_AT_ONCE = -parallel 6
 on-servers:
 	go build -o /dev/null ./cmd/rowrelay
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -skip '^TestStore$$/^sqlite$$' $(TESTFLAGS)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-scenes on-servers-rest
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-histories on-servers-rest
 
 on-servers-scenes:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
-	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
+
+on-servers-histories:
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 
 on-servers-rest:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
-	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
+	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
+	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
 	go test $(TESTFLAGS) -run '^TestStore$$/^sqlite$$' ./relay/sqlstore
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 

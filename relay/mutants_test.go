@@ -16,7 +16,7 @@ import (
 // shows it.
 func TestSimulationFindsBrokenStores(t *testing.T) {
 	t.Parallel()
-	needsHistories(t)
+	onlyMutants(t)
 	mutants := map[string]func(storage.Store) storage.Store{
 		"late rows are not told of":              func(s storage.Store) storage.Store { return neverLate{s} },
 		"late rows are told of a look later":     func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
@@ -56,7 +56,7 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 // from an outage that looks like refusals.
 func TestSimulationFindsMissingProtection(t *testing.T) {
 	t.Parallel()
-	needsHistories(t)
+	onlyMutants(t)
 	for seed := uint64(1); seed <= 60; seed++ {
 		if len(simulate(t, seed, nil, func(o *relay.SinkOptions) { o.TroubleAfter = -1 })) > 0 {
 			return
@@ -69,7 +69,7 @@ func TestSimulationFindsMissingProtection(t *testing.T) {
 // again: some show each of these mutants.
 func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 	t.Parallel()
-	needsHistories(t)
+	onlyMutants(t)
 	settles := func(s storage.Store) storage.Store { return settlesByID{s, s.(storage.Journaler)} }
 	hides := func(s storage.Store) storage.Store { return &hidesFalls{Store: s} }
 	for name, c := range map[string]struct {

@@ -135,7 +135,7 @@ func (s sleeping) Reclaim(ctx context.Context, limit int) (int, error) {
 // sleeper does that isn't told of the change.
 func TestSimulationOfAChangeFindsSleepers(t *testing.T) {
 	t.Parallel()
-	needsHistories(t)
+	onlyMutants(t)
 	mutants := map[string]func(storage.Store) storage.Store{
 		"a sleeper does as before":        func(s storage.Store) storage.Store { return tellsNobody{s, true} },
 		"a sleeper brings held rows back": func(s storage.Store) storage.Store { return tellsNobody{s, false} },

@@ -89,7 +89,7 @@ func (w *world) decide(stop chan struct{}) {
 // operators breaks one rule of keys that are held.
 func TestSimulationFindsBrokenHolds(t *testing.T) {
 	t.Parallel()
-	needsHistories(t)
+	onlyMutants(t)
 	type mutant struct {
 		wrap    func(storage.Store) storage.Store
 		operate func(*memstore.DB) storage.Operator

@@ -50,7 +50,7 @@ func several(c *course) {
 // one rule of rows that several sinks need.
 func TestSimulationFindsBrokenParts(t *testing.T) {
 	t.Parallel()
-	needsHistories(t)
+	onlyMutants(t)
 	changed := func(change func(*storage.Settlement)) func(storage.Store) storage.Store {
 		return func(s storage.Store) storage.Store { return changesSettlements{s, s.(storage.Journaler), change} }
 	}
