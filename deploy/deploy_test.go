@@ -178,3 +178,23 @@ func read(t *testing.T, name string) string {
 	}
 	return string(content)
 }
+
+// A release brings the licences of what its program is made of.
+func TestLicences(t *testing.T) {
+	t.Parallel()
+	all, err := exec.Command("../.ci/notices").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\ngithub.com/jackc/pgx/v5 v", "\nmodernc.org/sqlite v", "\ngithub.com/hashicorp/go-plugin v", "\nGo go1.", "Mozilla Public License"} {
+		if !bytes.Contains(all, []byte(want)) {
+			t.Errorf("%q isn't among the licences", want)
+		}
+	}
+	if bytes.Contains(all, []byte("\ngithub.com/rowrelay/")) {
+		t.Error("our own modules are among the others")
+	}
+	if release := read(t, "../.goreleaser.yaml"); strings.Count(release, "NOTICES.txt") != 2 {
+		t.Error("a release doesn't make the licences, or doesn't bring them")
+	}
+}
