@@ -57,7 +57,7 @@ on-servers-histories:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 
 on-servers-rest:
-	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
+	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) . && go test -shuffle=on $(TESTFLAGS) ./alerts
 	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
@@ -98,8 +98,8 @@ proof-browser: # the race detector, beside a real Chromium
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
 
-proof-e2e: # the race detector, in the scenes with processes of their own
-	deploy/servers/servers run -- go test $(RACE) -timeout 1h ./internal/e2e
+proof-e2e: # the race detector, in the scenes with processes of their own, and in what fires each alert
+	deploy/servers/servers run -- sh -c "go test $(RACE) -timeout 1h ./internal/e2e && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure
