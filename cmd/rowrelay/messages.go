@@ -20,7 +20,8 @@ import (
 const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
 messages'), or those that all of the given filters select. Payloads are not
 shown; rowrelay messages show does. Of a large table about the first 20,000 messages of each kind
-are looked through for those that filters select; --all looks through everything.`
+are looked through for those that filters select, and by a message's id the rows that were
+written with it, not copies of a later replay; --all looks through everything.`
 
 const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
 given ids, or those that all of the given filters select, or with --all of every

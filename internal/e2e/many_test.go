@@ -112,6 +112,9 @@ func (s *scene) fillTable(waiting int) {
 // look does what an operator does, some times, and judges how long the slowest took.
 func (s *scene) look(address, file, messageID string) {
 	s.t.Helper()
+	var id int64 // by which a message is opened that was found
+	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT id FROM outbox_held ORDER BY id DESC LIMIT 1").Scan(&id))
+	rowID := fmt.Sprint(id)
 	commands := map[string][]string{
 		"status":                           {"status"},
 		"messages list":                    {"messages", "list", "--limit", "5"},
@@ -121,7 +124,8 @@ func (s *scene) look(address, file, messageID string) {
 		"messages list, by the error":      {"messages", "list", "--limit", "5", "--error", "HTTP 400"},
 		"messages list, by an absent one":  {"messages", "list", "--limit", "5", "--error", "HTTP 555"},
 		"messages list, of the last hours": {"messages", "list", "--limit", "5", "--since", "2h"},
-		"messages show":                    {"messages", "show", messageID},
+		"messages list, by its id":         {"messages", "list", messageID},
+		"messages show":                    {"messages", "show", rowID},
 	}
 	pages := map[string]string{
 		"page: overview":                "/api/overview",
@@ -135,7 +139,7 @@ func (s *scene) look(address, file, messageID string) {
 		"page: of an absent topic":      "/api/messages?topic=nothing",
 		"page: of a key":                "/api/messages?key=customer-7",
 		"page: by the error":            "/api/messages?error=" + url.QueryEscape("HTTP 400"),
-		"page: a message":               "/api/messages/" + messageID,
+		"page: a message":               "/api/messages/" + rowID,
 		"page: by an id of the message": "/api/messages?id=" + messageID,
 		"metrics":                       "/metrics",
 		"GET /status":                   "/status",

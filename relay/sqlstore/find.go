@@ -13,12 +13,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Looking for messages by their ids. Pending and delivered rows have no index by it, as it would
+// Looking for messages by their ids, where a listing is bounded (LookThrough). Pending and delivered rows have no index by it, as it would
 // cost each message. But most ids begin with a time: those of a Writer, which are UUIDs of version
 // 7, and those that MySQL makes, of version 1. Rows' ids are given out in the order of time, or
 // nearly so. So the rows' ids of that time are found by halving, and the message among these
 // rows. What isn't found so, as its id has no time, or was made long before the row, is looked for
-// among all rows.
+// among all rows. A replay's copy has its original's id and was written later: it is found by a
+// listing without a bound.
 
 // narrowed is how many messages are looked for one after the other.
 const narrowed = 10

@@ -45,7 +45,7 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info
 		selected.MaxBytes = storage.ListBytes
 	}
 	list := s.backend.List
-	if len(selected.MessageIDs) > 0 {
+	if len(selected.MessageIDs) > 0 && selected.LookThrough > 0 {
 		list = s.find
 	}
 	return try(ctx, s, "list table", func() ([]storage.Info, error) { return list(ctx, selected) })
