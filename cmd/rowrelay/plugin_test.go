@@ -19,7 +19,7 @@ var builtPlugin = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(folder, "filesink")
-	out, err := exec.Command("go", "build", "-o", program, "../../plugins/examples/filesink").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "../../plugins/examples/filesink").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
