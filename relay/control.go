@@ -87,14 +87,19 @@ func (e *engine) controller(ctx context.Context) {
 		}
 		heard, last = true, inForce
 		select {
-		case e.didRead <- func() { e.obey(inForce) }:
+		case e.didRead <- func() {
+			if len(inForce)+len(e.control.inForce) > 0 {
+				e.obey(inForce)
+			}
+			e.control.heard = true
+		}:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// obey has what is in force now hold.
+// obey has what is in force now hold, where that is something, or was.
 func (e *engine) obey(inForce []storage.Control) {
 	for _, c := range inForce {
 		if !slices.ContainsFunc(e.control.inForce, func(old storage.Control) bool { return old.Kind == c.Kind && old.Name == c.Name && old.Rate == c.Rate }) {
@@ -120,33 +125,29 @@ func (e *engine) obey(inForce []storage.Control) {
 	}
 	now := time.Now()
 	was := e.control
-	e.control = control{heard: true, inForce: inForce, standsDown: of(storage.PauseRelay)[e.options.Name]}
+	e.control = control{inForce: inForce, standsDown: of(storage.PauseRelay)[e.options.Name]}
 	if p := (pauses{of(storage.PauseTopic), of(storage.PauseKey)}); len(p.topics)+len(p.keys) > 0 {
 		e.control.pauses = &p
 	}
 	paused := of(storage.PauseSink)
 	for _, q := range e.queues {
 		q.fuse.blown = q.fuse.blown && !paused[q.name] // until its control is in force
-		q.paused, q.rate = paused[q.name] || q.fuse.blown, 0
+		q.paused = paused[q.name] || q.fuse.blown
+		rate := 0
 		for _, c := range inForce {
 			if c.Kind == storage.LimitSink && c.Name == q.name {
-				q.rate = c.Rate
+				rate = c.Rate
 			}
+		}
+		if rate != q.rate {
+			q.limit(rate, max(1, e.lease.relays))
 		}
 	}
 	if e.control.standsDown != was.standsDown {
 		e.lease.next = now
 	}
-	e.shareLimits()
-	if was.heard || len(inForce) > 0 {
-		e.poll.fresh, e.poll.dueAt = true, now
-		e.claiming.controlled(was)
-	}
-}
-
-// allPaused says that no sink is there that isn't paused.
-func (e *engine) allPaused() bool {
-	return !slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.options.Sink != nil && !q.paused })
+	e.poll.fresh, e.poll.dueAt = true, now
+	e.claiming.controlled()
 }
 
 // pausedLeft is the error of a drain that has left messages behind as they are paused; nil if
@@ -170,7 +171,7 @@ func (e *engine) pausedLeft() error {
 
 // controlled begins anew, where a pause of a topic or a key was changed, from the places that
 // lanes have kept, and passes over what waits in memory and is paused now.
-func (e *byLanes) controlled(was control) {
+func (e *byLanes) controlled() {
 	for _, l := range e.sortedLanes() {
 		for queue, place := range l.pausedFrom {
 			l.skippedFrom[queue], l.pausedFrom[queue] = lowestSet(l.skippedFrom[queue], place), none

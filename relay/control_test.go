@@ -439,6 +439,42 @@ func TestALimitIsOfAllRelays(t *testing.T) {
 	}
 }
 
+// What is sent while there is no limit is no debt for the next one.
+func TestALimitIsSetAgain(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{}
+				operator := steered{t, db}
+				operator.set(storage.LimitSink, "main", 100)
+				_, stop := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(sink)})
+				write(db, "t", "key-0", 1)
+				time.Sleep(2 * time.Second)
+				operator.lift(storage.LimitSink, "main")
+				time.Sleep(2 * time.Second)
+				for i := range 3000 {
+					write(db, "t", fmt.Sprint("key-", i), 1)
+				}
+				time.Sleep(5 * time.Second)
+				operator.set(storage.LimitSink, "main", 100)
+				time.Sleep(2 * time.Second)
+				for i := range 50 {
+					write(db, "t", fmt.Sprint("key-", i), 1)
+				}
+				time.Sleep(3 * time.Second)
+				if n := len(sink.all()); n != 3051 {
+					t.Errorf("%d of 3051 messages came, the last 50 with a limit of 100 a second", n)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // A relay that is paused leaves its part to the others, and has it back when its pause ends.
 func TestAPausedRelayLeavesItsPart(t *testing.T) {
 	t.Parallel()

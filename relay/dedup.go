@@ -253,7 +253,7 @@ func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
 	if !b.write(ctx, func() { b.note(f.items) }) || len(planned) == 0 {
 		return
 	}
-	answers := f.queue.send(ctx, planned)
+	answers := send(ctx, f.queue, planned)
 	for i := range b.outcomes {
 		if b.batchRefs[i] != (sinks.BatchRef{}) {
 			b.outcomes[i], answers = answers[0], answers[1:]
@@ -418,7 +418,7 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 		messages[i] = (&item{row: row}).message()
 		messages[i].BatchRef = refTo(&row)
 	}
-	r.outcomes = f.queue.send(ctx, messages)
+	r.outcomes = send(ctx, f.queue, messages)
 	r.statuses = map[rowRef]sinks.Outcome{}
 	for i, row := range rows {
 		r.statuses[refOf(&row, f.queue.index)] = r.outcomes[i]

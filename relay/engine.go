@@ -44,7 +44,7 @@ type engine struct {
 	clock    databaseClock
 	stopping stop
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
-	work     *work
+	work     work
 
 	didRead   chan func()
 	sent      chan *flight
@@ -96,7 +96,7 @@ type claiming interface {
 	// controlled does what another control asks for than the one that was in force: what
 	// waits and is paused leaves memory. leaves says that messages of a sink that is paused
 	// wait in the table.
-	controlled(was control)
+	controlled()
 	leaves(q *sinkQueue) bool
 
 	// returned is told of a job that is done, of whose items some may wait again.

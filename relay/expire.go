@@ -43,11 +43,8 @@ func (c *databaseClock) passed(at time.Time) bool {
 	return !at.IsZero() && !c.said.IsZero() && !c.now().Before(at)
 }
 
-// tooOld says that a row must not be sent any more.
+// tooOld says that a row must not be sent any more. It is asked only of those that may be: see item.mayExpire.
 func (e *engine) tooOld(row *storage.Row) bool {
-	if row.Message.ExpiresAt.IsZero() && !e.routes.expires {
-		return false
-	}
 	at, by := e.routes.expiryOf(row)
 	return e.clock.passed(at) && e.queues[by.sinks[0]].options.Sink != nil
 }
@@ -60,6 +57,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 	}
 	_, by := e.routes.expiryOf(&it.row)
 	it.expired = true
+	e.work.expired++
 	if it.key != nil {
 		it.key.inFlight++
 	}

@@ -20,12 +20,13 @@ import (
 // leasing is what the engine knows of its right to lanes, or to claimed rows.
 type leasing struct {
 	busy      bool
-	next      time.Time // the next renewal
-	safeUntil time.Time // nothing is sent after this, by the relay's own clock
-	ended     bool      // the sends were cancelled because of it
-	onlyRelay bool      // no other relay lives
-	downUntil time.Time // it leaves its lanes to others, as it can't read
-	relays    int       // that live
+	next      time.Time     // the next renewal
+	interval  time.Duration // from one to the next: 2 s at most, to notice relays that came or went
+	safeUntil time.Time     // nothing is sent after this, by the relay's own clock
+	ended     bool          // the sends were cancelled because of it
+	onlyRelay bool          // no other relay lives
+	downUntil time.Time     // it leaves its lanes to others, as it can't read
+	relays    int           // that live
 	failures  int
 	waits     bool // for the end of relays that have another setup: it takes no part
 }
@@ -72,14 +73,12 @@ func (e *engine) startLease(now time.Time) {
 		return
 	}
 	e.lease.busy = true
-	e.lease.next = now.Add(renewalInterval(e.options.Lease))
+	e.lease.next = now.Add(e.lease.interval)
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || e.readsInVain(now)}
+	failing := e.health.readFails.Load() != 0 || !e.lease.downUntil.IsZero()
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing && e.readsInVain(now)}
 }
-
-// renewalInterval is 2 s at most, to notice relays that came or went.
-func renewalInterval(lease time.Duration) time.Duration { return min(lease/3, 2*time.Second) }
 
 // readsInVain says that others should have the lanes, if there are any, as reads fail here though beats
 // don't, as where a right was revoked. Now and then it tries.
@@ -148,7 +147,10 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	if !r.heard.IsZero() {
 		e.clock = databaseClock{r.members.Now, r.heard}
-		e.noteWaits(r.waits)
+		was := e.health.waits.Swap(&r.waits)
+		if e.lease.waits = r.waits != ""; was == nil && e.lease.waits || was != nil && *was != r.waits {
+			e.tellWaits(r.waits)
+		}
 		if r.waits != "" && e.options.Drain && !e.stopping.begun {
 			e.stopping.err = fmt.Errorf("drain: nothing was drained: %s", r.waits)
 			e.beginStop(time.Now())
@@ -168,10 +170,15 @@ func (e *engine) afterLease(r leaseJob) {
 	if !r.renewed {
 		return
 	}
+	was := e.lease.relays
 	e.lease.onlyRelay, e.lease.relays = len(r.members.Relays) <= 1, len(r.members.Relays)
-	e.shareLimits()
+	for _, q := range e.queues {
+		if q.rate > 0 && e.lease.relays != was {
+			q.limit(q.rate, max(1, e.lease.relays))
+		}
+	}
 	if e.lease.waits { // others may look at the same moments
-		e.lease.next = time.Now().Add(renewalInterval(e.options.Lease)/2 + rand.N(renewalInterval(e.options.Lease)/2))
+		e.lease.next = time.Now().Add(e.lease.interval/2 + rand.N(e.lease.interval/2))
 	}
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
@@ -295,7 +302,10 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	}
 	r.byLanes.share = r.share
 	lanes := r.sortedLanes()
-	surplus := beyondShare(lanes, r.share)
+	var surplus map[*lane]bool
+	if len(lanes) > r.share || slices.ContainsFunc(lanes, func(l *lane) bool { return l.void }) {
+		surplus = beyondShare(lanes, r.share)
+	}
 	for _, l := range lanes {
 		if surplus[l] != l.draining {
 			r.drainLane(l, surplus[l])
@@ -429,15 +439,16 @@ func (e *engine) abort(now time.Time) {
 // what takes too long is given up.
 func (e *engine) over() (bool, error) {
 	s, now := &e.stopping, time.Now()
-	unsettled, sending, buffered := e.settle.count(), 0, 0
+	unsettled, sending, buffered, allPaused := e.settle.count(), 0, 0, true
 	for _, q := range e.queues {
 		sending += len(q.flights)
 		if !q.paused {
 			buffered += q.buffered
+			allPaused = allPaused && q.options.Sink == nil
 		}
 	}
 	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
-	if e.options.Drain && !s.begun && quiet && (e.allPaused() || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained()) {
+	if e.options.Drain && !s.begun && quiet && (allPaused || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained()) {
 		// Two looks in a row found nothing, nothing is in memory, and the table has nothing else.
 		if len(e.control.inForce) > 0 {
 			s.err = e.pausedLeft()

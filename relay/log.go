@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -140,19 +139,6 @@ func (b *base) logBack(silent time.Duration) {
 	}
 }
 
-// observeMemory tells the Observer, once a second, what is in memory.
-func (e *engine) observeMemory(now time.Time) {
-	if now.Sub(e.work.observed) < time.Second {
-		return
-	}
-	e.work.observed = now
-	for _, q := range e.queues {
-		if q.options.Sink != nil {
-			e.options.Observer.InMemory(q.name, q.inFlight(), q.buffered)
-		}
-	}
-}
-
 // inFlight is how many messages are being sent.
 func (q *sinkQueue) inFlight() (n int) {
 	for f := range q.flights {
@@ -161,37 +147,24 @@ func (q *sinkQueue) inFlight() (n int) {
 	return n
 }
 
-// work is what a relay has done since it last told so in the log: it counts what the loop tells
-// the Observer, and hands it on. All but the Observer belongs to the loop.
+// work is what a relay has done since it last told so in the log.
 type work struct {
-	Observer
-	started, began time.Time
-	observed       time.Time // what is in memory was told
-	counts         counts    // since began
+	started, began, observed            time.Time // observed: when what is in memory was told
+	delivered, retried, parked, expired int       // since began
 }
 
-type counts struct{ delivered, retried, parked, expired int }
-
-func (w *work) Delivered(sink, topic string, lag time.Duration) {
-	w.counts.delivered++
-	w.Observer.Delivered(sink, topic, lag)
-}
-
-func (w *work) Expired(sink string, become OnExpire) {
-	w.counts.expired++
-	w.Observer.Expired(sink, become)
-}
-
-func (w *work) Settled(counts storage.Settled, states map[storage.State]int) {
-	w.counts.retried += states[storage.StateRetry]
-	w.counts.parked += states[storage.StateError]
-	w.Observer.Settled(counts, states)
-}
-
-// logWork tells each minute what was done, if that was anything, and at the end of a run that has
-// lasted for one.
-func (e *engine) logWork(now time.Time, over bool) {
-	w := e.work
+// tellWork tells the Observer, once a second, what is in memory; and the log, each minute, what was
+// done, if that was anything, and at the end of a run that has lasted for one.
+func (e *engine) tellWork(now time.Time, over bool) {
+	w := &e.work
+	if now.Sub(w.observed) >= time.Second {
+		w.observed = now
+		for _, q := range e.queues {
+			if q.options.Sink != nil {
+				e.options.Observer.InMemory(q.name, q.inFlight(), q.buffered)
+			}
+		}
+	}
 	if now.Sub(w.began) < time.Minute && !(over && now.Sub(w.started) >= time.Minute) {
 		return
 	}
@@ -199,16 +172,16 @@ func (e *engine) logWork(now time.Time, over bool) {
 	for _, q := range e.queues {
 		inFlight, buffered = inFlight+q.inFlight(), buffered+q.buffered
 	}
-	if w.counts.delivered+w.counts.retried+w.counts.parked+w.counts.expired+buffered > 0 {
+	if w.delivered+w.retried+w.parked+w.expired+buffered > 0 {
 		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),
-			"delivered", w.counts.delivered, "retried", w.counts.retried, "parked", w.counts.parked, "expired", w.counts.expired, "in_flight", inFlight, "in_memory", buffered)
+			"delivered", w.delivered, "retried", w.retried, "parked", w.parked, "expired", w.expired, "in_flight", inFlight, "in_memory", buffered)
 	}
-	w.began, w.counts = now, counts{}
+	*w = work{started: w.started, began: now, observed: w.observed}
 }
 
 // tellAttempt hands an attempt on to an Observer that wants to know.
 func (e *engine) tellAttempt(became string, it *item, outcome *sinks.Outcome) {
-	if observer, wants := e.work.Observer.(AttemptObserver); wants {
+	if observer, wants := e.options.Observer.(AttemptObserver); wants {
 		observer.Attempted(Attempt{
 			At: time.Now(), Sink: it.queue.name, Topic: it.row.Message.Topic, ID: it.row.ID, MessageID: it.row.Message.ID, Number: it.row.Attempts + 1,
 			Reason: outcome.Reason, Detail: shorten(outcome.Detail, 1000), Err: outcome.Err, Became: became,

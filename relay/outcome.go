@@ -26,7 +26,7 @@ func (b *batch) done(e *engine, f *flight) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
-		if b.settled == nil || !b.settled[i] {
+		if it.fanout != nil && (b.settled == nil || !b.settled[i]) {
 			e.unlend(it)
 		}
 		for _, g := range e.guards {
@@ -38,8 +38,10 @@ func (b *batch) done(e *engine, f *flight) {
 			refused++
 		}
 	}
-	fuse := q.fuse.count(time.Now())
-	fuse.delivered, fuse.refused = fuse.delivered+delivered, fuse.refused+refused
+	if now := time.Now(); now.Sub(q.fuse.since) >= fuseTime {
+		q.fuse = fuse{since: now, blown: q.fuse.blown}
+	}
+	q.fuse.delivered, q.fuse.refused = q.fuse.delivered+delivered, q.fuse.refused+refused
 	// What a sink that is well has delivered whole says nothing new of it.
 	news := delivered < len(f.items) || len(q.troubles) > 0 || q.circuit.failures > 0 || q.circuit.told
 	if news {
@@ -131,13 +133,13 @@ func (e *engine) apply(it *item, outcome sinks.Outcome, cut bool) (back bool) {
 // delivered marks the item done and lets its key go on at once: should the
 // mark be lost, its successor begins with this message, and all keeps its order.
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
+	e.work.delivered++
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
 	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}
-	done := it.result(storage.StateDone)
-	done.attempts++
+	done := result{state: storage.StateDone, attempts: it.row.Attempts + 1}
 	done.problem = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
 	if outcome.Receipt != "" {
 		done.receipt = shorten(outcome.Receipt, 255)

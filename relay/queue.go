@@ -37,6 +37,7 @@ type sinkQueue struct {
 	freed    int // keys that don't wait any more, and have rows to catch up with
 
 	jobs     chan *flight
+	longest  time.Duration        // that a call of the sink may take
 	flights  map[*flight]struct{} // the jobs under way
 	turn     int64                // jobs that were begun
 	allStuck bool                 // no worker is left
@@ -52,6 +53,7 @@ type sinkQueue struct {
 	paused     bool // by an operator, or its fuse
 	fuse       fuse
 
+	capacity int       // how many messages may be in memory
 	rate     int       // messages a second of all relays together; 0: no limit
 	share    float64   // of these, this relay's part
 	credit   float64   // messages that may be sent of it
@@ -78,12 +80,15 @@ const (
 
 func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	options := b.options.Sinks[name]
-	q := &sinkQueue{base: b, name: name, index: index, options: options, jobs: make(chan *flight, options.Workers)}
+	q := &sinkQueue{base: b, name: name, index: index, options: options, capacity: options.Buffer, longest: options.Timeout, jobs: make(chan *flight, options.Workers)}
 	q.troubles, q.refunds, q.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
 		q.order = ordered.Order()
 	}
 	q.tx, _ = options.Sink.(sinks.TxSink)
+	if _, each := options.Sink.(sinks.OneByOne); each || q.tx != nil { // whose time-out is each message's
+		q.longest += min(options.Timeout, beginFor)
+	}
 	if q.ordered = b.options.Claim == storage.ByLanes; q.ordered {
 		all := options.Batch * options.Workers
 		q.mayOwe = max(options.Buffer/2, 3*all) - all
@@ -96,16 +101,7 @@ func (q *sinkQueue) room() int {
 	if q.bytes >= q.options.BufferBytes || q.allStuck {
 		return 0
 	}
-	return q.capacity() - q.buffered
-}
-
-// capacity is how many messages may be in memory. By rows that is of a sink with a limit no more
-// than may be sent in two seconds: what one relay has claimed no other sends.
-func (q *sinkQueue) capacity() int {
-	if q.rate > 0 && !q.ordered {
-		return min(q.options.Buffer, max(1, int(2*q.share)))
-	}
-	return q.options.Buffer
+	return q.capacity - q.buffered
 }
 
 // roomForDeferred is how many more of them may be deferred rows that are due: at most half
@@ -124,7 +120,7 @@ const maxFreedKeys = 10_000
 // roomy says that reading for the queue is worth while: a read for each place
 // that becomes free would be many small ones, and each has its price. As long as
 // settlements are about to free more, it waits for half of the buffer.
-func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.capacity()) }
+func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.capacity) }
 
 // worthwhile says the same of a part of the buffer, in which there is so much room.
 func (q *sinkQueue) worthwhile(room, buffer int) bool {
@@ -276,20 +272,18 @@ func postponed(outcome sinks.Outcome) bool {
 // limitBurst is what may be sent at once after a rest: a tenth of a second's messages.
 const limitBurst = 100 * time.Millisecond
 
-// shareLimits divides the limits by the relays that live.
-func (e *engine) shareLimits() {
-	for _, q := range e.queues {
-		q.share = float64(q.rate) / float64(max(1, e.lease.relays))
+// limit gives the sink its part of a rate that so many relays share; a rate of 0 is no limit. By rows
+// no more is in memory than may be sent in two seconds: what one relay has claimed no other sends.
+func (q *sinkQueue) limit(rate, relays int) {
+	q.rate, q.share, q.limitAt = rate, float64(rate)/float64(relays), time.Time{}
+	if q.capacity = q.options.Buffer; rate > 0 && !q.ordered {
+		q.capacity = min(q.capacity, max(1, int(2*q.share)))
 	}
 }
 
-// allowed is how many messages may be sent now, most at most; where that is none it says when
-// the next one may.
+// allowed is how many messages a sink with a limit may be sent now, most at most; where that is
+// none it says when the next one may.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
-	if q.rate <= 0 {
-		q.limitAt = time.Time{}
-		return most
-	}
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now
 	if q.credit < 1 {

@@ -205,7 +205,7 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 		if halfBuffer {
 			room -= q.options.Buffer / 2
 		}
-		if q.worthwhile(room, q.capacity()) && (q.up() || !e.anyUp()) {
+		if q.worthwhile(room, q.capacity) && (q.up() || !e.anyUp()) {
 			most = max(most, room)
 		}
 	}

@@ -50,7 +50,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		problems = append(problems, errors.New("sinks: there is none"))
 	}
 	configured := make(map[string]SinkOptions, len(names))
+	letters := false
 	for _, name := range names {
+		letters = letters || options.Sinks[name].DeadLetter != DeadLetter{}
 		if configured[name], err = options.Sinks[name].withDefaults(store, options.Claim); err != nil {
 			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
 		}
@@ -58,7 +60,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	options.Sinks = configured
 	routes, err := newRouter(options.Routes, names)
 	if err == nil {
-		err = options.checkDeadLetters(routes)
+		if letters {
+			err = options.checkDeadLetters(routes)
+		}
 		if len(names) > 1 {
 			err = errors.Join(routes.several(options.Claim), err)
 		}

@@ -331,8 +331,10 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 		}
 	}
 	q := e.queues[len(e.queues)-1]
-	if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
-		return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
+	if e.skippedAny(q) {
+		if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
+			return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
+		}
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
 	if len(e.unrouted) > 0 && !e.skippedAny(q) {

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	crand "crypto/rand"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -56,6 +58,13 @@ const (
 	// deferred rows brought back that are due.
 	reclaimInterval = time.Second
 )
+
+// randomHex makes one name or token differ from all others.
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	crand.Read(b)
+	return hex.EncodeToString(b)
+}
 
 func newByRows(e *engine) *byRows {
 	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
@@ -184,12 +193,13 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			continue // its claim had ended, and is ours again
 		}
 		q := r.queues[r.oneSink(row)]
+		mayExpire := r.routes.expires || !row.Message.ExpiresAt.IsZero()
 		switch {
 		case row.Later:
 			r.putBack(row, storage.StateScheduled)
 		case late || r.stopping.begun || r.lease.waits:
 			r.putBack(row, storage.StatePending)
-		case r.tooOld(row):
+		case mayExpire && r.tooOld(row):
 			it := &item{row: *row, token: r.token}
 			r.known[row.ID] = it
 			r.expire(q, it)
@@ -205,7 +215,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			}
 			r.putBack(row, storage.StatePending)
 		default:
-			it := &item{row: *row, token: r.token, queue: q}
+			it := &item{row: *row, token: r.token, queue: q, mayExpire: mayExpire}
 			r.known[row.ID] = it
 			q.add(it)
 			r.poll.rowBytes += (it.bytes - r.poll.rowBytes) / 16
@@ -275,7 +285,7 @@ func (r *byRows) abandon(f *flight) {
 }
 
 // controlled gives back what waits and is paused. What is left out of claims is decided anew.
-func (r *byRows) controlled(control) {
+func (r *byRows) controlled() {
 	clear(r.except)
 	r.control.passed = r.control.pauses != nil // nobody looks whether there are such messages
 	for _, q := range r.queues {

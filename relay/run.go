@@ -16,15 +16,13 @@ import (
 // waits for the database or a sink: goroutines do, which all are started here.
 
 func (r *Relay) newEngine() *engine {
-	now := time.Now()
-	done := &work{Observer: r.options.Observer, started: now, began: now}
-	options := r.options
-	options.Observer = done
+	now, options := time.Now(), r.options
 	e := &engine{
-		work:   done,
+		work:   work{started: now, began: now},
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named, setup: setupOf(options, r.names),
 		unrouted: map[string]time.Time{},
+		lease:    leasing{interval: min(options.Lease/3, 2*time.Second)},
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
 	}
 	e.settle = &settling{
@@ -152,14 +150,16 @@ func (e *engine) loop(ctx context.Context) error {
 			e.settle.start(now)
 		}
 		over, err := e.over()
-		e.observeMemory(now)
 		e.tellRest(now)
-		e.logWork(now, over)
+		e.tellWork(now, over)
 		if over {
 			return err
 		}
 		// What was due before now has been started, or waits for something that will happen.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.settle.fanouts.due(), e.stopping.deadline, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		if waiting := e.settle.fanouts.waiting; len(waiting) > 0 {
+			times = append(times, waiting[0].since.Add(fanoutPatience))
+		}
 		for _, q := range e.settle.queues {
 			times = append(times, q.retryAt)
 		}
@@ -191,7 +191,9 @@ func (e *engine) loop(ctx context.Context) error {
 			for _, f := range sent {
 				delete(f.queue.flights, f)
 				f.job.done(e, f)
-				e.claiming.returned(f)
+				if len(e.control.inForce) > 0 || f.queue.paused {
+					e.claiming.returned(f)
+				}
 			}
 		case takeNote := <-e.journaled:
 			takeNote()

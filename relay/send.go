@@ -54,7 +54,7 @@ func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 		for _, it := range f.items {
 			f.messages = append(f.messages, it.message())
 		}
-		b.outcomes = f.queue.send(ctx, f.messages)
+		b.outcomes = send(ctx, f.queue, f.messages)
 		return
 	}
 	for _, it := range f.items { // each in a transaction of its own
@@ -115,8 +115,10 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	if t := q.troubles[""]; t != nil && t.recognised {
 		most = 1 // it is tried with one message after the other
 	}
-	if most = q.allowed(time.Now(), most); most == 0 {
-		return nil
+	if q.rate > 0 {
+		if most = q.allowed(time.Now(), most); most == 0 {
+			return nil
+		}
 	}
 	if q.order == sinks.OrderNone {
 		perKey = 1
@@ -152,7 +154,7 @@ filling:
 				break // one without a key may have been dropped, or found delivered, while it stood here
 			}
 			why := it.condemned // it can't be sent; nil if it can
-			if why == nil && e.tooOld(&it.row) && e.expire(q, it) {
+			if why == nil && it.mayExpire && e.tooOld(&it.row) && e.expire(q, it) {
 				expired = true
 				continue
 			}
@@ -207,7 +209,9 @@ filling:
 			bytes += it.bytes
 		}
 	}
-	q.credit -= float64(len(batch))
+	if q.rate > 0 {
+		q.credit -= float64(len(batch))
+	}
 	if q.ordered { // rows come in the order in which they were picked
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
@@ -230,7 +234,7 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 		case <-ctx.Done():
 			return
 		case f := <-q.jobs:
-			bounded, cancel := context.WithTimeout(f.ctx, q.longest())
+			bounded, cancel := context.WithTimeout(f.ctx, q.longest)
 			began := time.Now()
 			f.messages = messages
 			f.job.do(leased{bounded, e.health}, e, f)
@@ -268,29 +272,14 @@ var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no an
 // that it has handled wait so long to be written back.
 const beginFor = 5 * time.Second
 
-// longest is how long a call of the sink may take.
-func (q *sinkQueue) longest() time.Duration {
-	if _, each := q.options.Sink.(sinks.OneByOne); each || q.tx != nil { // whose time-out is each message's
-		return q.options.Timeout + min(q.options.Timeout, beginFor)
-	}
-	return q.options.Timeout
-}
-
-// send hands a batch over, traced if the relay is.
-func (q *sinkQueue) send(ctx context.Context, messages []sinks.Message) []sinks.Outcome {
-	tracer := q.base.options.Tracer
-	if tracer == nil {
-		return send(ctx, q, messages)
-	}
-	ctx, end := tracer.Send(ctx, q.name, messages)
-	outcomes := send(ctx, q, messages)
-	end(outcomes)
-	return outcomes
-}
-
-// send hands a batch over, and returns one outcome a message. After a panic nobody knows
-// what was delivered.
+// send hands a batch over, traced if the relay is, and returns one outcome a message. After a panic
+// nobody knows what was delivered.
 func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
+	if tracer := q.base.options.Tracer; tracer != nil {
+		traced, end := tracer.Send(ctx, q.name, messages)
+		ctx = traced
+		defer func() { end(outcomes) }() // after what recovers
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the sink panicked: "+sinks.DescribePanic(p, "/relay.send")))
@@ -369,7 +358,7 @@ func (e *engine) findStuck(now time.Time) {
 	for _, q := range e.queues {
 		stuck, found := 0, []*flight(nil)
 		for f := range q.flights {
-			if now.Sub(f.began) > q.longest()+stuckGrace {
+			if now.Sub(f.began) > q.longest+stuckGrace {
 				stuck++
 				if !f.stuck {
 					found = append(found, f)
