@@ -38,10 +38,19 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	})
 }
 
-// settle changes the rows once, and counts what became of the settlements as they were
-// given. The transaction is nil for one of its own.
+// settle changes the rows once, most batches in one call of the backend, and counts what became of
+// the settlements as they were given. The transaction is nil for one of its own.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
-	found, err := s.settleOrdered(ctx, tx, name, keep, ordered)
+	apart := false
+	for i := range ordered { // by its place: a settlement is large, and there are many
+		t := &ordered[i]
+		apart = apart || t.Left != "" || t.State == storage.StateDiscarded || backend.NamesSinks(t)
+	}
+	settle := s.backend.Settle
+	if apart {
+		settle = s.settleApart
+	}
+	found, err := settle(ctx, tx, name, keep, ordered)
 	if err != nil {
 		return settled, 0, err
 	}
@@ -69,16 +78,8 @@ const (
 	discarded        // to a backend, done rows that aren't kept
 )
 
-// settleOrdered has the backend settle the rows, in one transaction: most batches in one call.
-func (s *Store) settleOrdered(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
-	special := false
-	for i := range ordered { // by its place: a settlement is large, and there are many
-		t := &ordered[i]
-		special = special || t.Left != "" || t.State == storage.StateDiscarded || backend.NamesSinks(t)
-	}
-	if !special {
-		return s.backend.Settle(ctx, tx, name, keep, ordered)
-	}
+// settleApart has the backend settle rows of different kinds, in one transaction.
+func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
 	groups := map[alike][]storage.Settlement{}
 	for _, t := range ordered {
 		of := alike{kind: forAll}
@@ -131,12 +132,13 @@ func (s *Store) Parallelism() storage.Parallelism {
 // are large, and there are many. And it makes texts storable: a sink's words may be any bytes.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	ready := true
+	asIs := func(text string) bool { return text == "" || storable(text) == text }
 	for i := range settlements {
 		t := &settlements[i]
 		if err := settleable(t, settlements[0].Token != ""); err != nil {
 			return nil, err
 		}
-		ready = ready && (i == 0 || compareRows(&settlements[i-1], t) < 0) && storable(t.Error) == t.Error && storable(t.Receipt) == t.Receipt
+		ready = ready && (i == 0 || compareRows(&settlements[i-1], t) < 0) && asIs(t.Error) && asIs(t.Receipt)
 	}
 	if ready {
 		return settlements, nil

@@ -134,13 +134,8 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	return s, nil
 }
 
-// made is an error for what Open didn't make.
-func (s *Store) made() error {
-	if s == nil || s.backend == nil {
-		return errors.New("the Store is nil or empty: use what sqlstore.Open returned, once its error was looked at")
-	}
-	return nil
-}
+// errNotMade is of a Store that Open didn't make.
+var errNotMade = errors.New("the Store is nil or empty: use what sqlstore.Open returned, once its error was looked at")
 
 // newStore checks what was given, and asks the database nothing.
 func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
@@ -178,22 +173,16 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, storage.ErrNoSchema)
 	case err != nil:
 		return fmt.Errorf("open table %s: %w", s.table, err)
-	case newer(version):
-		return fmt.Errorf("open table %s: %w: it is of version %s, and this release knows %s; use the release that made it, or a newer one",
-			s.table, storage.ErrNewerSchema, version, schemaVersion)
-	case version != schemaVersion:
-		return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up",
-			s.table, storage.ErrNoSchema, version, schemaVersion)
-	default:
+	case version == schemaVersion:
 		return nil
 	}
-}
-
-// newer says that a version is above this release's.
-func newer(version string) bool {
 	has, err := strconv.Atoi(version)
-	knows, _ := strconv.Atoi(schemaVersion)
-	return err == nil && has > knows
+	if knows, _ := strconv.Atoi(schemaVersion); err == nil && has > knows {
+		return fmt.Errorf("open table %s: %w: it is of version %s, and this release knows %s; use the release that made it, or a newer one",
+			s.table, storage.ErrNewerSchema, version, schemaVersion)
+	}
+	return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up",
+		s.table, storage.ErrNoSchema, version, schemaVersion)
 }
 
 // detect asks what the server is, goes on with the variant of the dialect that fits it,
@@ -331,8 +320,8 @@ const (
 // try carries out what changes nothing when it fails, again while the database
 // is busy, and says what it was that failed.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
-	if err := s.made(); err != nil {
-		return none, err
+	if s == nil || s.backend == nil {
+		return none, errNotMade
 	}
 	start := time.Now()
 	for n := 1; ; n++ {
@@ -360,8 +349,8 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 // write is try for statements that write; where one may write at a time, callers queue. Work
 // returns the number that its transaction had, 0 if it had none: the frontier is told.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
-	if err := s.made(); err != nil {
-		return none, err
+	if s == nil || s.backend == nil {
+		return none, errNotMade
 	}
 	if s.traits.Frontier == backend.OneWriter {
 		if err := s.turn(ctx); err != nil {

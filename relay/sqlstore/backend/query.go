@@ -363,6 +363,15 @@ func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 	return nil
 }
 
+// BySinks says that the settlement's row is known by its sinks, too: of a held one there may be
+// several, and one that is settled for some sinks is so only while it names those that it did.
+func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
+
+// NamesSinks says that a settlement by lanes moves a hot row that names sinks. In a batch all do,
+// and the same, or none does; then a row is changed only if it still has these. A server may have lost
+// that they were written, while the lease holds.
+func NamesSinks(s *storage.Settlement) bool { return s.Sinks != "" && !s.Deferred && s.Token == "" }
+
 // Groups are the settlements of a batch by where their rows are, and where they go.
 type Groups struct {
 	HotDone, HotHeld, HeldDone, HeldHeld, Freed []storage.Settlement
@@ -446,4 +455,18 @@ func MovesOf(settlements []storage.Settlement) (has Moves) {
 		}
 	}
 	return has
+}
+
+// DeadLettersOf are the settlements that write a dead letter, by where their rows are.
+func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
+	for i := range settlements {
+		switch s := &settlements[i]; {
+		case s.DeadLetter == nil:
+		case s.Deferred:
+			held = append(held, *s)
+		default:
+			hot = append(hot, *s)
+		}
+	}
+	return hot, held
 }

@@ -28,6 +28,18 @@ const (
 	Changing = "attempts, crashes, available_at, last_error"
 )
 
+// A copy is a new message that is written from a row: see [storage.Copy]. Each database has one
+// INSERT INTO the hot table … SELECT of rows t, and of g, what is given for each: the row's lane,
+// id and message_id, and the copy's copy_id, copy_topic, copy_headers and copy_sinks. A settlement
+// says which row, and has the copy as its DeadLetter.
+const (
+	// CopyInto are the columns that a copy is written with. All others have their defaults.
+	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority, sinks"
+
+	// CopyFrom are their values.
+	CopyFrom = "g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks"
+)
+
 // KeptFor are the columns Kept of a row t, for other sinks than its own.
 func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }
 
