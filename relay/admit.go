@@ -17,7 +17,7 @@ import (
 // any. Where it is in memory already it is ignored. Where a sink is full or a key is blocked it
 // leaves a place to read it from later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
-	queues := e.queuesOf(row)
+	queues := e.queuesOf(row.Message.Topic, row.Sinks)
 	f := l.fanouts[row.ID]
 	if f != nil && (f.deferred != row.Deferred || f.message != row.Message.ID) {
 		f = nil // it is another row

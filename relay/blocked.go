@@ -156,7 +156,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 			if l == nil || !l.keysUnknown || row.Message.Key == "" {
 				continue
 			}
-			for _, queue := range b.queuesOf(row) {
+			for _, queue := range b.queuesOf(row.Message.Topic, row.Sinks) {
 				it := l.known[queue][row.ID]
 				there := it != nil && it.row.Message.ID == row.Message.ID || !row.Deferred && !skipped && l.skips(queue, row.ID)
 				if !there && l.keys[keyRef{queue, row.Message.Key}] == nil {
@@ -184,7 +184,7 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
 	for _, blocked := range found {
-		if slices.Contains(b.holds(&blocked), ref.queue) && l.known[ref.queue][blocked.ID] == nil {
+		if slices.Contains(b.queuesOf(blocked.Topic, blocked.Sinks), ref.queue) && l.known[ref.queue][blocked.ID] == nil {
 			holder = lowestSet(holder, blocked.ID)
 		}
 	}
@@ -192,11 +192,6 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 		b.toForget = append(b.toForget, b.blockAgain(l, ref, holder))
 	}
 	return ok
-}
-
-// holds returns the queues of which a row holds its key.
-func (b *blockedKeys) holds(blocked *storage.BlockedKey) []int {
-	return b.routes.needs(blocked.Topic, blocked.Sinks, b.routes.route)
 }
 
 // blockAgain has a key wait as the database said. What follows it is somewhere above
@@ -287,7 +282,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 		if holders[l] == nil || blocked.Key == "" {
 			continue
 		}
-		for _, queue := range b.holds(&blocked) {
+		for _, queue := range b.queuesOf(blocked.Topic, blocked.Sinks) {
 			ref := keyRef{queue, blocked.Key}
 			if l.keys[ref] != nil || l.known[queue][blocked.ID] != nil {
 				continue
@@ -317,7 +312,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 		if first[l] == nil {
 			first[l] = map[keyRef]int64{}
 		}
-		for _, queue := range b.holds(&blocked) {
+		for _, queue := range b.queuesOf(blocked.Topic, blocked.Sinks) {
 			ref := keyRef{queue, blocked.Key}
 			if id, there := first[l][ref]; !there || blocked.ID < id {
 				first[l][ref] = blocked.ID

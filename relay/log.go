@@ -139,14 +139,6 @@ func (b *base) logBack(silent time.Duration) {
 	}
 }
 
-// inFlight is how many messages are being sent.
-func (q *sinkQueue) inFlight() (n int) {
-	for f := range q.flights {
-		n += len(f.items)
-	}
-	return n
-}
-
 // work is what a relay has done since it last told so in the log.
 type work struct {
 	started, began, observed            time.Time // observed: when what is in memory was told
@@ -157,20 +149,26 @@ type work struct {
 // done, if that was anything, and at the end of a run that has lasted for one.
 func (e *engine) tellWork(now time.Time, over bool) {
 	w := &e.work
-	if now.Sub(w.observed) >= time.Second {
-		w.observed = now
-		for _, q := range e.queues {
-			if q.options.Sink != nil {
-				e.options.Observer.InMemory(q.name, q.inFlight(), q.buffered)
-			}
-		}
-	}
-	if now.Sub(w.began) < time.Minute && !(over && now.Sub(w.started) >= time.Minute) {
+	observe, log := now.Sub(w.observed) >= time.Second, now.Sub(w.began) >= time.Minute || over && now.Sub(w.started) >= time.Minute
+	if !observe && !log {
 		return
+	}
+	if observe {
+		w.observed = now
 	}
 	inFlight, buffered := 0, 0
 	for _, q := range e.queues {
-		inFlight, buffered = inFlight+q.inFlight(), buffered+q.buffered
+		sending := 0
+		for f := range q.flights {
+			sending += len(f.items)
+		}
+		inFlight, buffered = inFlight+sending, buffered+q.buffered
+		if observe && q.options.Sink != nil {
+			e.options.Observer.InMemory(q.name, sending, q.buffered)
+		}
+	}
+	if !log {
+		return
 	}
 	if w.delivered+w.retried+w.parked+w.expired+buffered > 0 {
 		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),

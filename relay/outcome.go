@@ -146,7 +146,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	}
 	if settled { // by the handler's transaction
 		it.toWrite = done
-		e.finishAll(it, map[storage.State]int{})
+		e.finish(it, map[storage.State]int{})
 		e.options.Observer.Settled(storage.Settled{Changed: 1}, map[storage.State]int{storage.StateDone: 1})
 		return
 	}

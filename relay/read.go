@@ -556,7 +556,7 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 		if l == nil {
 			continue
 		}
-		ours := slices.Contains(e.queuesOf(row), q.index)
+		ours := slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), q.index)
 		if full = full || (ours && q.room() <= 0); full {
 			break
 		}

@@ -81,8 +81,8 @@ func New(store storage.Store, options Options) (*Relay, error) {
 // (a database or sink that is gone) is waited out, logged and observed. Run
 // may be called once.
 func (r *Relay) Run(ctx context.Context) error {
-	if err := r.made(); err != nil {
-		return err
+	if r == nil || r.store == nil {
+		return errNotMade
 	}
 	if r.ran.Swap(true) {
 		return errors.New("relay: Run was called before; make a new relay")
@@ -99,18 +99,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// made is an error for what New didn't make.
-func (r *Relay) made() error {
-	if r == nil || r.store == nil {
-		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
-	}
-	return nil
-}
+// errNotMade is of a Relay that New didn't make.
+var errNotMade = errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
 
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
 // under way are cancelled, what is known is settled. Safe to call at any time.
 func (r *Relay) Abort() {
-	if r.made() == nil {
+	if r != nil && r.store != nil {
 		r.abort.Do(func() { close(r.aborted) })
 	}
 }
@@ -119,7 +114,7 @@ func (r *Relay) Abort() {
 // It never blocks and may be called by anyone at any time; many calls at once
 // are one look.
 func (r *Relay) Wake() {
-	if r.made() == nil {
+	if r != nil && r.store != nil {
 		r.wake.wake()
 	}
 }
@@ -137,8 +132,8 @@ func (r *Relay) Waits() string {
 // answered within the last lease, lets it renew its leases and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
-	if err := r.made(); err != nil {
-		return err
+	if r == nil || r.store == nil {
+		return errNotMade
 	}
 	p := r.health
 	if !p.started.Load() {

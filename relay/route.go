@@ -72,41 +72,41 @@ func newRouter(routes []Route, names []string) (*router, error) {
 	}
 	r := &router{names: names, exact: map[string]target{}, rest: target{sinks: []int{len(names)}, onExpire: ParkExpired}, cache: map[string]target{}}
 	digest := sha256.New()
-	prefixes, patterns, rest := map[string]target{}, map[string]target{}, map[string]target{}
+	type match struct{ topic, prefix, pattern string } // one of them
+	merged := map[match]target{}                       // the sinks of routes that match the same
+	var order []match                                  // in which patterns are tried
 	var problems []error
 	for i, route := range routes {
 		fmt.Fprintf(digest, "%q %q %q %q %q %t\n", route.Topic, route.Prefix, route.Pattern, route.Sink, route.Sinks, route.Also)
 		to, err := r.target(&route)
-		if err == nil && route.Also {
+		what := match{route.Topic, route.Prefix, route.Pattern}
+		other, twice := merged[what]
+		switch {
+		case err != nil:
+		case route.Also:
 			err = r.addAlso(&route, to)
-		} else if err == nil {
-			switch {
-			case route.Topic == "*":
-				err = merge(rest, "*", to)
-			case route.Topic != "":
-				err = merge(r.exact, route.Topic, to)
-			case route.Prefix != "":
-				err = merge(prefixes, route.Prefix, to)
-			default:
-				if _, again := patterns[route.Pattern]; !again {
-					r.patterns = append(r.patterns, patternRoute{pattern: compiled(&route)})
-				}
-				err = merge(patterns, route.Pattern, to)
-			}
+		case !twice:
+			merged[what], order = to, append(order, what)
+		case other.expireAfter != to.expireAfter || other.onExpire != to.onExpire:
+			err = fmt.Errorf("%q has two routes that differ in what expires", what.topic+what.prefix+what.pattern)
+		default:
+			merged[what] = to.with(other.sinks)
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("route %d: %w", i+1, err))
 		}
 	}
-	if to, ok := rest["*"]; ok {
-		r.rest = to
-	}
-	for prefix, to := range prefixes {
-		r.prefixes = append(r.prefixes, prefixRoute{prefix, to})
-	}
-	for i := range r.patterns {
-		pattern := r.patterns[i].pattern.String()
-		r.patterns[i].target = patterns[pattern[len(`\A(?:`):len(pattern)-len(`)\z`)]]
+	for _, what := range order {
+		switch to := merged[what]; {
+		case what.topic == "*":
+			r.rest = to
+		case what.topic != "":
+			r.exact[what.topic] = to
+		case what.prefix != "":
+			r.prefixes = append(r.prefixes, prefixRoute{what.prefix, to})
+		default:
+			r.patterns = append(r.patterns, patternRoute{compiled(what.pattern), to})
+		}
 	}
 	slices.SortFunc(r.prefixes, func(a, b prefixRoute) int {
 		return cmp.Or(len(b.prefix)-len(a.prefix), cmp.Compare(a.prefix, b.prefix))
@@ -153,22 +153,9 @@ func (r *router) target(route *Route) (to target, err error) {
 	return to.with(nil), nil
 }
 
-// compiled is a route's pattern, which was checked.
-func compiled(route *Route) *regexp.Regexp {
-	return regexp.MustCompile(`\A(?:` + route.Pattern + `)\z`)
-}
-
-// merge joins the sinks of routes that match the same.
-func merge(routes map[string]target, what string, to target) error {
-	other, twice := routes[what]
-	if twice && (other.expireAfter != to.expireAfter || other.onExpire != to.onExpire) {
-		return fmt.Errorf("%q has two routes that differ in what expires", what)
-	}
-	if twice {
-		to = to.with(other.sinks)
-	}
-	routes[what] = to
-	return nil
+// compiled is the pattern of a route, which was checked.
+func compiled(pattern string) *regexp.Regexp {
+	return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
 }
 
 // with adds sinks to a target's, in the order of their indexes, each once.
@@ -191,7 +178,7 @@ func (r *router) addAlso(route *Route, to target) error {
 	case route.Prefix != "":
 		also.matches = func(topic string) bool { return strings.HasPrefix(topic, route.Prefix) }
 	case route.Pattern != "":
-		also.matches = compiled(route).MatchString
+		also.matches = compiled(route.Pattern).MatchString
 	}
 	r.also = append(r.also, also)
 	return nil
@@ -235,13 +222,9 @@ func (r *router) several(claim storage.Claim) error {
 	return nil
 }
 
-// needs returns the queues whose sinks need a row of a topic, which may name them: at least one. A
-// sink that there is no more is none that this relay has: the row waits as one without a route
-// does. Any goroutine may call it with route being find.
-func (r *router) needs(topic, sinks string, route func(string) target) []int {
-	if sinks == "" {
-		return route(topic).sinks
-	}
+// named returns the queues of the sinks that a row names. A sink that there is no more is none that
+// this relay has: the row waits as one without a route does. Any goroutine may call it.
+func (r *router) named(sinks string) []int {
 	var named target
 	for _, name := range storage.SplitSinks(sinks) {
 		sink := slices.Index(r.names, name)
@@ -253,9 +236,12 @@ func (r *router) needs(topic, sinks string, route func(string) target) []int {
 	return named.with(nil).sinks
 }
 
-// queuesOf returns the queues whose sinks need the row.
-func (e *engine) queuesOf(row *storage.Row) []int {
-	return e.routes.needs(row.Message.Topic, row.Sinks, e.routes.route)
+// queuesOf returns the queues whose sinks need a row of a topic, which may name them: at least one.
+func (e *engine) queuesOf(topic, sinks string) []int {
+	if sinks == "" {
+		return e.routes.route(topic).sinks
+	}
+	return e.routes.named(sinks)
 }
 
 // route returns what the topic's routes say of it.
@@ -355,7 +341,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 		l := lanes[row.Lane]
 		switch {
 		case l == nil:
-		case slices.Contains(e.queuesOf(row), q.index):
+		case slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), q.index):
 			topics[row.Message.Topic], l.alarmed = true, true
 			e.alarmUnrouted(row.Message.Topic)
 		case !l.alarmed:

@@ -230,7 +230,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 // oneSink returns the queue of a claimed row's only sink. One that several still need, as it was
 // written for a relay by lanes, waits as one without a route does.
 func (r *byRows) oneSink(row *storage.Row) int {
-	if queues := r.queuesOf(row); len(queues) == 1 {
+	if queues := r.queuesOf(row.Message.Topic, row.Sinks); len(queues) == 1 {
 		return queues[0]
 	}
 	return len(r.names) - 1

@@ -241,7 +241,7 @@ func (s *settling) after(result settleResult) (fenced bool) {
 	}
 	states := map[storage.State]int{}
 	for _, it := range result.items {
-		s.finishAll(it, states)
+		s.finish(it, states)
 	}
 	s.work.retried, s.work.parked = s.work.retried+states[storage.StateRetry], s.work.parked+states[storage.StateError]
 	s.options.Observer.Settled(result.counts, states)
@@ -251,9 +251,9 @@ func (s *settling) after(result settleResult) (fenced bool) {
 	return result.counts.Fenced > 0
 }
 
-// finishAll ends an item whose outcome is written, and those that were written with it, counts
+// finish ends an item whose outcome is written, and those that were written with it, counts
 // their states, and goes on with what waits for that.
-func (e *engine) finishAll(it *item, states map[storage.State]int) {
+func (e *engine) finish(it *item, states map[storage.State]int) {
 	if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
 		states[it.toWrite.state]++
 	}
@@ -261,32 +261,29 @@ func (e *engine) finishAll(it *item, states map[storage.State]int) {
 		e.poll.fresh, e.poll.empty = true, 0
 		e.poll.news++
 	}
-	f := it.fanout
-	if f == nil {
-		e.finish(it)
-		return
-	}
-	for _, with := range e.settle.wrote(it) {
-		states[with.toWrite.state]++
-		e.finish(with)
-	}
-	e.finish(it)
-	e.settle.advance(f, time.Now())
-}
-
-// finish ends an item whose outcome is written, or is not the relay's to write any more.
-func (e *engine) finish(it *item) {
-	if e.duplicates != nil {
-		e.duplicates.marked(it)
-	}
-	if q := it.queue; q != nil {
-		if it.stage == inSettle { // and not written by a handler's transaction
-			q.settling--
+	all, f := []*item{it}, it.fanout
+	if f != nil {
+		all = append(e.settle.wrote(it), it)
+		for _, with := range all[:len(all)-1] {
+			states[with.toWrite.state]++
 		}
-		q.release(it)
 	}
-	it.stage = written
-	e.claiming.settled(it)
+	for _, it := range all {
+		if e.duplicates != nil {
+			e.duplicates.marked(it)
+		}
+		if q := it.queue; q != nil {
+			if it.stage == inSettle { // and not written by a handler's transaction
+				q.settling--
+			}
+			q.release(it)
+		}
+		it.stage = written
+		e.claiming.settled(it)
+	}
+	if f != nil {
+		e.settle.advance(f, time.Now())
+	}
 }
 
 // writeAgain returns a failed batch to the front of its queues.
