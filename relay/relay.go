@@ -44,6 +44,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		return nil, errors.New("relay: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}
 	named := options.Name != ""
+	if !named {
+		options.Name = thisProcess().name()
+	}
 	options, err := options.withDefaults()
 	problems, names := []error{err}, slices.Sorted(maps.Keys(options.Sinks))
 	if len(names) == 0 {
