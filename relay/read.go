@@ -290,8 +290,7 @@ func (e *byLanes) merge(f *fetch) {
 			return
 		}
 	}
-	mayAsk := f.step == stepBlocked || len(f.keys) > 0 || slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.keysUnknown })
-	if f.err == nil && mayAsk && e.askFirst(f) {
+	if f.err == nil && e.askFirst(f) {
 		f.step = stepBlocked
 		e.reads <- f
 		return
