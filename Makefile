@@ -40,28 +40,34 @@ test: ## all tests, with the race detector, against real servers that it brings 
 SCENES_AT_ONCE = -parallel 6
 
 # Some tests build the command, at the same time: what they need is compiled once, before.
-# Scenes with processes of their own are left out under the race detector, and most of
-# relay's simulated histories, all mutants, and the store's checks on SQLite, which is compiled from Go
-# and ten times as slow with it. They come without it then, whole, and beside
-# what else has no race detector; scenes, histories and SQLite with it in proof.
+# What only computes comes without the race detector, which makes it five to ten times as slow,
+# and with it in proof: scenes with processes of their own, simulated histories, mutants,
+# and the store's checks on all servers but one.
 on-servers:
 	go build -o /dev/null ./cmd/rowrelay
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -skip '^TestStore$$/^sqlite$$' $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -skip '$(STORES)' $(TESTFLAGS)
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-histories on-servers-rest
+
+# The servers whose store is checked without the race detector.
+STORES = ^TestStore$$/^(sqlite|postgres15|mysql|mariadb1011|mariadb105)$$
+
+# The tests of relay that are less under the race detector, or nothing: all that ask for it.
+HISTORIES = $(shell awk 'FNR == 1 { name = "" } /^func Test/ { name = $$2; sub(/[^A-Za-z0-9_].*/, "", name) } name && /onlyComputes.t.$$|onlyMutants.t.$$|underRace|[*]simulations/ { print name }' relay/*_test.go | sort -u | paste -sd'|')
 
 on-servers-scenes:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
 
 on-servers-histories:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	test -n "$(HISTORIES)" && go test $(AT_ONCE) -shuffle=on $(TESTFLAGS) -run '^($(HISTORIES))$$' ./relay
+	go test $(AT_ONCE) -shuffle=on $(TESTFLAGS) ./relay/storetest
 
 on-servers-rest:
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) . && go test -shuffle=on $(TESTFLAGS) ./alerts
 	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
-	go test $(TESTFLAGS) -run '^TestStore$$/^sqlite$$' ./relay/sqlstore
+	go test $(AT_ONCE) $(TESTFLAGS) -run '$(STORES)' ./relay/sqlstore
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a

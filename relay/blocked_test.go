@@ -113,7 +113,7 @@ func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 	case underRace:
 		minutes = 2
 	default:
-		minutes = 10
+		minutes = 5
 	}
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), newFailingKeys(t)
