@@ -14,9 +14,17 @@ const noTransaction = "-- +goose NO TRANSACTION\n"
 // Print writes the SQL of all steps, ready to be run as it is: each step is a
 // transaction, where the database can. The way back stands before it as comments, as to tools
 // that split at semicolons a comment at the end would be an empty statement.
-func (m *Migrations) Print(w io.Writer) error {
+func (m *Migrations) Print(w io.Writer) error { return m.PrintAfter(w, 0) }
+
+// PrintAfter is Print for tables of a version, whose step was run before: it leaves out that step
+// and those before it. Where no step is left, it writes what Options ask for beside the steps, or
+// nothing. It is an error if this release knows no such version.
+func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	if err := m.made(); err != nil {
 		return err
+	}
+	if newest := m.steps[len(m.steps)-1].version; version < 0 || version > newest {
+		return fmt.Errorf("print the steps after version %d of table %s: this release knows the versions 1 to %d (0 for no table yet)", version, m.table, newest)
 	}
 	begin := "BEGIN;"
 	if m.dialect.Name() == "sqlserver" { // whatever fails takes its transaction back
@@ -24,6 +32,9 @@ func (m *Migrations) Print(w io.Writer) error {
 	}
 	var text strings.Builder
 	for _, step := range m.steps {
+		if step.version <= version {
+			continue
+		}
 		up, down := split(step.sql)
 		if bare, found := strings.CutPrefix(up, noTransaction); found {
 			up = m.script(bare)

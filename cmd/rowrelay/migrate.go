@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -298,11 +299,19 @@ const migratePrintHelp = `Print the SQL of all migrations, for those who run mig
 doesn't connect: of --database only the kind matters, as in
   rowrelay migrate print --database postgres:// > outbox.sql
 or sqlite:, mysql://, mariadb://, sqlserver:// and oracle://.
-TiDB, which takes MySQL's URL, is told by --dialect tidb.`
+TiDB, which takes MySQL's URL, is told by --dialect tidb.
+
+A release that changes the tables brings a step more. --after 1 prints what came after
+step 1, as a migration of your own for tables that have it; nothing if nothing did.
+With it, the indexes of --claim rows are printed only where --claim is given.`
 
 func (p program) migratePrintCommand() *cobra.Command {
 	m := &migrate{program: p, target: target{noServer: true}}
+	var after int64
 	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
+		if after != 0 && m.claim == "" { // the indexes that the configuration asks for came with the first step
+			source.Claim = ""
+		}
 		d, err := dialect.ByName(cmp.Or(m.dialect, source.Database.Kind()))
 		if err != nil {
 			return usage(err)
@@ -311,10 +320,16 @@ func (p program) migratePrintCommand() *cobra.Command {
 		if err != nil {
 			return usage(err)
 		}
-		return steps.Print(p.stdout)
+		var text strings.Builder
+		if err := steps.PrintAfter(&text, after); err != nil {
+			return usagef("--after: %w", err)
+		}
+		_, err = io.WriteString(p.stdout, text.String())
+		return err
 	})
 	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
 	m.notifyFlag(command)
+	command.Flags().Int64Var(&after, "after", 0, "only the steps after this `version`, for tables that have it")
 	command.Flags().StringVar(&m.dialect, "dialect", "", "the server's `name`, where the URL is another one's")
 	return command
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
 )
 
 func TestMigrating(t *testing.T) {
@@ -150,6 +152,49 @@ func TestThePrintedSQLMakesTheTables(t *testing.T) {
 			t.Errorf("status %+v", got)
 		}
 	})
+}
+
+// A team with migrations of its own takes what a release brings as one more.
+func TestThePrintedSQLAfterAVersion(t *testing.T) {
+	t.Parallel()
+	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
+		printed := mustRun(t, "migrate", "print", "--database", db.URL).stdout
+		later := mustRun(t, "migrate", "print", "--after", "1", "--database", db.URL).stdout
+		first, isEnd := strings.CutSuffix(printed, later)
+		if !isEnd || !strings.HasPrefix(later, "-- 00002_") {
+			t.Fatalf("after version 1 it printed %.100q", later)
+		}
+		executeAll(t, db, first)
+		executeAll(t, db, later)
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		if got := statusOf(t, db); got.Pending != 1 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+func TestPrintingAfterTheNewestVersion(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "rowrelay.yaml")
+	if err := os.WriteFile(config, []byte("sources:\n  a: {database: 'sqlite:a.db', claim: rows}\nsinks:\n  d: {type: discard}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newest := strconv.Itoa(migrations.Version)
+	for line, want := range map[string]string{
+		"--after " + newest + " --database postgres://":               "",
+		"--after " + newest + " --config " + config:                   "",
+		"--after " + newest + " --config " + config + " --claim rows": "claim_id",
+		"--after 1 --inbox --database postgres://":                    "",
+	} {
+		if got := mustRun(t, strings.Fields("migrate print "+line)...).stdout; want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("migrate print %s: got %q, want %q", line, got, want)
+		}
+	}
+	for _, line := range []string{"--after 3 --database postgres://", "--after -1 --database postgres://", "--after 2 --inbox --database postgres://"} {
+		if got := call(t.Context(), "", strings.Fields("migrate print "+line)...); got.code != exitUsage || !strings.Contains(got.stderr, "this release knows the versions 1 to ") {
+			t.Errorf("migrate print %s: exit code %d, %q", line, got.code, got.stderr)
+		}
+	}
 }
 
 // executeAll runs a script, for which one of the drivers needs leave.
