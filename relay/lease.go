@@ -408,7 +408,8 @@ type stop struct {
 	leaveErr error
 	aborted  bool // sends were cancelled; the deadline is for settling now
 	deadline time.Time
-	gaveUp   bool // that deadline has passed, too
+	tellAt   time.Time // when the log is told what is waited for; zero once it was
+	gaveUp   bool      // that deadline has passed, too
 	err      error
 }
 
@@ -416,13 +417,16 @@ type stop struct {
 // to end.
 const abortGrace = 5 * time.Second
 
+// stopTellAfter is how long a stop takes until the log says what it waits for.
+const stopTellAfter = time.Second
+
 // beginStop reads and sends no more, and waits for what is under way.
 func (e *engine) beginStop(now time.Time) {
 	if e.stopping.begun {
 		return
 	}
 	e.stopping.begun = true
-	e.stopping.deadline = now.Add(e.options.DrainTimeout)
+	e.stopping.deadline, e.stopping.tellAt = now.Add(e.options.DrainTimeout), now.Add(stopTellAfter)
 	e.claiming.giveUpQueued()
 }
 
@@ -460,6 +464,12 @@ func (e *engine) over() (bool, error) {
 	}
 	if !s.begun {
 		return false, nil
+	}
+	if !s.tellAt.IsZero() && !now.Before(s.tellAt) {
+		s.tellAt = time.Time{}
+		if !quiet && !s.aborted {
+			e.logStopping(now, unsettled)
+		}
 	}
 	if !s.left && !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
 		if s.aborted {

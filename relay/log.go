@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -185,4 +186,23 @@ func (e *engine) tellAttempt(became string, it *item, outcome *sinks.Outcome) {
 			Reason: outcome.Reason, Detail: shorten(outcome.Detail, 1000), Err: outcome.Err, Became: became,
 		})
 	}
+}
+
+// logStopping tells whoever has asked for a stop, and waits, for what.
+func (e *engine) logStopping(now time.Time, unsettled int) {
+	var waits []string
+	for _, q := range e.queues {
+		messages := 0
+		for f := range q.flights {
+			messages += len(f.items)
+		}
+		if len(q.flights) > 0 {
+			waits = append(waits, fmt.Sprintf("%d messages in flight at sink %q", messages, q.name))
+		}
+	}
+	if unsettled > 0 {
+		waits = append(waits, fmt.Sprintf("the database, to write %d outcomes", unsettled))
+	}
+	e.options.Logger.Info("relay: stopping, but not before what is in flight has ended", "relay", e.options.Name,
+		"waits for", strings.Join(waits, "; "), "at most", e.stopping.deadline.Sub(now).Round(time.Second))
 }

@@ -156,7 +156,7 @@ func (e *engine) loop(ctx context.Context) error {
 			return err
 		}
 		// What was due before now has been started, or waits for something that will happen.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		if waiting := e.settle.fanouts.waiting; len(waiting) > 0 {
 			times = append(times, waiting[0].since.Add(fanoutPatience))
 		}

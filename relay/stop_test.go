@@ -87,6 +87,43 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	})
 }
 
+// A stop that takes longer than a moment says once what it waits for, and for how long at most.
+func TestStopSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sends time.Duration
+		abort bool
+		lines int
+	}{
+		"done at once":   {sends: 500 * time.Millisecond},
+		"slow":           {sends: 8 * time.Second, lines: 1},
+		"longer than it": {sends: 28 * time.Second, lines: 1},
+		"aborted":        {sends: 3 * time.Second, abort: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, log := memstore.New(), &lines{}
+				for range 3 {
+					write(db, "orders", "", 1)
+				}
+				r, stop := start(t, db.Store(), relay.Options{
+					Name: "one", DrainTimeout: 25 * time.Second,
+					Sinks: to(&recorder{delay: c.sends}), Logger: slog.New(slog.NewTextHandler(log, nil)),
+				})
+				time.Sleep(100 * time.Millisecond)
+				if c.abort {
+					r.Abort()
+				}
+				_ = stop() // what it returns has tests of its own
+				if n := log.with("level=INFO", "relay: stopping", "relay=one", `"waits for"="3 messages in flight at sink \"main\""`, `"at most"=24s`); n != c.lines {
+					t.Errorf("%d lines say what the stop waits for, want %d:\n%s", n, c.lines, log.text.String())
+				}
+			})
+		})
+	}
+}
+
 // stubborn is a sink that heeds no context.
 type stubborn struct {
 	recorder

@@ -25,7 +25,7 @@ func (a *App) successor(ctx context.Context) *App {
 		var next *App
 		select {
 		case <-ctx.Done():
-			a.logger.Info("stopping: waiting for what is under way")
+			a.logger.Info("stopping") // each relay says what it waits for if that takes longer
 			return nil
 		case <-a.ended.Done():
 			return nil
