@@ -183,7 +183,7 @@ func (a *App) Migrate(ctx context.Context) error {
 		return err
 	}
 	_, err := a.tables.Up(ctx)
-	return err
+	return inWordsOfKinds(err)
 }
 
 // Write inserts the messages in the transaction tx, as [outbox.Writer.Write] does:
@@ -295,9 +295,21 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	case errors.Is(err, storage.ErrNoSchema):
 		return nil, fmt.Errorf("%w, or call App.Migrate before", err)
 	case err != nil:
-		return nil, err
+		return nil, inWordsOfKinds(err)
 	}
 	return relay.New(store, options)
+}
+
+// inWordsOfKinds says of a database that is of another kind than New was given which one to give.
+func inWordsOfKinds(err error) error {
+	wrong, is := errors.AsType[*dialect.WrongKind](err)
+	switch {
+	case !is:
+		return err
+	case wrong.Err == nil:
+		return fmt.Errorf("rowrelay: the database is %s and New was given %s: give rowrelay.%s", wrong.Server, wrong.Given, wrong.Right)
+	}
+	return fmt.Errorf("rowrelay: the database is %s and New was given %s: give rowrelay.%s: %w", wrong.Server, wrong.Given, wrong.Right, wrong.Err)
 }
 
 // relayOptions adds the handlers to the other sinks, and their topics to the routes.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rowrelay/rowrelay"
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -245,5 +246,39 @@ func TestMistakes(t *testing.T) {
 	app := newApp(t, db, rowrelay.Options{})
 	if err := app.Write(t.Context(), nil, outbox.Message{}); !errors.Is(err, outbox.ErrInvalid) {
 		t.Errorf("Write: %v", err)
+	}
+}
+
+// Who gave a database of another kind is told in the words that it was given in.
+func TestAnotherKindOfDatabase(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []rowrelay.Database{rowrelay.Postgres, rowrelay.MySQL, rowrelay.MariaDB, rowrelay.SQLServer} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			db := newFile(t)
+			app, err := rowrelay.New(db, kind, rowrelay.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			app.Handle("a", func(context.Context, sinks.Message) error { return nil })
+			d, err := dialect.ByName(string(kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, openErr := sqlstore.Open(t.Context(), db, d, sqlstore.Options{})
+			for name, c := range map[string]struct {
+				err           error
+				want, without string
+			}{
+				"Migrate":       {app.Migrate(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
+				"Drain":         {app.Drain(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
+				"Run":           {app.Run(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
+				"sqlstore.Open": {openErr, "the dialect is that of " + string(kind) + ": give dialect.SQLite(): ", "rowrelay."},
+			} {
+				if c.err == nil || !strings.Contains(c.err.Error(), c.want) || strings.Contains(c.err.Error(), c.without) {
+					t.Errorf("%s: %v, want %q, and nothing of %q", name, c.err, c.want, c.without)
+				}
+			}
+		})
 	}
 }

@@ -30,7 +30,10 @@ func explain(source config.Source, err error) error {
 			where = " --config " + shellQuote(source.File) + " --source " + shellQuote(source.Name)
 		}
 	}
+	wrong, isWrong := errors.AsType[*dialect.WrongKind](err)
 	switch {
+	case isWrong:
+		return fmt.Errorf("the database is %s: use a URL that begins with %s://", wrong.Server, strings.ToLower(wrong.Right))
 	case errors.Is(err, storage.ErrNewerSchema):
 		return hinted(err, "use a newer rowrelay: rowrelay version tells this one's, and rowrelay status"+where+" by the one that works shows theirs")
 	case errors.Is(err, storage.ErrNoSchema), missing:

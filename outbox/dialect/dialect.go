@@ -376,9 +376,29 @@ var reserved = strings.Fields(`
 	values varchar varchar2 variadic varying verbose view waitfor when whenever
 	where while window with within writetext`)
 
-// Explain adds to an error of a database that it is of another kind than the
-// dialect, where it is: its own error then is about one of our words. It asks the
-// database, so it is for errors that come before any work.
+// WrongKind is the error of a database that is of another kind than the dialect.
+type WrongKind struct {
+	Server string // what the database is, for people
+	Given  string // the dialect's Name
+	Right  string // the dialect to give: its function here, and its constant in package rowrelay
+	Err    error  // the database's own error, if there is one
+}
+
+// Error says it to those who gave the dialect; a caller who has asked for a kind in another way
+// says it in its own words.
+func (w *WrongKind) Error() string {
+	text := fmt.Sprintf("the database is %s and the dialect is that of %s: give dialect.%s()", w.Server, w.Given, w.Right)
+	if w.Err != nil {
+		text += ": " + w.Err.Error()
+	}
+	return text
+}
+
+func (w *WrongKind) Unwrap() error { return w.Err }
+
+// Explain makes an error of a database a [WrongKind] where it is of another kind than the
+// dialect: its own error then is about one of our words. It asks the database, so it is for
+// errors that come before any work.
 func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	if err == nil {
 		return nil
@@ -387,12 +407,12 @@ func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	if server.name == "" || strings.Contains(server.dialects, " "+fits+" ") {
 		return err
 	}
-	return fmt.Errorf("the database is %s and the dialect is that of %s: give %s: %w", server.name, fits, server.give, err)
+	return &WrongKind{server.name, fits, server.right, err}
 }
 
 // kind is a kind of database.
 type kind struct {
-	name, dialects, give string
+	name, dialects, right string
 }
 
 // kindOf asks in the words of one kind after the other; its name is empty if none
@@ -402,17 +422,17 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 	ask := func(query string) bool { return db.QueryRowContext(ctx, query).Scan(&version) == nil }
 	switch {
 	case ask("SELECT sqlite_version()"):
-		return kind{"SQLite", " sqlite ", "rowrelay.SQLite or dialect.SQLite()"}
+		return kind{"SQLite", " sqlite ", "SQLite"}
 	case ask("SELECT version()") && strings.Contains(version, "MariaDB"):
-		return kind{"MariaDB", " mysql mariadb ", "rowrelay.MariaDB or dialect.MariaDB()"}
+		return kind{"MariaDB", " mysql mariadb ", "MariaDB"}
 	case version != "" && version[0] >= '0' && version[0] <= '9':
-		return kind{"MySQL", " mysql mariadb tidb ", "rowrelay.MySQL or dialect.MySQL()"}
+		return kind{"MySQL", " mysql mariadb tidb ", "MySQL"}
 	case version != "":
-		return kind{"PostgreSQL or its like", " postgres ", "rowrelay.Postgres or dialect.Postgres()"}
+		return kind{"PostgreSQL or its like", " postgres ", "Postgres"}
 	case ask("SELECT @@VERSION"):
-		return kind{"SQL Server", " sqlserver ", "rowrelay.SQLServer or dialect.SQLServer()"}
+		return kind{"SQL Server", " sqlserver ", "SQLServer"}
 	case ask("SELECT banner FROM v$version WHERE ROWNUM = 1"):
-		return kind{"Oracle", " oracle ", "rowrelay.Oracle or dialect.Oracle()"}
+		return kind{"Oracle", " oracle ", "Oracle"}
 	}
 	return kind{}
 }

@@ -247,13 +247,13 @@ func (mysql) Server(table Table) (facts Query, trial *Trial) {
 // that is tried; and the first TiDB with UUID() as a default.
 type mysqlServer struct {
 	name, least string
-	remedy      string // for who took it for another
+	right       string // as in WrongKind
 }
 
 var mysqlServers = map[flavour]mysqlServer{
-	flavourMySQL:   {"MySQL", "8.0.13", "a URL that begins with mysql://, or dialect.MySQL()"},
-	flavourMariaDB: {"MariaDB", "10.5", "a URL that begins with mariadb://, or dialect.MariaDB()"},
-	flavourTiDB:    {"TiDB", "7.5", "a URL that begins with mysql://, or dialect.MySQL()"},
+	flavourMySQL:   {"MySQL", "8.0.13", "MySQL"},
+	flavourMariaDB: {"MariaDB", "10.5", "MariaDB"},
+	flavourTiDB:    {"TiDB", "7.5", "MySQL"},
 }
 
 var mysqlNumbers = regexp.MustCompile(`^v?(\d+\.\d+(?:\.\d+)?)`)
@@ -271,7 +271,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	kind := mysqlServers[is]
 	name := kind.name + " " + facts["version"]
 	if (is == flavourMariaDB) != (d.flavour == flavourMariaDB) {
-		return Fit{}, fmt.Errorf("the server is %s: use %s", name, kind.remedy)
+		return Fit{}, &WrongKind{Server: name, Given: d.Name(), Right: kind.right}
 	}
 	if found := mysqlNumbers.FindStringSubmatch(version); found != nil {
 		version = found[1]
