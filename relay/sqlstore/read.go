@@ -44,7 +44,7 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 	}
 	if closed -= s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
 		s.pool.told = true
-		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d)", closed, idleConnections)
+		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d), unless it is of stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
 	}
 	return page, nil
 }
