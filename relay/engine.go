@@ -328,10 +328,14 @@ type health struct {
 
 	leaseFails atomic.Int64 // since when the leases can't be renewed; 0 if they can
 
+	journalFails  atomic.Int64 // since when what is to be sent can't be written down; 0 if it can
+	journalFailed atomic.Int64 // when it couldn't last
+
 	silentSince atomic.Int64 // since when every call of the database fails; 0 if the last one didn't
 
 	readError  atomic.Pointer[string] // the last error of a read
 	leaseError atomic.Pointer[string] // the last error of a renewal
+	journalErr atomic.Pointer[string] // the last error of a journal
 	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds
 	stuck      atomic.Pointer[string] // the last send that doesn't return
 	unwritable atomic.Pointer[string] // what of the outcomes it refuses
@@ -352,6 +356,23 @@ func (p *health) leaseFailed(err error) {
 	p.leaseError.Store(&text)
 	p.leaseFails.CompareAndSwap(0, max(1, p.now()))
 }
+
+// journalTried is told of each journal. One that isn't needed any more is not tried again: so what was
+// long ago is over, too.
+func (p *health) journalTried(err error) {
+	if err == nil {
+		p.journalFails.Store(0)
+		return
+	}
+	text, now := err.Error(), max(1, p.now())
+	p.journalErr.Store(&text)
+	if last := p.journalFailed.Swap(now); p.journalFails.Load() == 0 || time.Duration(now-last) > journalOver {
+		p.journalFails.Store(now)
+	}
+}
+
+// journalOver is the time after which a failure that doesn't come again is over.
+const journalOver = 5 * time.Second
 
 func (p *health) lastProblem() string {
 	if text := p.problem.Load(); text != nil {
