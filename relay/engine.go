@@ -328,14 +328,13 @@ type health struct {
 
 	leaseFails atomic.Int64 // since when the leases can't be renewed; 0 if they can
 
-	journalFails  atomic.Int64 // since when what is to be sent can't be written down; 0 if it can
-	journalFailed atomic.Int64 // when it couldn't last
+	journal lasting // what is to be sent can't be written down
+	reclaim lasting // by rows: what is due can't be brought back
 
 	silentSince atomic.Int64 // since when every call of the database fails; 0 if the last one didn't
 
 	readError  atomic.Pointer[string] // the last error of a read
 	leaseError atomic.Pointer[string] // the last error of a renewal
-	journalErr atomic.Pointer[string] // the last error of a journal
 	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds
 	stuck      atomic.Pointer[string] // the last send that doesn't return
 	unwritable atomic.Pointer[string] // what of the outcomes it refuses
@@ -357,22 +356,36 @@ func (p *health) leaseFailed(err error) {
 	p.leaseFails.CompareAndSwap(0, max(1, p.now()))
 }
 
-// journalTried is told of each journal. One that isn't needed any more is not tried again: so what was
-// long ago is over, too.
-func (p *health) journalTried(err error) {
+// lasting is trouble with one kind of call. What isn't needed any more isn't tried any more: so
+// trouble that didn't come again for a while is over.
+type lasting struct {
+	since, last atomic.Int64 // as health.now has it; 0: there is none
+	problem     atomic.Pointer[string]
+}
+
+const lastingOver = 5 * time.Second
+
+// tried is told how each call went.
+func (l *lasting) tried(p *health, err error) {
 	if err == nil {
-		p.journalFails.Store(0)
+		l.since.Store(0)
 		return
 	}
 	text, now := err.Error(), max(1, p.now())
-	p.journalErr.Store(&text)
-	if last := p.journalFailed.Swap(now); p.journalFails.Load() == 0 || time.Duration(now-last) > journalOver {
-		p.journalFails.Store(now)
+	l.problem.Store(&text)
+	if last := l.last.Swap(now); l.since.Load() == 0 || time.Duration(now-last) > lastingOver {
+		l.since.Store(now)
 	}
 }
 
-// journalOver is the time after which a failure that doesn't come again is over.
-const journalOver = 5 * time.Second
+// unhealthy is the trouble if it has lasted for longer than that.
+func (l *lasting) unhealthy(p *health, what string, longer time.Duration) error {
+	now, since := p.now(), l.since.Load()
+	if since == 0 || time.Duration(now-since) <= longer || time.Duration(now-l.last.Load()) > lastingOver {
+		return nil
+	}
+	return fmt.Errorf("%s for %v: %s", what, time.Duration(now-since).Round(time.Second), *l.problem.Load())
+}
 
 func (p *health) lastProblem() string {
 	if text := p.problem.Load(); text != nil {

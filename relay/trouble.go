@@ -240,7 +240,7 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 		case outcome.Result != sinks.Unsent || postponed(outcome):
 			answered = true
 		}
-		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject) {
+		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject && !isFinal(&outcome)) {
 			failed = &outcomes[i]
 		}
 	}
@@ -252,7 +252,7 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 		last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
 			min(q.options.TroubleAfter, len(q.troubles[""].failing)), failed.Reason, loggable(failed))
 		q.trip(last)
-	case q.inTrouble() && answered: // postponed: the next one tries it
+	case q.inTrouble() && answered: // postponed, or invalid by itself: the next one tries it
 	case answered:
 		if q.circuit.state != circuitClosed {
 			break // other batches found it unavailable since: it is opened all the same
