@@ -363,25 +363,23 @@ type lasting struct {
 	problem     atomic.Pointer[string]
 }
 
-const lastingOver = 5 * time.Second
-
-// tried is told how each call went.
-func (l *lasting) tried(p *health, err error) {
+// tried notes how a call went whose trouble may last.
+func (b *base) tried(l *lasting, err error) {
 	if err == nil {
 		l.since.Store(0)
 		return
 	}
-	text, now := err.Error(), max(1, p.now())
+	text, now := err.Error(), max(1, b.health.now())
 	l.problem.Store(&text)
-	if last := l.last.Swap(now); l.since.Load() == 0 || time.Duration(now-last) > lastingOver {
+	if last := l.last.Swap(now); l.since.Load() == 0 || time.Duration(now-last) > 2*b.callTimeout {
 		l.since.Store(now)
 	}
 }
 
-// unhealthy is the trouble if it has lasted for longer than that.
-func (l *lasting) unhealthy(p *health, what string, longer time.Duration) error {
-	now, since := p.now(), l.since.Load()
-	if since == 0 || time.Duration(now-since) <= longer || time.Duration(now-l.last.Load()) > lastingOver {
+// unhealthy is the trouble if it has lasted for longer than a lease.
+func (l *lasting) unhealthy(now int64, what string, lease time.Duration) error {
+	since := l.since.Load()
+	if since == 0 || time.Duration(now-since) <= lease || time.Duration(now-l.last.Load()) > 2*max(lease, 5*time.Second) {
 		return nil
 	}
 	return fmt.Errorf("%s for %v: %s", what, time.Duration(now-since).Round(time.Second), *l.problem.Load())

@@ -158,10 +158,10 @@ func (r *Relay) Healthy() error {
 	if since := p.leaseFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
 		return fmt.Errorf("the leases can't be renewed for %v, and nothing is sent: %s", time.Duration(now-since).Round(time.Second), *p.leaseError.Load())
 	}
-	if err := p.journal.unhealthy(p, "what is to be sent can't be written down, and isn't sent,", r.options.Lease); err != nil {
+	if err := p.journal.unhealthy(now, "what is to be sent can't be written down, and isn't sent,", r.options.Lease); err != nil {
 		return err
 	}
-	if err := p.reclaim.unhealthy(p, "messages that are due can't be brought back", r.options.Lease); err != nil {
+	if err := p.reclaim.unhealthy(now, "messages that are due can't be brought back", r.options.Lease); err != nil {
 		return err
 	}
 	if text := p.unwritable.Load(); text != nil {
