@@ -303,6 +303,14 @@ var otherTroubles = map[string]struct {
 			return nil
 		})
 	}},
+	"sweeps fail": {"RowrelayDatabaseFails", nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpScan {
+				return errors.New("context deadline exceeded")
+			}
+			return nil
+		})
+	}},
 	"another relay does its part": {"RowrelayNotPolling", nil, func(s *scene) {
 		s.another("main")
 		check(s.t, s.db.Store().SetControl(s.t.Context(), storage.Control{Kind: storage.PauseRelay, Name: "relay"}, 0))
