@@ -1,8 +1,10 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -135,5 +137,37 @@ func TestAnOutageAmongRefusalsIsKnown(t *testing.T) {
 			t.Errorf("%d of 500 messages of the outage were delivered", n)
 		}
 		inOrder(t, sink.received)
+	})
+}
+
+// What is invalid by itself says nothing of a sink in trouble: it is parked, and isn't told as the trouble.
+func TestAnInvalidMessageIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, log := memstore.New(), &bytes.Buffer{}
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if m.Topic == "invalid" {
+				return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "a header")
+			}
+			return failed["fails"]
+		}}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
+		for i := range 10 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+		}
+		time.Sleep(10 * time.Second)
+		write(db, "invalid", "", 20)
+		time.Sleep(10 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[storage.StateError] != 20 {
+			t.Errorf("%v, want 20 parked", counts)
+		}
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "unavailable") && strings.Contains(line, "a header") {
+				t.Errorf("the log says %s", line)
+			}
+		}
 	})
 }
