@@ -432,6 +432,7 @@ func (r *resolving) done(e *engine, f *flight) {
 	d, q := r.dedup, f.queue
 	if r.err != nil {
 		e.failed("journal", r.err)
+		e.tried(&e.health.journal, r.err)
 		q.pauseUntil = time.Now().Add(settlePause.Min)
 		return
 	}

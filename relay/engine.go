@@ -328,6 +328,9 @@ type health struct {
 
 	leaseFails atomic.Int64 // since when the leases can't be renewed; 0 if they can
 
+	journal lasting // what is to be sent can't be written down
+	reclaim lasting // by rows: what is due can't be brought back
+
 	silentSince atomic.Int64 // since when every call of the database fails; 0 if the last one didn't
 
 	readError  atomic.Pointer[string] // the last error of a read
@@ -351,6 +354,35 @@ func (p *health) leaseFailed(err error) {
 	text := err.Error()
 	p.leaseError.Store(&text)
 	p.leaseFails.CompareAndSwap(0, max(1, p.now()))
+}
+
+// lasting is trouble with one kind of call. What isn't needed any more isn't tried any more: so
+// trouble that didn't come again for a while is over.
+type lasting struct {
+	since, last atomic.Int64 // as health.now has it; 0: there is none
+	problem     atomic.Pointer[string]
+}
+
+// tried notes how a call went whose trouble may last.
+func (b *base) tried(l *lasting, err error) {
+	if err == nil {
+		l.since.Store(0)
+		return
+	}
+	text, now := err.Error(), max(1, b.health.now())
+	l.problem.Store(&text)
+	if last := l.last.Swap(now); l.since.Load() == 0 || time.Duration(now-last) > 2*b.callTimeout {
+		l.since.Store(now)
+	}
+}
+
+// unhealthy is the trouble if it has lasted for longer than a lease.
+func (l *lasting) unhealthy(now int64, what string, lease time.Duration) error {
+	since := l.since.Load()
+	if since == 0 || time.Duration(now-since) <= lease || time.Duration(now-l.last.Load()) > 2*max(lease, 5*time.Second) {
+		return nil
+	}
+	return fmt.Errorf("%s for %v: %s", what, time.Duration(now-since).Round(time.Second), *l.problem.Load())
 }
 
 func (p *health) lastProblem() string {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -36,5 +37,38 @@ func TestWhatHadNotFailedBefore(t *testing.T) {
 				t.Errorf("%d fresh of %d, want %d of 1", tr.fresh, len(tr.failing), c.fresh)
 			}
 		})
+	}
+}
+
+// TestUsualFailuresTakeMorePatience: where some keys always fail between two deliveries, it takes more of
+// them in a row, or more time, until it is the destination's trouble.
+func TestUsualFailuresTakeMorePatience(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		usual          float64
+		fresh, failing int
+		silent         time.Duration // since the last delivery
+		evident        bool
+	}{
+		{usual: 0, fresh: 4, evident: false},
+		{usual: 0, fresh: 5, evident: true},
+		{usual: 0, failing: 50, silent: 4 * time.Second, evident: false},
+		{usual: 0, failing: 50, silent: 5 * time.Second, evident: true},
+		{usual: 3, fresh: 64, evident: false}, // three of four are refused
+		{usual: 3, fresh: 65, evident: true},
+		{usual: 3, fresh: 5, silent: 64 * time.Second, evident: false},
+		{usual: 3, fresh: 5, silent: 65 * time.Second, evident: true}, // there are no more keys
+		{usual: 3, fresh: 4, silent: time.Hour, evident: false},
+		{usual: 3, failing: 50, silent: 64 * time.Second, evident: false},
+		{usual: 3, failing: 50, silent: 65 * time.Second, evident: true},
+	} {
+		now := time.Now()
+		tr := &trouble{failing: map[failing]struct{}{}, fresh: c.fresh, usual: c.usual, worked: now.Add(-c.silent)}
+		for i := range max(c.fresh, c.failing) {
+			tr.failing[failing{id: int64(i)}] = struct{}{}
+		}
+		if got := tr.evident(5, now); got != c.evident {
+			t.Errorf("%+v: evident %v", c, got)
+		}
 	}
 }

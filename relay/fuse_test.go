@@ -84,18 +84,25 @@ func TestAFuseBlows(t *testing.T) {
 // fuse is set to never.
 func TestAFuseHolds(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ refused, fuse int }{"most is delivered": {4, 0}, "never": {8, -1}} {
+	refused := sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422")
+	for name, test := range map[string]struct {
+		refused, fuse int
+		says          sinks.Outcome
+	}{
+		"most is delivered": {4, 0, refused}, "never": {8, -1, refused},
+		"most is delivered, and what fails is tried several times": {4, 0, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				db := memstore.New()
 				sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
 					if m.Topic == "bad" {
-						return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422")
+						return test.says
 					}
 					return sinks.Ok("")
 				}}
-				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Fuse: test.fuse}}})
+				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Fuse: test.fuse, MaxAttempts: 5}}})
 				for i := range 3000 {
 					topic := "good"
 					if i*7%10 < test.refused {

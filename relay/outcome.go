@@ -34,7 +34,7 @@ func (b *batch) done(e *engine, f *flight) {
 		}
 		if outcomes[i].Result == sinks.Delivered {
 			delivered++
-		} else if it.countsAgainst(&outcomes[i]) && it.refusal == nil { // each message once
+		} else if it.countsAgainst(&outcomes[i]) && it.refusal == nil && it.row.Attempts == 0 { // each message once
 			refused++
 		}
 	}

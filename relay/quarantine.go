@@ -209,6 +209,7 @@ func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 		err = storage.ErrFenced
 	}
 	b.err = err
+	j.tried(&j.health.journal, err)
 	j.journaled <- func() {
 		j.writing = false
 		note()

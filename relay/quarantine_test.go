@@ -2,10 +2,12 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,6 +168,39 @@ func TestRelaysThatAreKilledParkNothing(t *testing.T) {
 		live(t, db, "last", m, m, 2*time.Minute)
 		if counts := statusOf(t, db); counts[storage.StateDone] != 3000 {
 			t.Errorf("at the end: %v, want 3000 done", counts)
+		}
+	})
+}
+
+// A relay that has taken over from one that died, and can't write down what it is about to send, sends nothing:
+// it says so, until it can.
+func TestAJournalThatFailsIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, killed := memstore.New(), &mortal{poison: 1, dead: make(chan struct{})}
+		write(db, "orders", "k", 3)
+		live(t, db, "killed", killed, killed, time.Second)
+		store, full := db.Store(), atomic.Bool{}
+		full.Store(true)
+		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpJournal && full.Load() {
+				return errors.New("violates check constraint")
+			}
+			return nil
+		}
+		sink := &recorder{}
+		r, stop := start(t, store, relay.Options{Sinks: to(sink), Lease: 15 * time.Second})
+		time.Sleep(35 * time.Second) // the lease of the one that died, and another one
+		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "violates check constraint") || len(sink.ids()) > 0 {
+			t.Errorf("a relay that can't write its journals says of its health: %v; it has sent %v", err, sink.ids())
+		}
+		full.Store(false)
+		time.Sleep(time.Second)
+		if err := r.Healthy(); err != nil || len(sink.ids()) != 3 {
+			t.Errorf("healthy again: %v; it has sent %v", err, sink.ids())
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
 		}
 	})
 }

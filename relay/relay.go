@@ -132,7 +132,7 @@ func (r *Relay) Waits() string {
 }
 
 // Healthy returns nil if the relay runs, its loop is alive, the database
-// answered within the last lease, lets it renew its leases and takes what it is told, and no sink is stuck
+// answered within the last lease, gives it what is due, lets it renew its leases and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
 	if r == nil || r.store == nil {
@@ -157,6 +157,12 @@ func (r *Relay) Healthy() error {
 	}
 	if since := p.leaseFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
 		return fmt.Errorf("the leases can't be renewed for %v, and nothing is sent: %s", time.Duration(now-since).Round(time.Second), *p.leaseError.Load())
+	}
+	if err := p.journal.unhealthy(now, "what is to be sent can't be written down, and isn't sent,", r.options.Lease); err != nil {
+		return err
+	}
+	if err := p.reclaim.unhealthy(now, "messages that are due can't be brought back", r.options.Lease); err != nil {
+		return err
 	}
 	if text := p.unwritable.Load(); text != nil {
 		return errors.New(*text)

@@ -334,6 +334,7 @@ func (r *byRows) reclaimer(ctx context.Context) {
 		bounded, cancel := context.WithTimeout(ctx, r.callTimeout)
 		n, err := r.store.Reclaim(bounded, purgeBatch)
 		cancel()
+		r.tried(&r.health.reclaim, err)
 		if more = n == purgeBatch && err == nil && ctx.Err() == nil; err != nil {
 			r.failed("reclaim", err)
 			continue

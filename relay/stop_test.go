@@ -227,7 +227,7 @@ func TestDatabaseGoneStopsSendingBeforeTheLeaseEnds(t *testing.T) {
 func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
 	t.Parallel()
 	for op, claim := range map[memstore.Op]storage.Claim{
-		memstore.OpRead: storage.ByLanes, memstore.OpScan: storage.ByLanes, memstore.OpDue: storage.ByLanes, memstore.OpClaim: storage.ByRows,
+		memstore.OpRead: storage.ByLanes, memstore.OpScan: storage.ByLanes, memstore.OpDue: storage.ByLanes, memstore.OpClaim: storage.ByRows, memstore.OpReclaim: storage.ByRows,
 	} {
 		t.Run(string(op), func(t *testing.T) {
 			t.Parallel()

@@ -3,7 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -116,7 +116,7 @@ func (s *sweep) merge(f *fetch) {
 	s.ids.learn(f.scan.took)
 	walked := slices.DeleteFunc(slices.Clone(f.positions), func(p storage.Position) bool { return s.laneOf(f, p.Lane) == nil })
 	s.left = restOf(s.left, walked, f.scan.left)
-	lanes, fresh := 0, &s.poll.fresh
+	lanes, lowest, fresh := 0, int64(math.MaxInt64), &s.poll.fresh
 	for _, p := range walked {
 		l := s.lanes[p.Lane]
 		id, ok := f.scan.found[p.Lane]
@@ -125,18 +125,23 @@ func (s *sweep) merge(f *fetch) {
 		}
 		if ok && !l.draining && l.recheck == none && id <= l.cursor {
 			l.cursor, l.base = id-1, 0
-			lanes++
+			lanes, lowest = lanes+1, min(lowest, id)
 		}
 		s.found = s.found || ok
 		*fresh = *fresh || ok
 	}
-	if lanes > 0 {
-		s.store.FoundLate()
-		s.failed("sweep", fmt.Errorf("messages waited in %d lanes below what was read there, and are delivered now, some perhaps after later ones of their keys: %w", lanes, errSkipped))
+	if lanes == 0 {
+		return
+	}
+	s.store.FoundLate()
+	s.options.Observer.Failed("found late", errFoundLate)
+	if allowed, more := s.logLimiter.allow("found late"); allowed {
+		s.options.Logger.Warn("relay: messages waited where none were expected any more, and are delivered now, some perhaps after later ones of their keys: "+errFoundLate.Error(),
+			"relay", s.options.Name, "first", lowest, "lanes", lanes, "unsaid", more)
 	}
 }
 
-var errSkipped = errors.New("ids began anew, or a transaction was open for longer than the longest that is reckoned with; rowrelay check tells more")
+var errFoundLate = errors.New("ids began anew, rows came with ids of long ago, as from a dump, or a transaction was open for longer than the longest that is reckoned with")
 
 // stepFailed makes the steps smaller, and lets the lanes be read: the pass goes on
 // beside that.

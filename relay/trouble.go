@@ -24,6 +24,7 @@ type trouble struct {
 	fresh      int               // how many of failing had not failed before
 	charged    map[int64]charged // attempts, by the row's id, that are given back if it is trouble
 	worked     time.Time         // a message was delivered, or the first one failed
+	usual      float64           // how many of fresh there were between two deliveries of late, without a trouble
 	recognised bool              // it is the destination's trouble
 	tries      int               // in vain, since it is recognised
 }
@@ -63,6 +64,17 @@ const roundsOfTrouble = 3
 const (
 	knownBad    = 10
 	knownBadFor = 5 * time.Second
+)
+
+// A destination that refuses three of four messages, each for a reason of its own, has five in a row
+// again and again, and yet it works. So for each key that usually fails between two deliveries it takes
+// patiencePer times as many in a row more, or as much longer: that hardly ever comes by chance,
+// whatever the share that is refused, up to some nine of ten.
+const (
+	patiencePer = 4
+	mostUsual   = 10
+	usualOver   = 32   // deliveries, over which the mean is taken
+	noUsual     = 0.05 // below it nothing usually fails
 )
 
 // mostTroubles bounds the destinations of a sink of which it is known what fails.
@@ -135,7 +147,7 @@ func (q *sinkQueue) watch(turn int64, items []*item, outcomes []sinks.Outcome) {
 	}
 	for destination, ended := range worked {
 		q.reconsider(destination, turn, ended)
-		if t := q.troubles[destination]; len(t.failing)+len(t.charged)+len(q.refused) == 0 && failed[destination] == nil {
+		if t := q.troubles[destination]; len(t.failing)+len(t.charged)+len(q.refused) == 0 && t.usual < noUsual && failed[destination] == nil {
 			delete(q.troubles, destination)
 		}
 	}
@@ -162,6 +174,9 @@ func (t *trouble) fail(it *item) {
 // works notes that a message was delivered by a send of this turn, and says whether
 // that ends a trouble.
 func (q *sinkQueue) works(t *trouble, destination string, turn int64) (ended bool) {
+	if !t.recognised {
+		t.usual += (min(float64(t.fresh), mostUsual) - t.usual) / usualOver
+	}
 	clear(t.failing)
 	t.fresh, t.tries, t.worked = 0, 0, time.Now()
 	for id, c := range t.charged {
@@ -176,12 +191,19 @@ func (q *sinkQueue) works(t *trouble, destination string, turn int64) (ended boo
 	return ended
 }
 
+// evident says that what failed in a row is more than chance.
+func (t *trouble) evident(limit int, now time.Time) bool {
+	patience := 1 + patiencePer*t.usual
+	many := t.fresh >= int(patience*float64(limit))
+	long := now.Sub(t.worked) >= time.Duration(patience*float64(knownBadFor)) && (t.fresh >= limit || len(t.failing) >= knownBad*limit)
+	return many || long
+}
+
 // recognise says from which failure on it is the destination's trouble. What was
 // charged or held against messages meanwhile is not.
 func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	t.tries++
-	limit := q.options.TroubleAfter
-	if t.recognised || t.fresh < limit && (len(t.failing) < knownBad*limit || time.Since(t.worked) < knownBadFor) {
+	if t.recognised || !t.evident(q.options.TroubleAfter, time.Now()) {
 		return
 	}
 	t.recognised, t.tries = true, 1
@@ -218,7 +240,7 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 		case outcome.Result != sinks.Unsent || postponed(outcome):
 			answered = true
 		}
-		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject) {
+		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject && !isFinal(&outcome)) {
 			failed = &outcomes[i]
 		}
 	}
@@ -230,7 +252,7 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 		last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
 			min(q.options.TroubleAfter, len(q.troubles[""].failing)), failed.Reason, loggable(failed))
 		q.trip(last)
-	case q.inTrouble() && answered: // postponed: the next one tries it
+	case q.inTrouble() && answered: // postponed, or invalid by itself: the next one tries it
 	case answered:
 		if q.circuit.state != circuitClosed {
 			break // other batches found it unavailable since: it is opened all the same
@@ -325,7 +347,7 @@ func (q *sinkQueue) askRefused(now time.Time) {
 // fuse counts what became of a sink's messages within a minute.
 type fuse struct {
 	since              time.Time
-	refused, delivered int // messages
+	refused, delivered int // messages; those that were refused for the first time
 	parked             int
 	blown              bool // the sink is paused by it, and the control isn't known to be in force
 }
@@ -344,7 +366,7 @@ func (e *engine) blows(q *sinkQueue, outcome *sinks.Outcome) bool {
 	if f.blown {
 		return true
 	}
-	if f.parked < max(1, limit/max(1, e.lease.relays)) || f.refused <= f.delivered {
+	if f.parked < max(1, limit/max(1, e.lease.relays)) || max(f.refused, f.parked) <= f.delivered {
 		f.parked++
 		return false
 	}

@@ -26,6 +26,7 @@ type scene struct {
 	answer atomic.Pointer[func(context.Context, sinks.Message) sinks.Outcome] // of the sink; nil: delivered
 	fail   atomic.Pointer[func(context.Context, memstore.Op) error]           // of the database
 	gone   bool                                                               // the relay isn't scraped any more
+	unseen atomic.Bool                                                        // no page tells of rows that have appeared late
 
 	metrics *metrics.Metrics
 }
@@ -169,6 +170,20 @@ var troubles = map[string]struct {
 	}, func(s *scene) {
 		s.db.Write(outbox.Message{Topic: "orders", ExpiresAt: s.db.Now().Add(-time.Minute)})
 	}, 2 * time.Minute},
+	"RowrelayFoundLate": {nil, func(s *scene) { // one with an id from long ago, and nothing else wrong
+		s.unseen.Store(true)
+		last := s.db.Write(outbox.Message{Topic: "orders"})[0]
+		s.db.Renumber(1)
+		s.db.Write(outbox.Message{Topic: "orders"})
+		s.db.Renumber(last + 1)
+		s.db.Write(outbox.Message{Topic: "orders"})
+	}, 15 * time.Minute},
+	"RowrelayWaits": {nil, func(s *scene) { // it was cut off, and one with another sink has taken over
+		s.breaks(func(context.Context, memstore.Op) error { return errors.New("connection refused") })
+		s.another("elsewhere")
+		time.Sleep(time.Minute)
+		s.breaks(func(context.Context, memstore.Op) error { return nil })
+	}, 20 * time.Minute},
 }
 
 // Each alert fires in its trouble, and not before.
@@ -288,8 +303,16 @@ var otherTroubles = map[string]struct {
 			return nil
 		})
 	}},
+	"sweeps fail": {"RowrelayDatabaseFails", nil, func(s *scene) {
+		s.breaks(func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpScan {
+				return errors.New("context deadline exceeded")
+			}
+			return nil
+		})
+	}},
 	"another relay does its part": {"RowrelayNotPolling", nil, func(s *scene) {
-		s.another()
+		s.another("main")
 		check(s.t, s.db.Store().SetControl(s.t.Context(), storage.Control{Kind: storage.PauseRelay, Name: "relay"}, 0))
 	}},
 }
@@ -324,14 +347,28 @@ func TestNoAlertFiresInAnothersTrouble(t *testing.T) {
 	}
 }
 
-// another has a second relay of the table run until the test's end.
-func (s *scene) another() {
-	r, err := relay.New(s.db.Store(), relay.Options{Name: "another", Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: s}}})
+// another has a second relay of the table, with a sink of this name, run until the test's end.
+func (s *scene) another(sink string) {
+	r, err := relay.New(s.db.Store(), relay.Options{Name: "another", Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{sink: {Sink: s}}})
 	check(s.t, err)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	s.t.Cleanup(func() { cancel(); check(s.t, <-done) })
+}
+
+// unseen is a table whose pages don't tell of rows that have appeared late, if the scene says so.
+type unseen struct {
+	*memstore.Store
+	scene *scene
+}
+
+func (u unseen) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+	page, err := u.Store.Read(ctx, positions, limit, maxBytes)
+	if u.scene.unseen.Load() {
+		page.LateAfter = -1
+	}
+	return page, err
 }
 
 // start has a relay run until stop.
@@ -351,7 +388,7 @@ func (s *scene) start(options func(*relay.Options, *relay.SinkOptions)) (stop fu
 		options(&o, &sink)
 	}
 	o.Sinks = map[string]relay.SinkOptions{"main": sink}
-	r, err := relay.New(store, o)
+	r, err := relay.New(unseen{store, s}, o)
 	check(s.t, err)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error, 2)

@@ -1,0 +1,173 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// picky is a sink that refuses what has the topic "bad", or all.
+type picky struct {
+	*refusing
+	says sinks.Outcome
+	all  atomic.Bool
+}
+
+func (p *picky) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	return p.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome {
+		time.Sleep(time.Duration(1+m.Sequence%5) * time.Millisecond)
+		if m.Topic == "bad" || p.all.Load() {
+			return p.says
+		}
+		return p.recorder.Send(ctx, []sinks.Message{m})[0]
+	})
+}
+
+// writeMixed writes messages of as many keys, of which so many percent are bad in the end, at random but always alike.
+func writeMixed(db *memstore.DB, messages, percent int, pace time.Duration) (good int) {
+	draw := rand.New(rand.NewPCG(1, uint64(percent)))
+	for i := range messages {
+		topic := "bad"
+		if draw.IntN(100) >= min(percent, 20+i/5) {
+			topic, good = "good", good+1
+		}
+		db.Write(outbox.Message{Topic: topic, Key: fmt.Sprint("k", draw.Int64())})
+		time.Sleep(pace)
+	}
+	return good
+}
+
+var failed = map[string]sinks.Outcome{
+	"fails":   sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500 Internal Server Error"),
+	"refuses": sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422 Unprocessable Entity"),
+}
+
+// A sink that refuses most of what it gets, message by message, is not in trouble: rows of failures come by
+// chance. What it takes is delivered, what it refuses is charged and parked with the reason, and
+// it isn't called down again and again.
+func TestRefusingMostIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	for name, says := range failed {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+			for _, percent := range []int{30, 60, 75} {
+				for _, pace := range []time.Duration{0, 10 * time.Millisecond} {
+					if underRace && percent != 60 {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s %d percent by %s, a message each %v", name, percent, claim, pace), func(t *testing.T) {
+						t.Parallel()
+						synctest.Test(t, func(t *testing.T) {
+							db, sink, watch := memstore.New(), &picky{refusing: newRefusing(), says: says}, &downs{}
+							_, stop := start(t, db.Store(), relay.Options{Claim: claim, Observer: watch,
+								Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 3, Fuse: -1}}})
+							time.Sleep(10 * time.Second)
+							const written = 1500
+							good := writeMixed(db, written, percent, pace)
+							time.Sleep(2 * time.Minute) // the first row of failures is trouble, for all that is known
+							if n := len(sink.ids()); n != good {
+								t.Errorf("%d of %d good messages were delivered", n, good)
+							}
+							if n := watch.n.Load(); n > 3 { // the last time as nothing is left that it takes
+								t.Errorf("the sink was called down %d times", n)
+							}
+							parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError, Limit: written})
+							if err != nil || pace > 0 && len(parked) < (written-good)/2 {
+								t.Errorf("%d of %d bad messages are parked (%v)", len(parked), written-good, err)
+							}
+							for _, m := range parked {
+								if wrong := m.Message.Topic != "bad" || !strings.Contains(m.LastError, says.Detail); wrong || says.Result == sinks.Retry && m.Attempts != 3 {
+									t.Fatalf("parked is %s after %d attempts: %s", m.Message.Topic, m.Attempts, m.LastError)
+								}
+							}
+							if err := stop(); err != nil {
+								t.Error(err)
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// An outage of a sink that refuses most of what it gets is known for one, and costs no message an attempt.
+func TestAnOutageAmongRefusalsIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink, watch := memstore.New(), &picky{refusing: newRefusing(), says: failed["fails"]}, &downs{}
+		_, stop := start(t, db.Store(), relay.Options{Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 5, Fuse: -1}}})
+		writeMixed(db, 1500, 60, 20*time.Millisecond)
+		before := watch.n.Load()
+		sink.all.Store(true)
+		for i := range 500 {
+			db.Write(outbox.Message{Topic: "good", Key: fmt.Sprint("after-", i)})
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Minute)
+		if watch.n.Load() == before {
+			t.Error("the sink was never called down")
+		}
+		sink.all.Store(false)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		n := 0
+		for _, m := range sink.received {
+			if strings.HasPrefix(m.Key, "after-") {
+				if n++; m.Attempt != 1 {
+					t.Fatalf("message %d was charged %d attempts", m.Sequence, m.Attempt-1)
+				}
+			}
+		}
+		if n != 500 {
+			t.Errorf("%d of 500 messages of the outage were delivered", n)
+		}
+		inOrder(t, sink.received)
+	})
+}
+
+// What is invalid by itself says nothing of a sink in trouble: it is parked, and isn't told as the trouble.
+func TestAnInvalidMessageIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, log := memstore.New(), &bytes.Buffer{}
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if m.Topic == "invalid" {
+				return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "a header")
+			}
+			return failed["fails"]
+		}}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
+		for i := range 10 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+		}
+		time.Sleep(10 * time.Second)
+		write(db, "invalid", "", 20)
+		time.Sleep(10 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[storage.StateError] != 20 {
+			t.Errorf("%v, want 20 parked", counts)
+		}
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "unavailable") && strings.Contains(line, "a header") {
+				t.Errorf("the log says %s", line)
+			}
+		}
+	})
+}
