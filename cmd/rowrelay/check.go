@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -20,7 +21,8 @@ import (
 const checkHelp = `Check what rowrelay run would need, and what makes it slow, one line a check: the
 configuration, the connections, the schema and its columns, all rights that the
 database's user lacks, clocks, the plan of each statement on messages, marks, old
-transactions, whether what is delivered is deleted in time, dead rows and autovacuum (PostgreSQL), InnoDB's history, the
+transactions, whether a relay of this configuration would wait, as the living ones have
+other sinks or routes (see rowrelay run --join), whether what is delivered is deleted in time, dead rows and autovacuum (PostgreSQL), InnoDB's history, the
 write-ahead log (SQLite), whether PostgreSQL's notifications are heard, and whether the
 sinks can be opened and their endpoints reached. Below each finding stands what to run
 against it. Nothing is changed and nothing is sent, and it takes no longer for a larger
@@ -43,7 +45,7 @@ func (p program) checkCommand() *cobra.Command {
 				return err
 			}
 			for _, source := range configured.Sources {
-				report.checkSource(command.Context(), source)
+				report.checkSource(command.Context(), configured, source)
 				for _, sink := range configured.SinksOf(source.Name) {
 					report.checkSink(command.Context(), source, sink)
 				}
@@ -94,7 +96,7 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 
 // checkSource checks a table. A check that fails ends it, since the next ones
 // would fail for the same reason.
-func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
+func (c *checkReport) checkSource(ctx context.Context, configured config.Config, source config.Source) {
 	name := "source " + source.Name + ": "
 	db, d, err := openDatabase(ctx, source.Database, false)
 	if !c.tried(name+"connection", source.Database.String(), err) {
@@ -145,7 +147,34 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 			}
 		}
 	}
-	c.tried(name+"claim", "by "+string(claim), explain(source, err))
+	claims := c.tried(name+"claim", "by "+string(claim), explain(source, err))
+	if claims && len(configured.SinksOf(source.Name)) > 0 {
+		c.checkOthers(name, configured, source, store, status)
+	}
+}
+
+// checkOthers says whether a relay of this configuration would wait, as others of its table send messages elsewhere.
+func (c *checkReport) checkOthers(name string, configured config.Config, source config.Source, store *sqlstore.Store, status storage.Status) {
+	waits, err := app.WouldWait(configured, source, c.kinds, store, status)
+	if err == nil && !status.Has(storage.GaugeRelays) {
+		err = errors.New("the living relays couldn't be read in time: the database is slow")
+	}
+	if err != nil {
+		c.tried(name+"relays", "", err)
+		return
+	}
+	living := 0
+	for _, each := range status.Relays {
+		if each.Alive {
+			living++
+		}
+	}
+	found := finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; one of this configuration would take its part beside them", living)}
+	if !found.OK {
+		found.Detail = "a relay of this configuration would wait, and take no message: " + waits
+		found.Hint = "stop the others first, or let them be replaced one by one: it takes over when the last of them has stopped. To have it share the messages with them: rowrelay run --join, or join: true in the configuration. rowrelay status lists the relays"
+	}
+	c.add(found)
 }
 
 // checkNotifications listens as a relay does, until it hears what it has notified itself of, and
