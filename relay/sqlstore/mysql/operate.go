@@ -230,9 +230,10 @@ func (m *MySQL) Explain(ctx context.Context, query backend.Query) (wrong string,
 	}
 	statement := query.SQL
 	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && (strings.HasPrefix(into, "INSERT") || strings.HasPrefix(into, "REPLACE")) {
+		selecting, _, _ = strings.Cut(selecting, "\nON DUPLICATE KEY")
 		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole
 	}
-	rows, err := m.db.QueryContext(ctx, explain+statement, query.Args...)
+	rows, err := m.db.QueryContext(ctx, explain+statement, query.Args[:min(len(query.Args), strings.Count(statement, "?"))]...)
 	if err != nil {
 		return "", err
 	}
