@@ -316,14 +316,15 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
 -- name: oldest retry
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM {held} WHERE state = 'retry'
 
+-- By the index of rows that hold their keys: of very many parked ones few or none do.
 -- name: held parked
-SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} WHERE state = 'error' AND holds = 1
+SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} INDEXED BY {held_retry} WHERE (state = 'retry' OR holds > 0) AND state = 'error' AND holds = 1
 
 -- How many rows.
 -- name: topics
 SELECT topic, count(*) FROM (
     SELECT topic FROM {hot} WHERE {waiting}
-    UNION ALL SELECT topic FROM {held} WHERE {held and waiting}
+    UNION ALL SELECT topic FROM {held} AS t WHERE {is due} AND t.state = 'scheduled'
     LIMIT ?) GROUP BY topic
 
 -- name: list relays

@@ -889,7 +889,7 @@ FROM app."Events_relays" AS r ORDER BY r.name;
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
-    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    UNION ALL SELECT topic FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND t.state = 'scheduled'
     LIMIT ?) GROUP BY topic;
 --   1: 1000
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
@@ -899,7 +899,7 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
     UNION ALL SELECT max(t.created_at, coalesce(t.available_at, t.created_at)) FROM app."Events_held" AS t
     WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND t.state = 'scheduled');
 --   1: 6400
-SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM app."Events_held" INDEXED BY "Events_held_retry" WHERE (state = 'retry' OR holds > 0) AND state = 'error' AND holds = 1;
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events" LIMIT ?
 ) GROUP BY state
