@@ -110,6 +110,7 @@ func (m *MySQL) Traits() backend.Traits {
 		traits.Walk = backend.WalkByID
 	case tiDB: // nobody needs it, who reads no lanes
 		traits.Queries.LastID = backend.Query{SQL: "SELECT 0"}
+		traits.Queries.WrittenFrom = backend.Query{} // ids aren't in the order of time
 	}
 	return traits
 }
