@@ -49,7 +49,10 @@ func (s *Store) Find(ctx context.Context, filter storage.Filter, patience time.D
 }
 
 func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.Duration) (found storage.Found, err error) {
-	began := time.Now()
+	var deadline time.Time
+	if patience > 0 {
+		deadline = time.Now().Add(patience)
+	}
 	if len(filter.MessageIDs) == 0 || s.traits.Queries.WrittenFrom.SQL == "" {
 		found.Infos, err = s.backend.List(ctx, filter)
 		return found, err
@@ -60,7 +63,7 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 	found.Until = found.Last
 	if len(filter.MessageIDs) <= narrowed {
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(filter.MessageIDs))) {
-			infos, from, err := s.findByTime(ctx, filter, id)
+			infos, from, err := s.findByTime(ctx, filter, id, deadline)
 			if err != nil {
 				return found, err
 			}
@@ -77,30 +80,13 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		}
 		found.Infos = append(found.Infos, infos...)
 	}
-	filter.RowIDs = nil
-	step := int64(firstStep)
-	for first := true; found.Until < found.Last && (first || patience <= 0 || time.Since(began) < patience); first = false {
-		stepBegan := time.Now()
-		if found.Until, err = s.beforeNext(ctx, found.Until, found.Last); err != nil || found.Until >= found.Last {
-			break
-		}
-		filter.AfterID, filter.UntilID = found.Until, min(found.Until+step, found.Last)
-		infos, err := s.backend.List(ctx, filter)
+	if filter.RowIDs = nil; len(found.Infos) == 0 || deadline.IsZero() || time.Now().Before(deadline) {
+		filter.AfterID = found.Until
+		infos, until, err := s.walk(ctx, filter, found.Last, deadline)
 		if err != nil {
 			return found, err
 		}
-		found.Infos, found.Until = append(found.Infos, infos...), filter.UntilID
-		if len(found.Infos) >= filter.Limit {
-			break
-		}
-		if bytes(infos) >= filter.MaxBytes { // there may be more of them in this step
-			found.Until = infos[len(infos)-1].ID
-		}
-		if took := time.Since(stepBegan); took < stepTime {
-			step = min(2*step, mostStep)
-		} else if took > 2*stepTime {
-			step = max(step/2, firstStep)
-		}
+		found.Infos, found.Until = append(found.Infos, infos...), until
 	}
 	// What was found by its time, or named by its own id, too, comes twice.
 	order := func(a, b storage.Info) int {
@@ -113,8 +99,8 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 }
 
 // findByTime lists the rows of a message that were written around the time of its id, and says after which id
-// there may be more of them: the filter's, if there are none.
-func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string) (found []storage.Info, from int64, err error) {
+// there may be more of them: the filter's, if none was.
+func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, deadline time.Time) (found []storage.Info, from int64, err error) {
 	made, known := timeOf(id)
 	if !known {
 		return nil, filter.AfterID, nil
@@ -130,28 +116,57 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 		if err != nil {
 			return nil, 0, err
 		}
-		filter.AfterID, filter.UntilID = max(asked, last), first
-		if found, err = s.backend.List(ctx, filter); err != nil || len(found) > 0 {
-			return found, filter.AfterID, err
+		filter.AfterID = max(asked, last)
+		if found, from, err = s.walk(ctx, filter, first, deadline); err != nil || len(found) > 0 {
+			return found, from, err
 		}
 	}
 	return nil, asked, nil
 }
 
-func bytes(infos []storage.Info) (sum int) {
-	for i := range infos {
-		sum += len(infos[i].Message.Payload)
+// walk lists the messages with ids above the filter's AfterID, step by step, and says up to which id it looked at all
+// rows: until this one, unless it has found as many as are wanted, or time is up. It makes one step at least.
+func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
+	step := int64(firstStep)
+	looked = filter.AfterID
+	for steps := 0; looked < until && len(found) < filter.Limit; steps++ {
+		began := time.Now()
+		if steps > 0 && !deadline.IsZero() && began.After(deadline) {
+			break
+		}
+		next, err := s.backend.List(ctx, backend.Filter{Filter: storage.Filter{AfterID: looked, Limit: 1, MaxBytes: storage.ListBytes, NoPayloads: true}})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(next) == 0 || next[0].ID > until { // there may be no rows for long
+			return found, until, nil
+		}
+		filter.AfterID = next[0].ID - 1
+		filter.UntilID = min(filter.AfterID+step, until)
+		infos, err := s.backend.List(ctx, filter)
+		if err != nil {
+			return nil, 0, err
+		}
+		found, looked = append(found, infos...), lookedUntil(filter, infos)
+		if took := time.Since(began); took < stepTime {
+			step = min(2*step, mostStep)
+		} else if took > 2*stepTime {
+			step = max(step/2, firstStep)
+		}
 	}
-	return sum
+	return found, looked, nil
 }
 
-// beforeNext is the id before the next row after this one, at most the last one: there may be none for long.
-func (s *Store) beforeNext(ctx context.Context, after, last int64) (int64, error) {
-	next, err := s.backend.List(ctx, backend.Filter{Filter: storage.Filter{AfterID: after, Limit: 1, NoPayloads: true}})
-	if err != nil || len(next) == 0 {
-		return last, err
+// lookedUntil is up to which id all rows were found: where they have too many bytes there may be more.
+func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
+	bytes := 0
+	for i := range found {
+		bytes += len(found[i].Message.Payload)
 	}
-	return min(next[0].ID-1, last), nil
+	if bytes >= filter.MaxBytes {
+		return found[len(found)-1].ID
+	}
+	return filter.UntilID
 }
 
 // writtenAt returns the ids of two rows, hot or done: the last one that was written before the time, as

@@ -736,8 +736,8 @@ type Operator interface {
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
 	// Find returns what List does of a filter that has IDs, and says how far it looked. By a message's id,
-	// which no index has, it looks for about the patience, at least once, in short steps; 0 is for as long as
-	// it takes. Where that wasn't enough there may be more above Found.Until: the same filter with it as the
+	// which no index has, it looks for about the patience, in short steps; 0 is for as long as it takes.
+	// It always finds something or comes further. Where that wasn't enough there may be more above Found.Until: the same filter with it as the
 	// AfterID goes on.
 	//
 	// Most ids begin with a time: those of a Writer, UUIDs of version 7, and those that MySQL makes, of version 1.
