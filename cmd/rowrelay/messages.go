@@ -170,8 +170,9 @@ func (p program) listCommand() *cobra.Command {
 // list finds messages by ids, or lists those that filters select.
 func (m *messages) list(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) ([]storage.Info, error) {
 	if len(filter.IDs) > 0 {
-		filter.NoPayloads = true
-		return m.find(ctx, operator, filter, everything)
+		filter.NoPayloads, filter.MaxBytes = true, listedBytes
+		found, err := m.find(ctx, operator, filter, everything)
+		return found.Infos, err
 	}
 	if !everything {
 		filter.LookThrough = lookThrough
@@ -187,20 +188,20 @@ func (m *messages) list(ctx context.Context, operator storage.Operator, filter s
 const findPatience = 500 * time.Millisecond
 
 // find finds messages by ids, and says where not all rows were looked at.
-func (m *messages) find(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) ([]storage.Info, error) {
+func (m *messages) find(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) (storage.Found, error) {
 	patience := findPatience
 	if everything {
 		patience = 0
 	}
 	found, err := operator.Find(ctx, filter, patience)
 	if err == nil && !found.All() && (filter.Limit == 0 || len(found.Infos) < filter.Limit) {
-		where := "rows that were written later, as a replay's copies are, were"
+		more := "there may be more above it, as a replay's copies"
 		if len(found.Infos) == 0 {
-			where = "rows were"
+			more = "it may be above that"
 		}
-		_, err = fmt.Fprintf(m.stderr, "%s looked through up to the id %d of %d, for about %v; --after %d goes on, --all looks through everything\n", where, found.Until, found.Last, findPatience, found.Until)
+		_, err = fmt.Fprintf(m.stderr, "looked through the rows up to the id %d of %d: %s; --after %d goes on, --all looks through everything\n", found.Until, found.Last, more, found.Until)
 	}
-	return found.Infos, err
+	return found, err
 }
 
 // lookThrough is how many messages of each table a listing looks at for those that its filters
@@ -231,14 +232,17 @@ func (p program) showCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("read message %s: %w", filter.IDs[0], err)
 		}
-		if len(found) == 0 {
-			return fmt.Errorf("no message %s was found: rowrelay messages list shows which there are", filter.IDs[0])
+		if len(found.Infos) == 0 && !found.All() {
+			return fmt.Errorf("no message %s was found among the rows that were looked through", filter.IDs[0])
+		}
+		if len(found.Infos) == 0 {
+			return fmt.Errorf("there is no message %s: rowrelay messages list shows which there are", filter.IDs[0])
 		}
 		show := m.printMessage
 		if m.json {
 			show = func(info storage.Info) error { return m.printJSON(operate.NewFullMessage(info)) }
 		}
-		for _, info := range found { // several where its sinks differ, or its id was given out again
+		for _, info := range found.Infos { // several where its sinks differ, or its id was given out again
 			if err := show(info); err != nil {
 				return err
 			}

@@ -114,7 +114,7 @@ func (s *scene) look(address, file, messageID string) {
 	s.t.Helper()
 	var id int64 // by which a message is opened that was found
 	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT id FROM outbox_held ORDER BY id DESC LIMIT 1").Scan(&id))
-	rowID, absentID := fmt.Sprint(id), "0197a3b4-0000-4abc-8def-0123456789ab" // which has no time
+	rowID, absentID, absentTime := fmt.Sprint(id), "0197a3b4-0000-4abc-8def-0123456789ab", outbox.NewID() // of which one has no time
 	commands := map[string][]string{
 		"status":                           {"status"},
 		"messages list":                    {"messages", "list", "--limit", "5"},
@@ -126,6 +126,7 @@ func (s *scene) look(address, file, messageID string) {
 		"messages list, of the last hours": {"messages", "list", "--limit", "5", "--since", "2h"},
 		"messages list, by its id":         {"messages", "list", messageID},
 		"messages list, by an absent id":   {"messages", "list", absentID},
+		"messages list, by an absent time": {"messages", "list", absentTime},
 		"messages show":                    {"messages", "show", rowID},
 		"messages show, by its id":         {"messages", "show", messageID},
 		"check":                            {"check"},
@@ -145,6 +146,7 @@ func (s *scene) look(address, file, messageID string) {
 		"page: a message":               "/api/messages/" + rowID,
 		"page: by an id of the message": "/api/messages?id=" + messageID,
 		"page: by an absent id":         "/api/messages?id=" + absentID,
+		"page: by an absent time":       "/api/messages?id=" + absentTime,
 		"page: a message by its id":     "/api/messages/" + messageID,
 		"metrics":                       "/metrics",
 		"GET /status":                   "/status",
