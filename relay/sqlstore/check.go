@@ -373,7 +373,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		ask{"the mark of what waits", settle(storage.StateRetry, "", 1)})
 }
 
-// checkPlans has the database show how it would carry out each statement of those on messages.
+// checkPlans has the database show how it would carry out each statement that it is asked.
 func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, claim storage.Claim) Finding {
 	recorder := &backend.Recorder{Answer: func(query string) [][]driver.Value { // so that what has several steps comes to the last
 		switch {
@@ -399,7 +399,10 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 			if err != nil && ctx.Err() == nil && !s.dialect.Denied(err) { // which is a finding of its own
 				found = err.Error()
 			}
-			if found = ask.name + " (" + found + ")"; found != ask.name+" ()" && !slices.Contains(wrong, found) {
+			if found == "" {
+				continue
+			}
+			if found = ask.name + " (" + found + ")"; !slices.Contains(wrong, found) {
 				wrong = append(wrong, found)
 			}
 		}
