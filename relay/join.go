@@ -218,20 +218,14 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 	return fmt.Sprintf("its sinks or routes aren't those of the relays that work on this table: %s. %s", strings.Join(names, ", "), difference(own, name, first))
 }
 
-// WouldWait says why this relay, begun now beside those of a [storage.Status], would take no message until
-// they have stopped: which they are, and in what their sinks and routes differ from its own. It is empty
-// where the relay would take its part, as it does with Join. It asks the database nothing.
-func (r *Relay) WouldWait(relays []storage.RelayInfo) string {
+// WouldWait says why this relay, begun now beside the living ones, would take no message until they have stopped:
+// which they are, and in what their sinks and routes differ from its own. It is empty where the relay would take
+// its part, as it does with Join. It asks the database nothing.
+func (r *Relay) WouldWait(living []storage.Member) string {
 	if r.options.Join {
 		return ""
 	}
-	var members []storage.Member
-	for i := range relays {
-		if relays[i].Alive {
-			members = append(members, storage.Member{Name: relays[i].Name, Setup: relays[i].Setup})
-		}
-	}
-	return othersIn(storage.Identity{Name: r.options.Name, Setup: setupOf(r.options, r.names)}, members)
+	return othersIn(storage.Identity{Name: r.options.Name, Setup: setupOf(r.options, r.names)}, living)
 }
 
 // difference says what of this relay's setup another hasn't, and the other way round.

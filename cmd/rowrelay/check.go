@@ -139,37 +139,23 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	if source.Listen != config.Off && !source.Database.Polled() {
 		c.checkNotifications(ctx, name, source, db, d)
 	}
-	status, err := store.Status(ctx)
-	if err == nil && status.Claim != "" && status.Claim != claim {
-		for _, each := range status.Relays {
-			if each.Alive && err == nil {
-				err = fmt.Errorf("the relay %s claims by %s: %w", each.Name, status.Claim, storage.ErrOtherClaim)
-			}
-		}
+	agreed, living, err := store.Living(ctx)
+	if err == nil && len(living) > 0 && agreed != claim {
+		err = fmt.Errorf("the relay %s claims by %s: %w", living[0].Name, agreed, storage.ErrOtherClaim)
 	}
-	claims := c.tried(name+"claim", "by "+string(claim), explain(source, err))
-	if claims && len(configured.SinksOf(source.Name)) > 0 {
-		c.checkOthers(name, configured, source, store, status)
+	if c.tried(name+"claim", "by "+string(claim), explain(source, err)) && len(configured.SinksOf(source.Name)) > 0 {
+		c.checkOthers(name, configured, source, store, living)
 	}
 }
 
 // checkOthers says whether a relay of this configuration would wait, as others of its table send messages elsewhere.
-func (c *checkReport) checkOthers(name string, configured config.Config, source config.Source, store *sqlstore.Store, status storage.Status) {
-	waits, err := app.WouldWait(configured, source, c.kinds, store, status)
-	if err == nil && !status.Has(storage.GaugeRelays) {
-		err = errors.New("the living relays couldn't be read in time: the database is slow")
-	}
+func (c *checkReport) checkOthers(name string, configured config.Config, source config.Source, store *sqlstore.Store, living []storage.Member) {
+	waits, err := app.WouldWait(configured, source, c.kinds, store, living)
 	if err != nil {
 		c.tried(name+"relays", "", err)
 		return
 	}
-	living := 0
-	for _, each := range status.Relays {
-		if each.Alive {
-			living++
-		}
-	}
-	found := finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; one of this configuration would take its part beside them", living)}
+	found := finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; one of this configuration would take its part beside them", len(living))}
 	if !found.OK {
 		found.Detail = "a relay of this configuration would wait, and take no message: " + waits
 		found.Hint = "stop the others first, or let them be replaced one by one: it takes over when the last of them has stopped. To have it share the messages with them: rowrelay run --join, or join: true in the configuration. rowrelay status lists the relays"

@@ -321,9 +321,9 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	return relay.New(s.table.Store, options)
 }
 
-// WouldWait says why the relay of a configuration's source would wait if it began now, beside those of its
-// table's status; see [relay.Relay.WouldWait]. The store is the table's; nothing is opened, and nothing begins.
-func WouldWait(c config.Config, from config.Source, kinds *sinks.Registry, store Store, status storage.Status) (string, error) {
+// WouldWait says why the relay of a configuration's source would wait if it began now beside the
+// living ones; see [relay.Relay.WouldWait]. The store is the table's; nothing is opened, and nothing begins.
+func WouldWait(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
 	s, err := a.newSource(from)
@@ -335,7 +335,7 @@ func WouldWait(c config.Config, from config.Source, kinds *sinks.Registry, store
 	if err != nil {
 		return "", err
 	}
-	return beside.WouldWait(status.Relays), nil
+	return beside.WouldWait(living), nil
 }
 
 // runRelays runs every relay, and counts every table for the admin server, until Stop.
