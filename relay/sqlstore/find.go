@@ -20,7 +20,8 @@ import (
 //
 // A message may have more rows: a replay's copies, and what was written twice. These are later ones. So the
 // rows after those are walked through, in steps that are short for the database, until all were or time is up.
-// What isn't found so, as its id has no time, or was made long before the row, is looked for among all rows.
+// What isn't found so, as its id has no time, or was made long before the row, is looked for among all rows, or
+// all since the id was made.
 
 // narrowed is how many messages are looked for by their times, one after the other.
 const narrowed = 10
@@ -99,7 +100,8 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 }
 
 // findByTime lists the rows of a message that were written around the time of its id, and says after which id
-// there may be more of them: the filter's, if none was.
+// there may be more of them. Without any that is the first of these rows, as none is written before its id is made, but
+// where there is time for all.
 func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, deadline time.Time) (found []storage.Info, from int64, err error) {
 	made, known := timeOf(id)
 	if !known {
@@ -121,7 +123,10 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 			return found, from, err
 		}
 	}
-	return nil, asked, nil
+	if deadline.IsZero() {
+		return nil, asked, nil
+	}
+	return nil, filter.AfterID, nil
 }
 
 // walk lists the messages with ids above the filter's AfterID, step by step, and says up to which id it looked at all

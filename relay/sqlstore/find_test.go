@@ -2,6 +2,8 @@ package sqlstore_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +98,11 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 					t.Errorf("by %s it looked up to %d of %d", message, found.Until, found.Last)
 				}
 			}
+			before := readsOf(t, table)
+			got, found := find(storage.Filter{IDs: []string{version7(written(3*each-10), 0)}}, 1)
+			if reads := readsOf(t, table) - before; got != "[]" || !found.All() || reads > each/4 {
+				t.Errorf("by an id that was never written: %s, up to %d of %d, and %d rows were read", got, found.Until, found.Last, reads)
+			}
 			// A copy, as of a replay, is found by who has time, or goes on.
 			const again = 3*each + 1
 			exec(t, table.DB, fmt.Sprintf("INSERT INTO outbox (id, message_id, created_at, topic, payload_text) VALUES (%d, '%s', '%s', 't', '')", again, ids[1], written(again).Format("2006-01-02 15:04:05.000")))
@@ -105,7 +112,7 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 			if got, found := find(storage.Filter{IDs: []string{ids[1]}}, 0); got != fmt.Sprint([]int{1, again}) || !found.All() {
 				t.Errorf("the copy too: %s, up to %d of %d", got, found.Until, found.Last)
 			}
-			got, found := find(storage.Filter{IDs: []string{ids[1]}}, 1)
+			got, found = find(storage.Filter{IDs: []string{ids[1]}}, 1)
 			for rounds := 0; !found.All() && rounds < 10; rounds++ {
 				var more string
 				more, found = find(storage.Filter{IDs: []string{ids[1]}, AfterID: found.Until}, 1)
@@ -115,6 +122,9 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 				t.Errorf("step by step: %s, up to %d of %d", got, found.Until, found.Last)
 			}
 			exec(t, table.DB, fmt.Sprint("DELETE FROM outbox WHERE id = ", again))
+			if got, _ := find(storage.Filter{IDs: slices.Collect(maps.Values(ids))}, 0); got != fmt.Sprint(slices.Sorted(maps.Keys(ids))) {
+				t.Errorf("by all of them: %s", got)
+			}
 			three := storage.Filter{IDs: []string{ids[2*each+1], ids[1237], ids[1], "5", "7fffffff-0000-4000-8000-ffffffffffff"}}
 			for _, test := range []struct {
 				change func(*storage.Filter)

@@ -741,8 +741,9 @@ type Operator interface {
 	// AfterID goes on.
 	//
 	// Most ids begin with a time: those of a Writer, UUIDs of version 7, and those that MySQL makes, of version 1.
-	// The rows that were written then are looked at first, and if the message is there, those after them,
-	// where a replay's copies are; else all from the AfterID on. A Store may always look at all rows.
+	// The rows that were written then are looked at first, and then those after them, where a replay's copies
+	// are. Rows that were written half an hour before then, or earlier, are looked at only without a bound on the
+	// patience, and if there is no other. A Store may always look at all rows.
 	Find(ctx context.Context, filter Filter, patience time.Duration) (Found, error)
 
 	// Requeue makes parked messages due at once, with no attempts charged, and
