@@ -64,7 +64,7 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 	found.Until = found.Last
 	if len(filter.MessageIDs) <= narrowed {
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(filter.MessageIDs))) {
-			infos, from, err := s.findByTime(ctx, filter, id, deadline)
+			infos, from, err := s.findByTime(ctx, filter, id, found.Last, deadline)
 			if err != nil {
 				return found, err
 			}
@@ -102,7 +102,7 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 // findByTime lists the rows of a message that were written around the time of its id, and says after which id
 // there may be more of them. Without any that is the first of these rows, as none is written before its id is made, but
 // where there is time for all.
-func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, deadline time.Time) (found []storage.Info, from int64, err error) {
+func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, highest int64, deadline time.Time) (found []storage.Info, from int64, err error) {
 	made, known := timeOf(id)
 	if !known {
 		return nil, filter.AfterID, nil
@@ -110,11 +110,11 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 	filter.RowIDs, filter.MessageIDs = nil, []string{id}
 	asked := filter.AfterID
 	for _, apart := range around {
-		last, _, err := s.writtenAt(ctx, made.Add(-apart))
+		last, _, err := s.writtenAt(ctx, made.Add(-apart), highest)
 		if err != nil {
 			return nil, 0, err
 		}
-		_, first, err := s.writtenAt(ctx, made.Add(apart))
+		_, first, err := s.writtenAt(ctx, made.Add(apart), highest)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -175,11 +175,9 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 }
 
 // writtenAt returns the ids of two rows, hot or done: the last one that was written before the time, as
-// far as halving meets it, and the first one that wasn't.
-func (s *Store) writtenAt(ctx context.Context, at time.Time) (last, first int64, err error) {
-	if err := backend.One(ctx, s.db, s.traits.Queries.LastID, &first); err != nil {
-		return 0, 0, err
-	}
+// far as halving meets it, and the first one that wasn't, or the highest id there is.
+func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
+	first = highest
 	query := backend.Query{SQL: s.traits.Queries.WrittenFrom.SQL, Args: make([]any, len(s.traits.Queries.WrittenFrom.Args))}
 	for low, high := int64(0), first; low < high; {
 		middle := low + (high-low)/2

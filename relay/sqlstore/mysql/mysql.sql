@@ -172,9 +172,13 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- Reading. A page is built in read.go.
 
 -- Looks in all tables, for the highest row may be held, or done; and at the counter, for
--- there may be no row at all. MySQL may have the counter of some hours ago.
+-- there may be no row at all. MySQL may have the counter of some hours ago. Of the held rows
+-- there is an index by state and id alone.
 -- name: last id
-SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {held}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
+SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
+    COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
+    COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'retry'), 0),
+    COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'error'), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE {named}), 0))
 
 -- An id, and the same once more.

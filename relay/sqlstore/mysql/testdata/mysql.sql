@@ -122,7 +122,10 @@ SELECT lane, fence, journal FROM `app`.`Events_lanes` WHERE journal IS NOT NULL;
 SELECT lane, marks FROM `app`.`Events_lanes` WHERE marks IS NOT NULL ORDER BY lane;
 
 -- last id
-SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_held`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
+SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
+    COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
+    COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'retry'), 0),
+    COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'error'), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?), 0));
 --   1: app
 --   2: Events
