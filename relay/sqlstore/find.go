@@ -38,9 +38,6 @@ const (
 
 // Find implements [storage.Operator].
 func (s *Store) Find(ctx context.Context, filter storage.Filter, patience time.Duration) (found storage.Found, err error) {
-	if err := s.made(); err != nil {
-		return found, err
-	}
 	selected, err := selection(filter)
 	if err != nil {
 		return found, err
