@@ -375,7 +375,7 @@ SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.
 
 -- What no relay looks for.
 -- name: lanes with rows below their marks
-SELECT l.lane FROM {lanes} AS l WHERE EXISTS (SELECT 1 FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane
+SELECT l.lane FROM {lanes} AS l WHERE (SELECT t.id FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane ORDER BY t.lane, t.id LIMIT 1) <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED) ORDER BY l.lane
 
 -- ---------------------------------------------------------------------------------
 -- Replays: what is known of each is a line of JSON among the settings.
