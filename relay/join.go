@@ -116,7 +116,9 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 		beat := func() (storage.Members, error) { return p.store.Heartbeat(ctx, p.self, p.options.Lease) }
 		if members, err = beat(); err == nil && len(members.Relays) > 1 {
 			p.bury(ctx, &members, beat)
-			waits = p.othersIn(members.Relays)
+			if waits = othersIn(p.self, members.Relays); waits != "" {
+				waits += ". It takes no message until they have stopped; to have it share the messages with them, start it with --join (join: true in a configuration, Join in relay.Options)"
+			}
 		}
 		return err
 	}
@@ -186,15 +188,15 @@ func (e *engine) bury(ctx context.Context, members *storage.Members, beat func()
 	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return slices.Contains(dead, m.Name) })
 }
 
-// othersIn says which relays a relay of this setup waits for; empty if it needn't.
-func (p *participation) othersIn(members []storage.Member) string {
-	own := &p.self.Setup
+// othersIn says which relays one of this setup waits for, and what they differ in; empty if it needn't.
+func othersIn(self storage.Identity, members []storage.Member) string {
+	own := &self.Setup
 	var names []string
 	var first *storage.Setup
 	for i := range members {
 		m := &members[i]
 		switch {
-		case m.Name == p.self.Name || m.Setup.Print == "" || m.Setup.Part == storage.Waits:
+		case m.Name == self.Name || m.Setup.Print == "" || m.Setup.Part == storage.Waits:
 		case m.Setup.Print == own.Print:
 			if m.Setup.Part != storage.Begins {
 				return ""
@@ -213,9 +215,17 @@ func (p *participation) othersIn(members []storage.Member) string {
 	if len(names) > 5 {
 		names = append(names[:5], fmt.Sprintf("and %d more", len(names)-5))
 	}
-	return fmt.Sprintf("its sinks or routes aren't those of the relays that work on this table: %s. %s. "+
-		"It takes no message until they have stopped; to have it share the messages with them, start it with --join (join: true in a configuration, Join in relay.Options)",
-		strings.Join(names, ", "), difference(own, name, first))
+	return fmt.Sprintf("its sinks or routes aren't those of the relays that work on this table: %s. %s", strings.Join(names, ", "), difference(own, name, first))
+}
+
+// WouldWait says why this relay, begun now beside the living ones, would take no message until they have stopped:
+// which they are, and in what their sinks and routes differ from its own. It is empty where the relay would take
+// its part, as it does with Join. It asks the database nothing.
+func (r *Relay) WouldWait(living []storage.Member) string {
+	if r.options.Join {
+		return ""
+	}
+	return othersIn(storage.Identity{Name: r.options.Name, Setup: setupOf(r.options, r.names)}, living)
 }
 
 // difference says what of this relay's setup another hasn't, and the other way round.

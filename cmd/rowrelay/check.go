@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -19,12 +20,13 @@ import (
 
 const checkHelp = `Check what rowrelay run would need, and what makes it slow, one line a check: the
 configuration, the connections, the schema and its columns, all rights that the
-database's user lacks, clocks, the plan of each statement on messages, marks, old
-transactions, whether what is delivered is deleted in time, dead rows and autovacuum (PostgreSQL), InnoDB's history, the
-write-ahead log (SQLite), whether PostgreSQL's notifications are heard, and whether the
-sinks can be opened and their endpoints reached. Below each finding stands what to run
-against it. Nothing is changed and nothing is sent, and it takes no longer for a larger
-table.`
+database's user lacks, clocks, the plan of each statement of a relay or an operator,
+marks, old transactions, whether a relay of this configuration would wait, as the living
+ones have other sinks or routes (see rowrelay run --join), whether what is delivered is
+deleted in time, dead rows and autovacuum (PostgreSQL), InnoDB's history, the write-ahead
+log (SQLite), whether PostgreSQL's notifications are heard, and whether the sinks can be
+opened and their endpoints reached. Below each finding stands what to run against it.
+Nothing is changed and nothing is sent, and it takes no longer for a larger table.`
 
 // sinkTimeout is how long a sink may take to open.
 const sinkTimeout = 10 * time.Second
@@ -43,7 +45,7 @@ func (p program) checkCommand() *cobra.Command {
 				return err
 			}
 			for _, source := range configured.Sources {
-				report.checkSource(command.Context(), source)
+				report.checkSource(command.Context(), configured, source)
 				for _, sink := range configured.SinksOf(source.Name) {
 					report.checkSink(command.Context(), source, sink)
 				}
@@ -94,7 +96,7 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 
 // checkSource checks a table. A check that fails ends it, since the next ones
 // would fail for the same reason.
-func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
+func (c *checkReport) checkSource(ctx context.Context, configured config.Config, source config.Source) {
 	name := "source " + source.Name + ": "
 	db, d, err := openDatabase(ctx, source.Database, false)
 	if !c.tried(name+"connection", source.Database.String(), err) {
@@ -137,15 +139,28 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 	if source.Listen != config.Off && !source.Database.Polled() {
 		c.checkNotifications(ctx, name, source, db, d)
 	}
-	status, err := store.Status(ctx)
-	if err == nil && status.Claim != "" && status.Claim != claim {
-		for _, each := range status.Relays {
-			if each.Alive && err == nil {
-				err = fmt.Errorf("the relay %s claims by %s: %w", each.Name, status.Claim, storage.ErrOtherClaim)
-			}
-		}
+	agreed, living, err := store.Living(ctx)
+	if err == nil && len(living) > 0 && agreed != claim {
+		err = fmt.Errorf("the relay %s claims by %s: %w", living[0].Name, agreed, storage.ErrOtherClaim)
 	}
-	c.tried(name+"claim", "by "+string(claim), explain(source, err))
+	if c.tried(name+"claim", "by "+string(claim), explain(source, err)) && len(configured.SinksOf(source.Name)) > 0 {
+		c.checkOthers(name, configured, source, store, living)
+	}
+}
+
+// checkOthers says whether a relay of this configuration would wait, as others of its table send messages elsewhere.
+func (c *checkReport) checkOthers(name string, configured config.Config, source config.Source, store *sqlstore.Store, living []storage.Member) {
+	waits, err := app.WouldWait(configured, source, c.kinds, store, living)
+	if err != nil {
+		c.tried(name+"relays", "", err)
+		return
+	}
+	found := finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; one of this configuration would take its part beside them", len(living))}
+	if !found.OK {
+		found.Detail = "a relay of this configuration would wait, and take no message: " + waits
+		found.Hint = "stop the others first, or let them be replaced one by one: it takes over when the last of them has stopped. To have it share the messages with them: rowrelay run --join, or join: true in the configuration. rowrelay status lists the relays"
+	}
+	c.add(found)
 }
 
 // checkNotifications listens as a relay does, until it hears what it has notified itself of, and

@@ -119,6 +119,57 @@ func TestCheckingAClaimThatAnotherRelayContradicts(t *testing.T) {
 	})
 }
 
+// A relay whose sinks or routes aren't those of the living ones would wait: which these are, what differs,
+// and what to do is said before it is started.
+func TestCheckingAConfigurationThatWouldWait(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		lines := "sinks:\n  lines: {type: stdout}\n"
+		live := configure(t, db, lines)
+		if got := checked(t, "--config", live); !strings.Contains(got.stdout, "ok    source shop: relays: 0 live") {
+			t.Errorf("before there is a relay:\n%s", got.stdout)
+		}
+		d := start(t, "run", "--config", live)
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		d.stdout.wait(t, `"topic":"a"`) // it lives
+		name := statusOf(t, db).Relays[0].Name
+
+		if got := checked(t, "--config", live); !strings.Contains(got.stdout, "ok    source shop: relays: 1 live") {
+			t.Errorf("of the same configuration:\n%s", got.stdout)
+		}
+		for _, test := range []struct{ more, has, others string }{
+			{"sinks:\n  lines: {type: file, path: " + filepath.Join(t.TempDir(), "lines") + "}\n", "This one has: sink lines: file ", name + " has: sink lines: stdout"},
+			{lines + "routes: [{topic: b, sink: lines}]\n", "This one has: route topic b to lines", name + " has: route topic * to lines"},
+		} {
+			other := configure(t, db, test.more)
+			got := call(t.Context(), "", "check", "--config", other)
+			for _, want := range []string{"FAIL  source shop: relays: a relay of this configuration would wait", "the relays that work on this table: " + name, test.has, test.others, "\n      stop the others first", "join: true"} {
+				if !strings.Contains(got.stdout, want) {
+					t.Errorf("%q isn't in\n%s", want, got.stdout)
+				}
+			}
+			if got.code != exitFailed {
+				t.Errorf("exit code %d", got.code)
+			}
+			content, err := os.ReadFile(other)
+			if err == nil {
+				err = os.WriteFile(other, []byte(strings.Replace(string(content), "url}", "url, join: true}", 1)), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			checked(t, "--config", other)
+		}
+		got := call(t.Context(), "", "check", "--database", db.URL, "--sink", "file:"+filepath.Join(t.TempDir(), "lines"))
+		if !strings.Contains(got.stdout, "FAIL  source outbox: relays: ") {
+			t.Errorf("with --sink:\n%s", got.stdout)
+		}
+		if code, logged := d.stop(t); code != exitDone {
+			t.Errorf("exit code %d:\n%s", code, logged)
+		}
+	})
+}
+
 // What is delivered and should be gone is told of by the configuration's retention.
 func TestCheckingWhetherDeletingIsBehind(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,18 @@ import (
 const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
 messages'), or those that all of the given filters select. Payloads are not
 shown; rowrelay messages show does. Of a large table about the first 20,000 messages of each kind
-are looked through for those that filters select, and by a message's id the rows that were
-written with it, not copies of a later replay; --all looks through everything.`
+are looked through for those that filters select; --all looks through everything. For how a
+message's id is found see rowrelay messages show.`
+
+const showHelp = `Show all of a message, its payload included, by the table's id or the message's.
+
+A table's id is found at once. A message's id may have several rows: a replay's copies,
+or those of its sinks. The id of a Writer's message, and of MySQL's, begins with its
+time: the rows that were written then are looked at first, at once in a table of any
+size, and for half a second those that were written after them, where copies are. An id
+without a time is looked for in the whole table, for half a second. Where that wasn't
+enough to see all rows, a line says so, and how to go on: --after, or --all for all,
+however long it takes.`
 
 const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
 given ids, or those that all of the given filters select, or with --all of every
@@ -119,10 +129,7 @@ func (p program) listCommand() *cobra.Command {
 		if !everything {
 			filter.LookThrough = lookThrough
 		}
-		found, err := operate.List(ctx, operator, filter, listedBytes)
-		if err == nil && len(found) < filter.Limit {
-			err = m.tellBound(ctx, operator, filter)
-		}
+		found, err := m.list(ctx, operator, filter, everything)
 		if err != nil {
 			return fmt.Errorf("list messages: %w", err)
 		}
@@ -160,13 +167,50 @@ func (p program) listCommand() *cobra.Command {
 	return command
 }
 
+// list finds messages by ids, or lists those that filters select.
+func (m *messages) list(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) ([]storage.Info, error) {
+	if len(filter.IDs) > 0 {
+		filter.NoPayloads, filter.MaxBytes = true, listedBytes
+		found, err := m.find(ctx, operator, filter, everything)
+		return found.Infos, err
+	}
+	if !everything {
+		filter.LookThrough = lookThrough
+	}
+	found, err := operate.List(ctx, operator, filter, listedBytes)
+	if err == nil && len(found) < filter.Limit {
+		err = m.tellBound(ctx, operator, filter)
+	}
+	return found, err
+}
+
+// findPatience is for how long a message is looked for by its id, beyond the rows that were written with it.
+const findPatience = 500 * time.Millisecond
+
+// find finds messages by ids, and says where not all rows were looked at.
+func (m *messages) find(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) (storage.Found, error) {
+	patience := findPatience
+	if everything {
+		patience = 0
+	}
+	found, err := operator.Find(ctx, filter, patience)
+	if err == nil && !found.All() && (filter.Limit == 0 || len(found.Infos) < filter.Limit) {
+		more := "there may be more above it, as a replay's copies"
+		if len(found.Infos) == 0 {
+			more = "it may be above that"
+		}
+		_, err = fmt.Fprintf(m.stderr, "looked through the rows up to the id %d of %d: %s; --after %d goes on, --all looks through everything\n", found.Until, found.Last, more, found.Until)
+	}
+	return found, err
+}
+
 // lookThrough is how many messages of each table a listing looks at for those that its filters
 // select.
 const lookThrough = 20_000
 
 // tellBound says that there may be more, where a listing ended as it had looked at so many.
 func (m *messages) tellBound(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-	if filter.LookThrough == 0 || len(filter.IDs) > 0 || filter.Topic+filter.Key+filter.Sink+filter.Error+string(filter.State) == "" && filter.Since.IsZero() {
+	if filter.LookThrough == 0 || filter.Topic+filter.Key+filter.Sink+filter.Error+string(filter.State) == "" && filter.Since.IsZero() {
 		return nil
 	}
 	status, err := operator.Status(ctx)
@@ -182,19 +226,23 @@ const listedBytes = 64 << 20
 
 func (p program) showCommand() *cobra.Command {
 	m := &messages{program: p}
-	command := m.command("show ID", "Show all of a message, its payload included", "", func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-		found, err := operator.List(ctx, filter)
+	var everything bool
+	command := m.command("show ID", "Show all of a message, its payload included", showHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+		found, err := m.find(ctx, operator, filter, everything)
 		if err != nil {
 			return fmt.Errorf("read message %s: %w", filter.IDs[0], err)
 		}
-		if len(found) == 0 {
+		if len(found.Infos) == 0 && !found.All() {
+			return fmt.Errorf("no message %s was found among the rows that were looked through", filter.IDs[0])
+		}
+		if len(found.Infos) == 0 {
 			return fmt.Errorf("there is no message %s: rowrelay messages list shows which there are", filter.IDs[0])
 		}
 		show := m.printMessage
 		if m.json {
 			show = func(info storage.Info) error { return m.printJSON(operate.NewFullMessage(info)) }
 		}
-		for _, info := range found { // several where its sinks differ, or its id was given out again
+		for _, info := range found.Infos { // several where its sinks differ, or its id was given out again
 			if err := show(info); err != nil {
 				return err
 			}
@@ -207,6 +255,8 @@ func (p program) showCommand() *cobra.Command {
 		}
 		return nil
 	}
+	command.Flags().Int64Var(&m.filter.after, "after", 0, "only rows with an `id` above this one")
+	command.Flags().BoolVar(&everything, "all", false, "look through the whole table for a message's id, however long it takes")
 	return command
 }
 

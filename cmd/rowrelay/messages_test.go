@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -214,4 +215,45 @@ func TestListingOfLargeMessages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where time was up before all rows were looked at, a line says how far it came, and how to go on.
+func TestFindingInALargeTable(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		found storage.Found
+		all   bool
+		want  string
+	}{
+		"all rows":          {storage.Found{Infos: make([]storage.Info, 1), Until: 9, Last: 9}, false, ""},
+		"some, and found":   {storage.Found{Infos: make([]storage.Info, 1), Until: 7, Last: 9}, false, "up to the id 7 of 9: there may be more above it, as a replay's copies; --after 7 goes on, --all looks"},
+		"some, and nothing": {storage.Found{Until: 7, Last: 9}, false, "up to the id 7 of 9: it may be above that; --after 7 goes on, --all looks"},
+		"as many as wanted": {storage.Found{Infos: make([]storage.Info, 5), Until: 7, Last: 9}, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stderr strings.Builder
+			m := &messages{program: program{stderr: &stderr}}
+			operator := &seeker{found: test.found}
+			found, err := m.find(t.Context(), operator, storage.Filter{IDs: []string{"x"}, Limit: 5}, test.all)
+			if err != nil || len(found.Infos) != len(test.found.Infos) || (operator.patience == 0) != test.all {
+				t.Errorf("got %+v, %v, after %v", found, err, operator.patience)
+			}
+			if got := stderr.String(); test.want == "" && got != "" || !strings.Contains(got, test.want) {
+				t.Errorf("it says %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// seeker is an Operator that finds always the same.
+type seeker struct {
+	storage.Operator
+	found    storage.Found
+	patience time.Duration
+}
+
+func (s *seeker) Find(_ context.Context, _ storage.Filter, patience time.Duration) (storage.Found, error) {
+	s.patience = patience
+	return s.found, nil
 }

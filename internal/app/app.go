@@ -291,6 +291,12 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 	for _, warning := range s.table.Warnings {
 		a.logger.Warn("relay: "+warning, "source", s.config.Name)
 	}
+	s.relay, err = a.newRelay(s)
+	return err
+}
+
+// newRelay makes the relay of a source whose table is open.
+func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	options := relay.Options{
 		Name:         s.config.RelayName,
 		Version:      a.options.Build.Version,
@@ -312,8 +318,24 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 	if s.watch != nil {
 		options.Observer = s.watch
 	}
-	s.relay, err = relay.New(s.table.Store, options)
-	return err
+	return relay.New(s.table.Store, options)
+}
+
+// WouldWait says why the relay of a configuration's source would wait if it began now beside the
+// living ones; see [relay.Relay.WouldWait]. The store is the table's; nothing is opened, and nothing begins.
+func WouldWait(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
+	c.Admin = config.Admin{}
+	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
+	s, err := a.newSource(from)
+	if err != nil {
+		return "", err
+	}
+	s.table.Store = store
+	beside, err := a.newRelay(s)
+	if err != nil {
+		return "", err
+	}
+	return beside.WouldWait(living), nil
 }
 
 // runRelays runs every relay, and counts every table for the admin server, until Stop.

@@ -114,7 +114,7 @@ func (s *scene) look(address, file, messageID string) {
 	s.t.Helper()
 	var id int64 // by which a message is opened that was found
 	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT id FROM outbox_held ORDER BY id DESC LIMIT 1").Scan(&id))
-	rowID := fmt.Sprint(id)
+	rowID, absentID, absentTime := fmt.Sprint(id), "0197a3b4-0000-4abc-8def-0123456789ab", outbox.NewID() // of which one has no time
 	commands := map[string][]string{
 		"status":                           {"status"},
 		"messages list":                    {"messages", "list", "--limit", "5"},
@@ -125,7 +125,11 @@ func (s *scene) look(address, file, messageID string) {
 		"messages list, by an absent one":  {"messages", "list", "--limit", "5", "--error", "HTTP 555"},
 		"messages list, of the last hours": {"messages", "list", "--limit", "5", "--since", "2h"},
 		"messages list, by its id":         {"messages", "list", messageID},
+		"messages list, by an absent id":   {"messages", "list", absentID},
+		"messages list, by an absent time": {"messages", "list", absentTime},
 		"messages show":                    {"messages", "show", rowID},
+		"messages show, by its id":         {"messages", "show", messageID},
+		"check":                            {"check"},
 	}
 	pages := map[string]string{
 		"page: overview":                "/api/overview",
@@ -141,6 +145,9 @@ func (s *scene) look(address, file, messageID string) {
 		"page: by the error":            "/api/messages?error=" + url.QueryEscape("HTTP 400"),
 		"page: a message":               "/api/messages/" + rowID,
 		"page: by an id of the message": "/api/messages?id=" + messageID,
+		"page: by an absent id":         "/api/messages?id=" + absentID,
+		"page: by an absent time":       "/api/messages?id=" + absentTime,
+		"page: a message by its id":     "/api/messages/" + messageID,
 		"metrics":                       "/metrics",
 		"GET /status":                   "/status",
 	}
@@ -149,7 +156,11 @@ func (s *scene) look(address, file, messageID string) {
 		for what, arguments := range commands {
 			began := time.Now()
 			out, err := exec.CommandContext(s.t.Context(), binary, append(arguments, "--config", file)...).CombinedOutput()
-			if err != nil || len(out) == 0 {
+			if what == "check" { // which finds, and says, that the sink is down
+				if !strings.Contains(string(out), "ok    source main: plans: ") {
+					s.t.Errorf("check: %v\n%s", err, out)
+				}
+			} else if err != nil || len(out) == 0 {
 				s.t.Errorf("%s: %v\n%s", what, err, out)
 			}
 			took[what] = max(took[what], time.Since(began))

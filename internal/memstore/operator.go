@@ -38,6 +38,12 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storag
 	return infos, err
 }
 
+// Find implements [storage.Operator]. It always looks at all rows.
+func (s *Store) Find(ctx context.Context, filter storage.Filter, _ time.Duration) (storage.Found, error) {
+	infos, err := s.List(ctx, filter)
+	return storage.Found{Infos: infos}, err
+}
+
 // Requeue implements [storage.Operator].
 func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, OpRequeue, filter, parked, func(r *record) {

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -226,7 +227,13 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	if query.Get("all") == "" {
 		filter.LookThrough = lookThrough
 	}
-	found, err := of.Operator.List(request.Context(), filter)
+	var sought storage.Found
+	if len(filter.IDs) > 0 {
+		sought, err = of.Operator.Find(request.Context(), filter, findPatience(query))
+	} else {
+		sought.Infos, err = of.Operator.List(request.Context(), filter)
+	}
+	found := sought.Infos
 	if err != nil {
 		a.failed(w, "list messages", err)
 		return
@@ -238,6 +245,10 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		// LookedThrough: no more than about so many messages of each kind were looked at, so there
 		// may be others; ?all=yes finds them, however long it takes.
 		LookedThrough int `json:"looked_through,omitempty"`
+
+		// LookedUntil: by a message's id rows were looked at up to this id, and there may be others above it;
+		// ?after= goes on there, and ?all=yes looks for longer.
+		LookedUntil int64 `json:"looked_until,omitempty"`
 	}{Messages: []operate.Message{}}
 	bytes := 0
 	for _, info := range found {
@@ -249,7 +260,19 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	} else if len(selection.IDs) == 0 && selection.Selects() {
 		answer.LookedThrough = filter.LookThrough
 	}
+	if !sought.All() {
+		answer.LookedUntil = sought.Until
+	}
 	writeJSON(w, http.StatusOK, answer)
+}
+
+// findPatience is for how long messages are looked for by their ids, beyond the rows that were written with them. The
+// server gives up soon after the longer one.
+func findPatience(query url.Values) time.Duration {
+	if query.Get("all") != "" {
+		return countTimeout
+	}
+	return 500 * time.Millisecond
 }
 
 // mostPayload is how much of a payload is shown.
@@ -262,6 +285,7 @@ type shownMessage struct {
 	PayloadCut    bool      `json:"payload_cut,omitempty"`    // there is more than is shown
 	PayloadHidden bool      `json:"payload_hidden,omitempty"` // it wasn't asked for, or is never shown
 	Attempted     []attempt `json:"attempted"`                // by this process, the first one first
+	LookedUntil   int64     `json:"looked_until,omitempty"`   // the message may have more rows above this id, as a replay's copies
 }
 
 type attempt struct {
@@ -281,9 +305,14 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	found, err := of.Operator.List(request.Context(), filter)
+	sought, err := of.Operator.Find(request.Context(), filter, findPatience(request.URL.Query()))
 	if err != nil {
 		a.failed(w, "read message "+id, err)
+		return
+	}
+	found := sought.Infos
+	if len(found) == 0 && !sought.All() {
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no message %s among the rows up to the id %d of %d: ?all=yes looks for longer, rowrelay messages show --all at all of them", id, sought.Until, sought.Last))
 		return
 	}
 	if len(found) == 0 {
@@ -301,6 +330,9 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 			info.Message.Payload, each.PayloadCut = nil, false
 		}
 		each.FullMessage = operate.NewFullMessage(info)
+		if !sought.All() {
+			each.LookedUntil = sought.Until
+		}
 		if of.Watch != nil {
 			for _, was := range of.Watch.attemptsOf(info.ID, info.Message.ID) {
 				each.Attempted = append(each.Attempted, attempt{was.At.UTC(), was.Sink, was.Number, string(was.Reason), was.Detail, was.Became})

@@ -98,6 +98,40 @@ func park(t *testing.T, store *memstore.Store) {
 	}
 }
 
+// seeker is an Operator to which time was up before it had looked at all rows.
+type seeker struct {
+	storage.Operator
+	patience time.Duration
+}
+
+func (s *seeker) Find(ctx context.Context, filter storage.Filter, patience time.Duration) (storage.Found, error) {
+	s.patience = patience
+	found, err := s.Operator.Find(ctx, filter, patience)
+	found.Until, found.Last = 7, 9
+	return found, err
+}
+
+// How far it was looked for a message by its id is told, where that wasn't to the end.
+func TestFindingInALargeTable(t *testing.T) {
+	t.Parallel()
+	const absent = "0197a3b4-0000-7abc-8def-0123456789ab"
+	s := &seeker{}
+	d := newDesk(t, 1, func(o *Options) { s.Operator, o.Sources[0].Operator = o.Sources[0].Operator, s })
+	for path, want := range map[string]string{
+		"/api/messages?id=1":         `"looked_until":7`,
+		"/api/messages?id=" + absent: `"messages":[],"looked_until":7`,
+		"/api/messages/1":            `"looked_until":7`,
+		"/api/messages/" + absent:    "among the rows up to the id 7 of 9",
+	} {
+		if got := d.ask("GET", path, "", "Authorization", "Bearer "+operators).Body.String(); !strings.Contains(got, want) || s.patience > time.Second {
+			t.Errorf("%s: %s, want %s, after %v", path, got, want, s.patience)
+		}
+	}
+	if d.ask("GET", "/api/messages?all=yes&id=1", "", "Authorization", "Bearer "+operators); s.patience != countTimeout {
+		t.Errorf("with all=yes it looked for %v", s.patience)
+	}
+}
+
 // ask sends a request; of a body, if there is one, as JSON. Headers come in pairs.
 func (d *desk) ask(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(method, "http://127.0.0.1:8321"+path, strings.NewReader(body))

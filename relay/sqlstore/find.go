@@ -13,83 +13,168 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Looking for messages by their ids, where a listing is bounded (LookThrough). Pending and delivered rows have no index by it, as it would
-// cost each message. But most ids begin with a time: those of a Writer, which are UUIDs of version
-// 7, and those that MySQL makes, of version 1. Rows' ids are given out in the order of time, or
-// nearly so. So the rows' ids of that time are found by halving, and the message among these
-// rows. What isn't found so, as its id has no time, or was made long before the row, is looked for
-// among all rows. A replay's copy has its original's id and was written later: it is found by a
-// listing without a bound.
+// Looking for messages by their ids. Pending and delivered rows have no index by it, as it would cost each
+// message. But most ids begin with a time: those of a Writer, which are UUIDs of version 7, and those that
+// MySQL makes, of version 1. Rows' ids are given out in the order of time, or nearly so. So the rows' ids of
+// that time are found by halving, and the message among these rows.
+//
+// A message may have more rows: a replay's copies, and what was written twice. These are later ones. So the
+// rows after those are walked through, in steps that are short for the database, until all were or time is up.
+// What isn't found so, as its id has no time, or was made long before the row, is looked for among all rows, or
+// all since the id was made.
 
-// narrowed is how many messages are looked for one after the other.
+// narrowed is how many messages are looked for by their times, one after the other.
 const narrowed = 10
 
 // around are how far from the time of its id a message is looked for.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
-// find lists the messages that a filter selects by their ids.
-func (s *Store) find(ctx context.Context, filter backend.Filter) (found []storage.Info, err error) {
-	if len(filter.MessageIDs) > narrowed || s.traits.Queries.WrittenFrom.SQL == "" {
-		return s.backend.List(ctx, filter)
+// A step of the walk looks through so many ids at first, and at more while it takes less time than a step is to.
+const (
+	firstStep = 5_000
+	mostStep  = 1_000_000
+	stepTime  = 50 * time.Millisecond
+)
+
+// Find implements [storage.Operator].
+func (s *Store) Find(ctx context.Context, filter storage.Filter, patience time.Duration) (found storage.Found, err error) {
+	selected, err := selection(filter)
+	if err != nil {
+		return found, err
 	}
-	var left []string
-	for _, id := range slices.Compact(slices.Sorted(slices.Values(filter.MessageIDs))) {
-		infos, err := s.findOne(ctx, filter, id)
+	selected.Limit, selected.MaxBytes = cmp.Or(max(0, filter.Limit), listed), cmp.Or(max(0, filter.MaxBytes), storage.ListBytes)
+	return try(ctx, s, "find messages of table", func() (storage.Found, error) { return s.find(ctx, selected, patience) })
+}
+
+func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.Duration) (found storage.Found, err error) {
+	var deadline time.Time
+	if patience > 0 {
+		deadline = time.Now().Add(patience)
+	}
+	if len(filter.MessageIDs) == 0 || s.traits.Queries.WrittenFrom.SQL == "" {
+		found.Infos, err = s.backend.List(ctx, filter)
+		return found, err
+	}
+	if err := backend.One(ctx, s.db, s.traits.Queries.LastID, &found.Last); err != nil {
+		return found, err
+	}
+	found.Until = found.Last
+	if len(filter.MessageIDs) <= narrowed {
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(filter.MessageIDs))) {
+			infos, from, err := s.findByTime(ctx, filter, id, found.Last, deadline)
+			if err != nil {
+				return found, err
+			}
+			found.Infos, found.Until = append(found.Infos, infos...), min(found.Until, from)
+		}
+	} else {
+		found.Until = filter.AfterID
+	}
+	if rows := filter; len(filter.RowIDs) > 0 {
+		rows.MessageIDs = nil
+		infos, err := s.backend.List(ctx, rows)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
-		if len(infos) == 0 {
-			left = append(left, id)
-		}
-		found = append(found, infos...)
+		found.Infos = append(found.Infos, infos...)
 	}
-	if filter.MessageIDs = left; len(left)+len(filter.RowIDs) > 0 {
-		infos, err := s.backend.List(ctx, filter)
+	if filter.RowIDs = nil; len(found.Infos) == 0 || deadline.IsZero() || time.Now().Before(deadline) {
+		filter.AfterID = found.Until
+		infos, until, err := s.walk(ctx, filter, found.Last, deadline)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
-		found = append(found, infos...)
+		found.Infos, found.Until = append(found.Infos, infos...), until
 	}
-	// A row that was named by its own id, too, comes twice.
+	// What was found by its time, or named by its own id, too, comes twice.
 	order := func(a, b storage.Info) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Message.ID, b.Message.ID), strings.Compare(string(a.State), string(b.State)), strings.Compare(a.Sinks, b.Sinks))
 	}
-	slices.SortFunc(found, order)
-	found = slices.CompactFunc(found, func(a, b storage.Info) bool { return order(a, b) == 0 })
-	return found[:min(len(found), filter.Limit)], nil
+	slices.SortFunc(found.Infos, order)
+	found.Infos = slices.CompactFunc(found.Infos, func(a, b storage.Info) bool { return order(a, b) == 0 })
+	found.Infos = found.Infos[:min(len(found.Infos), filter.Limit)]
+	return found, err
 }
 
-// findOne lists the rows of a message that were written around the time of its id.
-func (s *Store) findOne(ctx context.Context, filter backend.Filter, id string) (found []storage.Info, err error) {
+// findByTime lists the rows of a message that were written around the time of its id, and says after which id
+// there may be more of them. Without any that is the first of these rows, as none is written before its id is made, but
+// where there is time for all.
+func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, highest int64, deadline time.Time) (found []storage.Info, from int64, err error) {
 	made, known := timeOf(id)
 	if !known {
-		return nil, nil
+		return nil, filter.AfterID, nil
 	}
 	filter.RowIDs, filter.MessageIDs = nil, []string{id}
 	asked := filter.AfterID
 	for _, apart := range around {
-		last, _, err := s.writtenAt(ctx, made.Add(-apart))
+		last, _, err := s.writtenAt(ctx, made.Add(-apart), highest)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		_, first, err := s.writtenAt(ctx, made.Add(apart))
+		_, first, err := s.writtenAt(ctx, made.Add(apart), highest)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		filter.AfterID, filter.UntilID = max(asked, last), first
-		if found, err = s.backend.List(ctx, filter); err != nil || len(found) > 0 {
-			return found, err
+		filter.AfterID = max(asked, last)
+		if found, from, err = s.walk(ctx, filter, first, deadline); err != nil || len(found) > 0 {
+			return found, from, err
 		}
 	}
-	return nil, nil
+	if deadline.IsZero() {
+		return nil, asked, nil
+	}
+	return nil, filter.AfterID, nil
+}
+
+// walk lists the messages with ids above the filter's AfterID, step by step, and says up to which id it looked at all
+// rows: until this one, unless it has found as many as are wanted, or time is up. It makes one step at least.
+func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
+	step := int64(firstStep)
+	looked = filter.AfterID
+	for steps := 0; looked < until && len(found) < filter.Limit; steps++ {
+		began := time.Now()
+		if steps > 0 && !deadline.IsZero() && began.After(deadline) {
+			break
+		}
+		next, err := s.backend.List(ctx, backend.Filter{Filter: storage.Filter{AfterID: looked, Limit: 1, MaxBytes: storage.ListBytes, NoPayloads: true}})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(next) == 0 || next[0].ID > until { // there may be no rows for long
+			return found, until, nil
+		}
+		filter.AfterID = next[0].ID - 1
+		filter.UntilID = min(filter.AfterID+step, until)
+		infos, err := s.backend.List(ctx, filter)
+		if err != nil {
+			return nil, 0, err
+		}
+		found, looked = append(found, infos...), lookedUntil(filter, infos)
+		if took := time.Since(began); took < stepTime {
+			step = min(2*step, mostStep)
+		} else if took > 2*stepTime {
+			step = max(step/2, firstStep)
+		}
+	}
+	return found, looked, nil
+}
+
+// lookedUntil is up to which id all rows were found: where they have too many bytes there may be more.
+func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
+	bytes := 0
+	for i := range found {
+		bytes += len(found[i].Message.Payload)
+	}
+	if bytes >= filter.MaxBytes {
+		return found[len(found)-1].ID
+	}
+	return filter.UntilID
 }
 
 // writtenAt returns the ids of two rows, hot or done: the last one that was written before the time, as
-// far as halving meets it, and the first one that wasn't.
-func (s *Store) writtenAt(ctx context.Context, at time.Time) (last, first int64, err error) {
-	if err := backend.One(ctx, s.db, s.traits.Queries.LastID, &first); err != nil {
-		return 0, 0, err
-	}
+// far as halving meets it, and the first one that wasn't, or the highest id there is.
+func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
+	first = highest
 	query := backend.Query{SQL: s.traits.Queries.WrittenFrom.SQL, Args: make([]any, len(s.traits.Queries.WrittenFrom.Args))}
 	for low, high := int64(0), first; low < high; {
 		middle := low + (high-low)/2

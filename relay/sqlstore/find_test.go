@@ -2,6 +2,8 @@ package sqlstore_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,7 @@ import (
 )
 
 // A message is found by its id, wherever its row is: among the rows that were written at the time
-// of the id, if that has one, without looking at all others; else among all.
+// of the id, if that has one, without looking at all others; else among all. How far it looked is said.
 func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -71,31 +73,59 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 			}
 			store := table.open(t)
 			table.DB.SetMaxOpenConns(1) // whose reads are counted
-			for id, message := range ids {
-				before := readsOf(t, table)
-				found, err := store.List(t.Context(), storage.Filter{IDs: []string{strings.ToUpper(message)}, LookThrough: 20_000})
+			find := func(filter storage.Filter, patience time.Duration) (string, storage.Found) {
+				found, err := store.Find(t.Context(), filter, patience)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(found) != 1 || found[0].ID != int64(id) || !strings.EqualFold(found[0].Message.ID, message) {
-					t.Errorf("by %s: %+v, want the row %d", message, found, id)
-				}
+				return fmt.Sprint(backend.Column(found.Infos, func(info *storage.Info) int64 { return info.ID })), found
+			}
+			for id, message := range ids {
 				timed := strings.Contains(message, "-7000-") && id%100 != 36 && id%1000 != 778 || strings.Contains(message, "-8000-") && message[14] == '1'
+				patience := time.Duration(0)
+				if timed { // at once, without the rows after it
+					patience = 1
+				}
+				before := readsOf(t, table)
+				got, found := find(storage.Filter{IDs: []string{strings.ToUpper(message)}}, patience)
+				if got != fmt.Sprintf("[%d]", id) || !strings.EqualFold(found.Infos[0].Message.ID, message) {
+					t.Errorf("by %s: %s, want the row %d", message, got, id)
+				}
 				if reads := readsOf(t, table) - before; timed && reads > each/4 {
 					t.Errorf("by %s %d rows were read", message, reads)
 				}
-			}
-			// A copy, as of a replay, hides from a bounded listing and not from one of all.
-			const again = 3*each + 1
-			exec(t, table.DB, fmt.Sprintf("INSERT INTO outbox (id, message_id, created_at, topic, payload_text) VALUES (%d, '%s', '%s', 't', '')", again, ids[1], written(again).Format("2006-01-02 15:04:05.000")))
-			for lookThrough, want := range map[int]string{20_000: "[1]", 0: fmt.Sprint([]int{1, again})} {
-				found, err := store.List(t.Context(), storage.Filter{IDs: []string{ids[1]}, LookThrough: lookThrough})
-				if got := fmt.Sprint(backend.Column(found, func(info *storage.Info) int64 { return info.ID })); err != nil || got != want {
-					t.Errorf("looking through %d: %s, %v; want %s", lookThrough, got, err, want)
+				if timed == found.All() && id < 3*each-100 {
+					t.Errorf("by %s it looked up to %d of %d", message, found.Until, found.Last)
 				}
 			}
+			before := readsOf(t, table)
+			got, found := find(storage.Filter{IDs: []string{version7(written(3*each-10), 0)}}, 1)
+			if reads := readsOf(t, table) - before; got != "[]" || !found.All() || reads > each/4 {
+				t.Errorf("by an id that was never written: %s, up to %d of %d, and %d rows were read", got, found.Until, found.Last, reads)
+			}
+			// A copy, as of a replay, is found by who has time, or goes on.
+			const again = 3*each + 1
+			exec(t, table.DB, fmt.Sprintf("INSERT INTO outbox (id, message_id, created_at, topic, payload_text) VALUES (%d, '%s', '%s', 't', '')", again, ids[1], written(again).Format("2006-01-02 15:04:05.000")))
+			if target.Kind == testdb.Postgres {
+				exec(t, table.DB, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('outbox', 'id'), %d)", again))
+			}
+			if got, found := find(storage.Filter{IDs: []string{ids[1]}}, 0); got != fmt.Sprint([]int{1, again}) || !found.All() {
+				t.Errorf("the copy too: %s, up to %d of %d", got, found.Until, found.Last)
+			}
+			got, found = find(storage.Filter{IDs: []string{ids[1]}}, 1)
+			for rounds := 0; !found.All() && rounds < 10; rounds++ {
+				var more string
+				more, found = find(storage.Filter{IDs: []string{ids[1]}, AfterID: found.Until}, 1)
+				got += more
+			}
+			if got = strings.ReplaceAll(got, "[]", ""); got != fmt.Sprintf("[1][%d]", again) || !found.All() {
+				t.Errorf("step by step: %s, up to %d of %d", got, found.Until, found.Last)
+			}
 			exec(t, table.DB, fmt.Sprint("DELETE FROM outbox WHERE id = ", again))
-			three := storage.Filter{LookThrough: 20_000, IDs: []string{ids[2*each+1], ids[1237], ids[1], "5", "7fffffff-0000-4000-8000-ffffffffffff"}}
+			if got, _ := find(storage.Filter{IDs: slices.Collect(maps.Values(ids))}, 0); got != fmt.Sprint(slices.Sorted(maps.Keys(ids))) {
+				t.Errorf("by all of them: %s", got)
+			}
+			three := storage.Filter{IDs: []string{ids[2*each+1], ids[1237], ids[1], "5", "7fffffff-0000-4000-8000-ffffffffffff"}}
 			for _, test := range []struct {
 				change func(*storage.Filter)
 				want   string
@@ -109,9 +139,8 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 			} {
 				filter := three
 				test.change(&filter)
-				found, err := store.List(t.Context(), filter)
-				if got := fmt.Sprint(backend.Column(found, func(info *storage.Info) int64 { return info.ID })); err != nil || got != test.want {
-					t.Errorf("%+v: %s, %v; want %s", filter, got, err, test.want)
+				if got, _ := find(filter, 0); got != test.want {
+					t.Errorf("%+v: %s; want %s", filter, got, test.want)
 				}
 			}
 		})

@@ -96,6 +96,19 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 	})
 }
 
+// Living returns the living relays, by name, and the way of claiming that they have agreed on, which is empty before the
+// first relay. It counts nothing, as a Status does.
+func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []storage.Member, err error) {
+	relays, err = try(ctx, s, "read the living relays of table", func() ([]storage.Member, error) {
+		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &claim); err != nil {
+			return nil, err
+		}
+		relays, _, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
+		return relays, err
+	})
+	return claim, relays, err
+}
+
 // Deregister implements [storage.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
 	query := backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}}

@@ -44,11 +44,7 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info
 	if selected.MaxBytes <= 0 {
 		selected.MaxBytes = storage.ListBytes
 	}
-	list := s.backend.List
-	if len(selected.MessageIDs) > 0 && selected.LookThrough > 0 {
-		list = s.find
-	}
-	return try(ctx, s, "list table", func() ([]storage.Info, error) { return list(ctx, selected) })
+	return try(ctx, s, "list table", func() ([]storage.Info, error) { return s.backend.List(ctx, selected) })
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)

@@ -649,7 +649,7 @@ type Filter struct {
 
 	// LookThrough bounds a listing's work: of each of the tables about so many messages after
 	// AfterID are looked at, and those behind them aren't found. 0 is all. A Store that finds
-	// them by an index may look at more.
+	// them by an index may look at more, and by IDs it looks at all: see Find.
 	LookThrough int
 
 	// NoPayloads: a listing needs none. A Store may bring them all the same.
@@ -735,6 +735,17 @@ type Operator interface {
 	// List returns messages by id, lowest first.
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
+	// Find returns what List does of a filter that has IDs, and says how far it looked. By a message's id,
+	// which no index has, it looks for about the patience, in short steps; 0 is for as long as it takes.
+	// It always finds something or comes further. Where that wasn't enough there may be more above Found.Until: the same filter with it as the
+	// AfterID goes on.
+	//
+	// Most ids begin with a time: those of a Writer, UUIDs of version 7, and those that MySQL makes, of version 1.
+	// The rows that were written then are looked at first, and then those after them, where a replay's copies
+	// are. Rows that were written half an hour before then, or earlier, are looked at only without a bound on the
+	// patience, and if there is no other. A Store may always look at all rows.
+	Find(ctx context.Context, filter Filter, patience time.Duration) (Found, error)
+
 	// Requeue makes parked messages due at once, with no attempts charged, and
 	// says how many. One that holds its key goes before the rest of it. Those that are
 	// parked as they had expired, as their last_error says by [Expired], never expire
@@ -776,6 +787,18 @@ type Operator interface {
 	Replayer
 	Controller
 }
+
+// Found is what Find has found, by id, lowest first.
+type Found struct {
+	Infos []Info
+
+	// Until is the id of a row up to which rows were looked at, and Last the highest id that was given out: not all
+	// were where Until is lower. Both are 0 where all were.
+	Until, Last int64
+}
+
+// All says that there is nothing left to look at.
+func (f Found) All() bool { return f.Until >= f.Last }
 
 // Parked is a parked message without what it carries.
 type Parked struct {

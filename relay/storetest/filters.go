@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -59,6 +60,9 @@ func filtersSelect(t testing.TB, table Table) {
 			}
 		}
 		wantIDs(t, fmt.Sprintf("list %+v", test.filter), listed, test.want)
+		if len(test.filter.IDs) > 0 {
+			a.wantFound(test.filter, test.want)
+		}
 		if n := a.requeue(test.filter); n != len(test.want) {
 			t.Errorf("requeue %+v: %d rows, want %d", test.filter, n, len(test.want))
 		}
@@ -66,6 +70,26 @@ func filtersSelect(t testing.TB, table Table) {
 	}
 	a.discardEach(tests[10].filter, 2, written[2:])
 	a.wantState(storage.StatePending, pending)
+}
+
+// wantFound requires that Find finds these parked rows, and looks at all there are.
+func (w *worker) wantFound(filter storage.Filter, want []int64) {
+	w.Helper()
+	var found storage.Found
+	w.do("find", func(ctx context.Context) (err error) {
+		found, err = w.store.Find(ctx, filter, 0)
+		return err
+	})
+	if !found.All() {
+		w.Errorf("find %+v: looked up to %d of %d", filter, found.Until, found.Last)
+	}
+	var ids []int64
+	for _, info := range found.Infos {
+		if info.State == storage.StateError {
+			ids = append(ids, info.ID)
+		}
+	}
+	wantIDs(w, fmt.Sprintf("find %+v", filter), ids, want)
 }
 
 // parkAgain parks what was requeued.

@@ -263,8 +263,8 @@ const find = tell(async (after = 0, all = false) => {
   chosen = listed.findIndex(message => message.id === was); // what somebody has chosen stays chosen
   show($('next'), next > 0);
   show($('first'), after > 0);
-  show($('all'), Boolean(answer.looked_through) && total() > answer.looked_through);
-  $('messages-none').textContent = filter.toString() === 'state=error' ? 'No message is parked.' : filter.size ? 'No message matches.' : 'The table is empty.';
+  show($('all'), Boolean(answer.looked_until) || Boolean(answer.looked_through) && total() > answer.looked_through);
+  $('messages-none').textContent = answer.looked_until ? `Not found among the rows up to the id ${answer.looked_until}.` : filter.toString() === 'state=error' ? 'No message is parked.' : filter.size ? 'No message matches.' : 'The table is empty.';
   show($('messages-none'), listed.length === 0);
   showList();
 });

@@ -312,7 +312,7 @@ type Filter struct {
 	ByID       bool // the two below select, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case
-	UntilID    int64    // no higher ids than this one, where it isn't 0: messages are looked for among few rows
+	UntilID    int64    // no higher ids than this one, where it isn't 0: only MessageIDs are looked for, among few rows
 
 	DoneSince, DoneUntil time.Time // of done rows: finished at or after the one, and before the other
 

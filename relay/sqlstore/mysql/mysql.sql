@@ -172,9 +172,13 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- Reading. A page is built in read.go.
 
 -- Looks in all tables, for the highest row may be held, or done; and at the counter, for
--- there may be no row at all. MySQL may have the counter of some hours ago.
+-- there may be no row at all. MySQL may have the counter of some hours ago. Of the held rows
+-- there is an index by state and id alone.
 -- name: last id
-SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {held}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
+SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
+    COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
+    COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'retry'), 0),
+    COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'error'), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE {named}), 0))
 
 -- An id, and the same once more.
@@ -311,7 +315,7 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 10
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), {now}) DIV 1000, 0)) FROM {held} WHERE state = 'retry'
 
 -- name: held parked
-SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), {now}) DIV 1000, 0) FROM {held} WHERE state = 'error' AND holds = 1
+SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), {now}) DIV 1000, 0) FROM {held}{that hold keys} AND state = 'error' AND holds = 1
 
 -- name: topics
 SELECT topic, count(*) FROM (
@@ -371,7 +375,7 @@ SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.
 
 -- What no relay looks for.
 -- name: lanes with rows below their marks
-SELECT l.lane FROM {lanes} AS l WHERE EXISTS (SELECT 1 FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane
+SELECT l.lane FROM {lanes} AS l WHERE (SELECT t.id FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane ORDER BY t.lane, t.id LIMIT 1) <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED) ORDER BY l.lane
 
 -- ---------------------------------------------------------------------------------
 -- Replays: what is known of each is a line of JSON among the settings.

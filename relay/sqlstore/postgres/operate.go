@@ -25,8 +25,9 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 		after += " AND h.id <= " + a.add(filter.UntilID, "bigint")
 	}
 	switch {
-	case filter.UntilID > 0:
-		perLane, together = math.MaxInt32, 0 // all of these rows, from lane to lane
+	case filter.UntilID > 0: // all of these rows, from lane to lane
+		perLane, together = math.MaxInt32, 0
+		after += " AND h.message_id = ANY (" + a.add(bind.PostgresArray(filter.MessageIDs), "uuid[]") + ")"
 	case filter.ByID && len(filter.MessageIDs) == 0:
 		after += " AND h.id = ANY (" + a.add(bind.PostgresArray(filter.RowIDs), "bigint[]") + ")"
 	case filter.ByID || (narrow || filter.State != "") && filter.LookThrough <= 0:

@@ -173,15 +173,15 @@ func atLeast(least int, wrong, hint string) func([]string) (string, string) {
 	}
 }
 
-// judgePlan looks for a scan or sort of the whole table.
-// Explain implements [backend.Explainer].
+// Explain implements [backend.Explainer]. By the name h a table is walked up to a limit: all of it, where statistics say
+// that this is less than to look into an index, and so it is.
 func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
 	plan, err := backend.Lines(ctx, s.db, backend.Query{SQL: "EXPLAIN QUERY PLAN " + query.SQL, Args: query.Args})
 	if err != nil {
 		return "", err
 	}
 	for _, line := range plan {
-		for _, name := range []string{"t", s.table.Name, s.table.Name + "_held", s.table.Name + "_done"} { // h is walked up to a limit
+		for _, name := range []string{"t", s.table.Name, s.table.Name + "_held", s.table.Name + "_done"} {
 			if strings.HasSuffix(line, " SCAN "+name) {
 				return line, nil
 			}
@@ -190,6 +190,7 @@ func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string
 	return "", nil
 }
 
+// judgePlan looks for a scan or sort of the whole table.
 func (s *SQLite) judgePlan(answer []string) (wrong, hint string) {
 	for _, line := range answer {
 		if strings.Contains(line, "TEMP B-TREE FOR ORDER BY") || strings.HasSuffix(line, "SCAN t") || strings.HasSuffix(line, "SCAN "+s.table.Name) {

@@ -215,7 +215,7 @@ func (s *SQLite) claim(request storage.ClaimRequest) backend.Query {
 	}
 	return query(`UPDATE `+s.table.Hot+` SET claimed_by = ?, claim_token = ?, claimed_until = `+s.sql.Text("from now")+`
 WHERE id IN (
-    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM `+s.table.Hot+` WHERE `+where+` ORDER BY `+backend.ClaimOrder(request.Pick)+` LIMIT ?),
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM `+s.table.Hot+` AS h WHERE `+where+` ORDER BY `+backend.ClaimOrder(request.Pick)+` LIMIT ?),
     fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
     SELECT id FROM fitting WHERE bytes_before < ?)
 RETURNING `+strings.ReplaceAll(s.sql.Text("hot row"), "t.", ""), // which knows no alias

@@ -251,7 +251,7 @@ DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
 
 -- A claim waits for the one that writes; this doesn't.
 -- name: a free row
-SELECT id FROM {hot} WHERE claimed_until IS NULL ORDER BY id LIMIT 1
+SELECT h.id FROM {hot} AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1
 
 -- name: an expired row
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < {now} ORDER BY claimed_until LIMIT 1) AS c
@@ -307,23 +307,24 @@ UNION ALL SELECT 'done', coalesce((SELECT max(id) FROM {done}) - (SELECT min(id)
 -- name: oldest
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
     SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM (
-        SELECT created_at, available_at, claimed_until FROM {hot} ORDER BY id LIMIT ?)
+        SELECT h.created_at, h.available_at, h.claimed_until FROM {hot} AS h ORDER BY h.id LIMIT ?)
     WHERE {waiting}
-    UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM {held}
-    WHERE {held and waiting})
+    UNION ALL SELECT max(t.created_at, coalesce(t.available_at, t.created_at)) FROM {held} AS t
+    WHERE {is due} AND t.state = 'scheduled')
 
 -- A retry's age counts from when its message was written.
 -- name: oldest retry
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM {held} WHERE state = 'retry'
 
+-- By the index of rows that hold their keys: of very many parked ones few or none do.
 -- name: held parked
-SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} WHERE state = 'error' AND holds = 1
+SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} INDEXED BY {held_retry} WHERE (state = 'retry' OR holds > 0) AND state = 'error' AND holds = 1
 
 -- How many rows.
 -- name: topics
 SELECT topic, count(*) FROM (
     SELECT topic FROM {hot} WHERE {waiting}
-    UNION ALL SELECT topic FROM {held} WHERE {held and waiting}
+    UNION ALL SELECT topic FROM {held} AS t WHERE {is due} AND t.state = 'scheduled'
     LIMIT ?) GROUP BY topic
 
 -- name: list relays

@@ -84,7 +84,7 @@ SELECT CURRENT_USER();
 SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_history_len';
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
-SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;
+SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE (SELECT t.id FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane ORDER BY t.lane, t.id LIMIT 1) <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED) ORDER BY l.lane;
 EXPLAIN FORMAT=TRADITIONAL SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 0 AND t.id <= 4611686018427387904) ORDER BY t.lane, t.id LIMIT 500;
 
 -- acquire
@@ -122,7 +122,10 @@ SELECT lane, fence, journal FROM `app`.`Events_lanes` WHERE journal IS NOT NULL;
 SELECT lane, marks FROM `app`.`Events_lanes` WHERE marks IS NOT NULL ORDER BY lane;
 
 -- last id
-SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_held`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
+SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
+    COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
+    COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'retry'), 0),
+    COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'error'), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?), 0));
 --   1: app
 --   2: Events
@@ -805,7 +808,7 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp
         SELECT created_at, available_at, claimed_until FROM `app`.`Events` FORCE INDEX (id) ORDER BY id LIMIT 6400) AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
 ) AS p;
-SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), utc_timestamp(6)) DIV 1000, 0) FROM `app`.`Events_held` WHERE state = 'error' AND holds = 1;
+SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), utc_timestamp(6)) DIV 1000, 0) FROM `app`.`Events_held` FORCE INDEX (held_retry) WHERE blocks IS NOT NULL AND state = 'error' AND holds = 1;
 SELECT 'hot', state, count(*) FROM (SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t LIMIT 100000) AS h GROUP BY state
 UNION ALL SELECT 'held', state, count(*) FROM (
     (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' LIMIT 100000)

@@ -317,5 +317,27 @@ UPDATE `app`.`Events_settings` SET value = ? WHERE name = CONVERT(CONCAT('replay
 
 -- count pending: as in mysql.sql
 
--- status: as in mysql.sql
+-- status
+SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
+SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_heartbeat AS CHAR), r.until >= utc_timestamp(6),
+    (SELECT count(*) FROM `app`.`Events_lanes` AS l WHERE l.owner = r.name AND l.until >= utc_timestamp(6)), r.setup
+FROM `app`.`Events_relays` AS r ORDER BY r.name;
+SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND `until` >= utc_timestamp(6);
+SELECT topic, count(*) FROM (
+    (SELECT t.topic FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1) LIMIT 1000)
+    UNION ALL (SELECT t.topic FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) LIMIT 1000) LIMIT 1000
+) AS p GROUP BY topic;
+SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp(6)) DIV 1000, 0)) FROM (
+    SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM (
+        SELECT created_at, available_at, claimed_until FROM `app`.`Events` FORCE INDEX (id) ORDER BY id LIMIT 6400) AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
+    UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
+) AS p;
+SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), utc_timestamp(6)) DIV 1000, 0) FROM `app`.`Events_held` WHERE TRUE AND state = 'error' AND holds = 1;
+SELECT 'hot', state, count(*) FROM (SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t LIMIT 100000) AS h GROUP BY state
+UNION ALL SELECT 'held', state, count(*) FROM (
+    (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' LIMIT 100000)
+    UNION ALL (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' LIMIT 100000)) AS s GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' LIMIT 100000) AS e
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM `app`.`Events_done` LIMIT 100000) AS d;
+SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), utc_timestamp(6)) DIV 1000, 0)) FROM `app`.`Events_held` WHERE state = 'retry';
 

@@ -1029,23 +1029,24 @@ SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks,
 FROM (SELECT * FROM (
     SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
     h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
-    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at FROM app."Events" AS h WHERE h.lane = l.lane AND h.id > $1::bigint AND h.id <= $2::bigint ORDER BY h.lane, h.id LIMIT $3::bigint) AS w
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at FROM app."Events" AS h WHERE h.lane = l.lane AND h.id > $1::bigint AND h.id <= $2::bigint AND h.message_id = ANY ($3::uuid[]) ORDER BY h.lane, h.id LIMIT $4::bigint) AS w
     UNION ALL SELECT w.* FROM app."Events_lanes" AS l CROSS JOIN LATERAL (SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
     h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
-    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE h.lane = l.lane AND h.id > $1::bigint AND h.id <= $2::bigint ORDER BY h.lane, h.id LIMIT $4::bigint) AS w
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE h.lane = l.lane AND h.id > $1::bigint AND h.id <= $2::bigint AND h.message_id = ANY ($3::uuid[]) ORDER BY h.lane, h.id LIMIT $5::bigint) AS w
     UNION ALL (SELECT h.id, h.lane, 'done' AS state,
     h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
-    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at FROM app."Events_done" AS h WHERE true AND h.id > $1::bigint AND h.id <= $2::bigint)
-) AS t WHERE t.id > $5::bigint AND (t.id = ANY ($6::bigint[]) OR t.message_id = ANY ($7::uuid[]))
-ORDER BY t.id LIMIT $8::bigint) AS t ORDER BY t.id;
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at FROM app."Events_done" AS h WHERE true AND h.id > $1::bigint AND h.id <= $2::bigint AND h.message_id = ANY ($3::uuid[]))
+) AS t WHERE t.id > $6::bigint AND (t.id = ANY ($7::bigint[]) OR t.message_id = ANY ($8::uuid[]))
+ORDER BY t.id LIMIT $9::bigint) AS t ORDER BY t.id;
 --   1: 0
 --   2: 9
---   3: 2147483647
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: 2147483647
---   5: 0
---   6: {}
---   7: {"0197a3b4-0000-7abc-8def-0123456789ab"}
---   8: 10
+--   5: 2147483647
+--   6: 0
+--   7: {}
+--   8: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   9: 10
 
 -- requeue
 WITH parked AS MATERIALIZED (

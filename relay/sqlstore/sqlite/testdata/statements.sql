@@ -523,7 +523,7 @@ DELETE FROM app."Events_relays" WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now
 -- claim the oldest
 UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 WHERE id IN (
-    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL ORDER BY id LIMIT ?),
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" AS h WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL ORDER BY id LIMIT ?),
     fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
     SELECT id FROM fitting WHERE bytes_before < ?)
 RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
@@ -539,7 +539,7 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
 -- claim the highest of some topics
 UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 WHERE id IN (
-    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?),
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" AS h WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?),
     fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
     SELECT id FROM fitting WHERE bytes_before < ?)
 RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
@@ -555,7 +555,7 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
 --   7: 1048576
 
 -- has free rows
-SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
+SELECT h.id FROM app."Events" AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1;
 
 -- has expired rows
 SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT 1) AS c
@@ -889,17 +889,17 @@ FROM app."Events_relays" AS r ORDER BY r.name;
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
-    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    UNION ALL SELECT topic FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND t.state = 'scheduled'
     LIMIT ?) GROUP BY topic;
 --   1: 1000
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
     SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM (
-        SELECT created_at, available_at, claimed_until FROM app."Events" ORDER BY id LIMIT ?)
+        SELECT h.created_at, h.available_at, h.claimed_until FROM app."Events" AS h ORDER BY h.id LIMIT ?)
     WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
-    UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM app."Events_held"
-    WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1));
+    UNION ALL SELECT max(t.created_at, coalesce(t.available_at, t.created_at)) FROM app."Events_held" AS t
+    WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND t.state = 'scheduled');
 --   1: 6400
-SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM app."Events_held" WHERE state = 'error' AND holds = 1;
+SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM app."Events_held" INDEXED BY "Events_held_retry" WHERE (state = 'retry' OR holds > 0) AND state = 'error' AND holds = 1;
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events" LIMIT ?
 ) GROUP BY state
