@@ -344,3 +344,45 @@ func TestOneSetupBegins(t *testing.T) {
 		}
 	}
 }
+
+// acquiresLate takes lanes a moment after it was asked to.
+type acquiresLate struct{ *memstore.Store }
+
+func (s acquiresLate) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
+	time.Sleep(100 * time.Millisecond)
+	return s.Store.Acquire(ctx, name, count, ttl)
+}
+
+// Of two relays with one name the one that began last has the lanes, though the first one hears of its
+// fence, and could take them anew, before the second has taken any.
+func TestTheLastOfANameHasTheLanes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, first, second := memstore.New(), &recorder{}, &recorder{}
+		go func() {
+			for i := range 1000 {
+				write(db, "t", fmt.Sprint("key-", i), 1)
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+		_, stopFirst := start(t, db.Store(), relay.Options{Name: "shop", Sinks: to(first)})
+		time.Sleep(time.Second)
+		_, stopSecond := start(t, acquiresLate{db.Store()}, relay.Options{Name: "shop", Sinks: to(second)})
+		time.Sleep(4 * time.Second)
+		before := len(first.all())
+		time.Sleep(4 * time.Second)
+		if n := len(first.all()) - before; n > 0 {
+			t.Errorf("the first one sent %d messages after the second had begun, which sent %d", n, len(second.all()))
+		}
+		time.Sleep(2 * time.Second)
+		if n := len(first.all()) + len(second.all()); n < 1000 {
+			t.Errorf("%d of 1000 messages came", n)
+		}
+		if err := stopSecond(); err != nil {
+			t.Error(err)
+		}
+		if err := stopFirst(); err != nil {
+			t.Error(err)
+		}
+	})
+}

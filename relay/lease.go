@@ -230,7 +230,8 @@ func (e *byLanes) rights(leave bool) rights {
 }
 
 // renew keeps lanes, gives back what is another's part, and takes what is missing of
-// its own.
+// its own. A relay with a name of its operator's that has lost lanes takes none before the next
+// renewal: it would take them from the one that was started in its place.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
 	r.epoch = members.Epoch
@@ -245,7 +246,8 @@ func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPa
 	if len(r.released) > 0 {
 		err = r.store.Release(ctx, name, r.released)
 	}
-	if missing := r.share - len(r.kept); err == nil && missing > 0 {
+	succeeded := r.named && len(r.kept) < len(r.renewals) // perhaps by one with its name, which is about to take them
+	if missing := r.share - len(r.kept); err == nil && missing > 0 && !succeeded {
 		r.granted, err = r.store.Acquire(ctx, name, missing, ttl)
 	}
 	return true, err
