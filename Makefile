@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-scenes on-servers-histories on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-scenes on-servers-relay on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -40,27 +40,24 @@ test: ## all tests, with the race detector, against real servers that it brings 
 SCENES_AT_ONCE = -parallel 6
 
 # Some tests build the command, at the same time: what they need is compiled once, before.
-# What only computes comes without the race detector, which makes it five to ten times as slow,
-# and with it in proof: scenes with processes of their own, simulated histories, mutants,
-# and the store's checks on all servers but one.
+# What computes for long comes without the race detector, which makes it five to ten times as slow,
+# and with it in proof: scenes with processes of their own, most of relay's tests, of which
+# simulated histories come with it, too, and the store's checks on all servers but one.
 on-servers:
 	go build -o /dev/null ./cmd/rowrelay
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -skip '$(STORES)' $(TESTFLAGS)
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-histories on-servers-rest
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v -e /internal/e2e$$ -e /relay$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -skip '$(STORES)' $(TESTFLAGS)
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-rest
 
 # The servers whose store is checked without the race detector.
 STORES = ^TestStore$$/^(sqlite|postgres15|mysql|mariadb1011|mariadb105)$$
-
-# The tests of relay that are less under the race detector, or nothing: all that ask for it.
-HISTORIES = $(shell awk 'FNR == 1 { name = "" } /^func Test/ { name = $$2; sub(/[^A-Za-z0-9_].*/, "", name) } name && /onlyComputes.t.$$|onlyMutants.t.$$|underRace|[*]simulations/ { print name }' relay/*_test.go | sort -u | paste -sd'|')
 
 on-servers-scenes:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
 
-on-servers-histories:
-	test -n "$(HISTORIES)" && go test $(AT_ONCE) -shuffle=on $(TESTFLAGS) -run '^($(HISTORIES))$$' ./relay
-	go test $(AT_ONCE) -shuffle=on $(TESTFLAGS) ./relay/storetest
+on-servers-relay:
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay$$ | xargs -r go test $(RACE) -shuffle=on -run '^TestSimulation' $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 
 on-servers-rest:
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) . && go test -shuffle=on $(TESTFLAGS) ./alerts
@@ -68,7 +65,6 @@ on-servers-rest:
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
 	go test $(AT_ONCE) $(TESTFLAGS) -run '$(STORES)' ./relay/sqlstore
-	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a
 # server loses its last second, and the rows of 1 MiB that a relay meets.
@@ -81,6 +77,7 @@ proof-plans: # what PostgreSQL plans for a million rows
 
 proof-pairs: # stores, on each server with each of its drivers
 	$(CHEAP) deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test $(RACE) -timeout 1h -run 'TestStore$$' ./relay/sqlstore -pairs
+	deploy/servers/servers run mariadb1011 -- go test $(SECOND_MYSQL) -timeout 1h -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 proof-scenes: # failovers, servers that lose their last second, the backlog
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
@@ -95,8 +92,8 @@ proof-quorum: # a cluster of brokers without its majority
 proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionHeldKeys' ./relay -whole-hour
 
-proof-histories: # the race detector, in all simulated histories, and in what passes many messages
-	go test $(RACE) -timeout 1h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
+proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
+	go test $(RACE) -timeout 2h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
 
 proof-browser: # the race detector, beside a real Chromium
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
@@ -105,7 +102,7 @@ proof-sqlite: # the race detector, also within the SQLite that was translated to
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
 
 proof-e2e: # the race detector, in the scenes with processes of their own, and in what fires each alert
-	deploy/servers/servers run -- sh -c "go test $(RACE) -timeout 1h ./internal/e2e && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
+	deploy/servers/servers run -- sh -c "go test $(RACE) -timeout 1h ./internal/e2e -everywhere && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure

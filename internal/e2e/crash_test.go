@@ -61,7 +61,7 @@ const killedBatch = 20
 
 func TestKilledRelaysLoseNothing(t *testing.T) {
 	t.Parallel()
-	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql/gosql", "sqlite/modernc"} {
+	for _, target := range drawn("postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql/gosql", "sqlite/modernc") {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			killedRelaysLoseNothing(newScene(t, target), "lanes", judge)
@@ -72,7 +72,7 @@ func TestKilledRelaysLoseNothing(t *testing.T) {
 // By rows there is no order, and all else is as by lanes.
 func TestKilledRelaysByRowsLoseNothing(t *testing.T) {
 	t.Parallel()
-	for _, target := range []string{"postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc"} {
+	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc") {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			killedRelaysLoseNothing(newScene(t, target), "rows", tally)

@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,17 @@ func lasting(short, stated time.Duration) time.Duration {
 		return stated
 	}
 	return short
+}
+
+var everywhere = flag.Bool("everywhere", false, "play each scene on each of its servers, not on the first and one of the others")
+
+// drawn are the first of a scene's servers and one of the others, which another run may draw
+// otherwise; with -everywhere or -long all of them.
+func drawn[T any](servers ...T) []T {
+	if *everywhere || *long || len(servers) < 3 {
+		return servers
+	}
+	return []T{servers[0], servers[1+rand.IntN(len(servers)-1)]}
 }
 
 // binary is the rowrelay command, built once.

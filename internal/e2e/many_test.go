@@ -29,15 +29,16 @@ var rows = flag.Int("rows", 3_000, "so many messages wait while an operator look
 func TestManyRowsAreSeenAtOnce(t *testing.T) {
 	t.Parallel()
 	const slow = "200" // milliseconds
-	for _, on := range []struct {
+	type server struct {
 		name, kind string
 		options    []string
-	}{
-		{"postgres15", testdb.Postgres, []string{"-c", "shared_buffers=512MB", "-c", "max_wal_size=16GB", "-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "log_min_duration_statement=" + slow}},
-		{"mysql", testdb.MySQL, []string{"--innodb-buffer-pool-size=1G", "--disable-log-bin", "--slow-query-log=1", "--long-query-time=0." + slow, "--slow-query-log-file=log.err"}},
-		{"mariadb1011", testdb.MariaDB, []string{"--innodb-buffer-pool-size=1G", "--slow-query-log=1", "--long-query-time=0." + slow, "--slow-query-log-file=log.err"}},
-		{"sqlite", testdb.SQLite, nil},
-	} {
+	}
+	for _, on := range drawn(
+		server{"postgres15", testdb.Postgres, []string{"-c", "shared_buffers=512MB", "-c", "max_wal_size=16GB", "-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "log_min_duration_statement=" + slow}},
+		server{"mysql", testdb.MySQL, []string{"--innodb-buffer-pool-size=1G", "--disable-log-bin", "--slow-query-log=1", "--long-query-time=0." + slow, "--slow-query-log-file=log.err"}},
+		server{"mariadb1011", testdb.MariaDB, []string{"--innodb-buffer-pool-size=1G", "--slow-query-log=1", "--long-query-time=0." + slow, "--slow-query-log-file=log.err"}},
+		server{"sqlite", testdb.SQLite, nil},
+	) {
 		t.Run(on.name, func(t *testing.T) {
 			if !*long {
 				t.Parallel() // else one after the other, as times are judged

@@ -45,7 +45,7 @@ func TestNumberingThatBeginsAnewBeforeADrain(t *testing.T) {
 
 // eachAnew plays a scene in each way, by lanes and by rows.
 func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string)) {
-	for _, way := range anew {
+	for _, way := range drawn(anew...) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			t.Run(fmt.Sprintf("%s/%s/%s", way.target, way.name, claim), func(t *testing.T) {
 				t.Parallel()

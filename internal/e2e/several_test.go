@@ -31,7 +31,7 @@ routes:
 // order, and what comes twice follows from a kill.
 func TestKilledRelaysOfSeveralSinksLoseNothing(t *testing.T) {
 	t.Parallel()
-	for _, target := range []string{"postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc"} {
+	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc") {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			const lease = 3 * time.Second
