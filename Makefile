@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-scenes on-servers-relay on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -45,11 +45,8 @@ SCENES_AT_ONCE = -parallel 6
 # simulated histories come with it, too, and the store's checks on all servers but one.
 on-servers:
 	go build -o /dev/null ./cmd/rowrelay
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v -e /internal/e2e$$ -e /relay$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -skip '$(STORES)' $(TESTFLAGS)
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-rest
-
-# The servers whose store is checked without the race detector.
-STORES = ^TestStore$$/^(sqlite|postgres15|mysql|mariadb1011|mariadb105)$$
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v -e /internal/e2e$$ -e /relay$$ -e /relay/sqlstore$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-scenes on-servers-relay on-servers-stores on-servers-rest
 
 on-servers-scenes:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
@@ -59,12 +56,15 @@ on-servers-relay:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay$$ | xargs -r go test $(RACE) -shuffle=on -run '^TestSimulation' $(TESTFLAGS)
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 
+on-servers-stores:
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay/sqlstore$$ | xargs -r go test $(RACE) -shuffle=on -run '^TestStore$$/^postgres18$$' $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay/sqlstore$$ | xargs -r go test $(AT_ONCE) -shuffle=on -skip '^TestStore$$/^postgres18$$' $(TESTFLAGS)
+
 on-servers-rest:
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) . && go test -shuffle=on $(TESTFLAGS) ./alerts
 	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
-	go test $(AT_ONCE) $(TESTFLAGS) -run '$(STORES)' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a
 # server loses its last second, and the rows of 1 MiB that a relay meets.
@@ -76,7 +76,7 @@ proof-plans: # what PostgreSQL plans for a million rows
 	deploy/servers/servers run postgres15 postgres18 -- go test -v -run 'TestPlans$$' ./relay/sqlstore -planned-rows 700000
 
 proof-pairs: # stores, on each server with each of its drivers
-	$(CHEAP) deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test $(RACE) -timeout 1h -run 'TestStore$$' ./relay/sqlstore -pairs
+	$(CHEAP) deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test $(RACE) -timeout 2h ./relay/sqlstore -pairs
 	deploy/servers/servers run mariadb1011 -- go test $(SECOND_MYSQL) -timeout 1h -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 proof-scenes: # failovers, servers that lose their last second, the backlog

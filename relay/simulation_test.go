@@ -33,7 +33,7 @@ func histories() int {
 	if underRace {
 		return 2
 	}
-	return 12
+	return 8
 }
 
 // onlyComputes skips a test that has thousands of messages or hours to pass, under the race
