@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"time"
 
 	"github.com/rowrelay/rowrelay/bench/daemon"
 	"github.com/rowrelay/rowrelay/bench/table"
@@ -54,7 +55,18 @@ func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
 	})
 }
 
-func (r Rowrelay) Pause(ctx context.Context) error  { return r.command(ctx, "pause", "sink", "sink") }
+// Pause waits for as long as a relay may take to hear of it: else it delivers the first of what is written next, and
+// the time until the rest is written counts as its own.
+func (r Rowrelay) Pause(ctx context.Context) error {
+	err := r.command(ctx, "pause", "sink", "sink")
+	select {
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return err
+}
+
 func (r Rowrelay) Resume(ctx context.Context) error { return r.command(ctx, "resume", "sink", "sink") }
 
 func (r Rowrelay) command(ctx context.Context, words ...string) error {
