@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -43,10 +43,16 @@ SCENES_AT_ONCE = -parallel 6
 # What computes for long comes without the race detector, which makes it five to ten times as slow,
 # and with it in proof: scenes with processes of their own, most of relay's tests, of which
 # simulated histories come with it, too, and the store's checks on all servers but one.
+#
+# Stores come before the scenes: these have transactions open for long, which hold up the safe id of each
+# table of their server.
 on-servers:
 	go build -o /dev/null ./cmd/rowrelay
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-race on-servers-stores
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-rest
+
+on-servers-race:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v -e /internal/e2e$$ -e /relay$$ -e /relay/sqlstore$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
-	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-scenes on-servers-relay on-servers-stores on-servers-rest
 
 on-servers-scenes:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
@@ -57,7 +63,7 @@ on-servers-relay:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 
 on-servers-stores:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay/sqlstore$$ | xargs -r go test $(RACE) -shuffle=on -run '^TestStore$$/^postgres18$$' $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay/sqlstore$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -run '^TestStore$$/^postgres18$$' $(TESTFLAGS)
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay/sqlstore$$ | xargs -r go test $(AT_ONCE) -shuffle=on -skip '^TestStore$$/^postgres18$$' $(TESTFLAGS)
 
 on-servers-rest:
@@ -110,7 +116,7 @@ bench: ## measures, on the same servers, and records the figures; quarter of an 
 SCENES      = drain peers snapshot kafka rabbitmq latency idle producer plugin growth held
 BENCHFLAGS  = -rounds 5
 
-bench-debezium: ## measures beside Debezium on Kafka Connect, which Maven fetches; half an hour
+bench-debezium: ## measures beside Debezium on Kafka Connect, which Maven fetches; twenty minutes
 	ROWRELAY_SERVERS_FSYNC=on deploy/servers/servers run postgreslogical kafka -- $(MAKE) --no-print-directory measure SCENES=debezium
 
 measure:
