@@ -136,11 +136,7 @@ func TestAPausedSinkGetsNothing(t *testing.T) {
 // also over topics, and what isn't paused goes on.
 func TestPausesKeepTheOrder(t *testing.T) {
 	t.Parallel()
-	histories := uint64(40)
-	if underRace && !*wholeHour {
-		histories = 3
-	}
-	for seed := range histories {
+	for seed := range uint64(2 * *simulations) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -19,16 +19,17 @@ import (
 
 // leasing is what the engine knows of its right to lanes, or to claimed rows.
 type leasing struct {
-	busy      bool
-	next      time.Time     // the next renewal
-	interval  time.Duration // from one to the next: 2 s at most, to notice relays that came or went
-	safeUntil time.Time     // nothing is sent after this, by the relay's own clock
-	ended     bool          // the sends were cancelled because of it
-	onlyRelay bool          // no other relay lives
-	downUntil time.Time     // it leaves its lanes to others, as it can't read
-	relays    int           // that live
-	failures  int
-	waits     bool // for the end of relays that have another setup: it takes no part
+	busy        bool
+	next        time.Time     // the next renewal
+	interval    time.Duration // from one to the next: 2 s at most, to notice relays that came or went
+	safeUntil   time.Time     // nothing is sent after this, by the relay's own clock
+	ended       bool          // the sends were cancelled because of it
+	onlyRelay   bool          // no other relay lives
+	downUntil   time.Time     // it leaves its lanes to others, as it can't read
+	yieldsUntil time.Time     // it takes no lanes, as one with its name may be about to
+	relays      int           // that live
+	failures    int
+	waits       bool // for the end of relays that have another setup: it takes no part
 }
 
 // rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
@@ -203,12 +204,13 @@ type laneRights struct {
 
 	epoch   string
 	share   int
+	yields  bool // takes no lanes
 	kept    []storage.Lease
 	granted []storage.Grant
 }
 
 func (e *byLanes) rights(leave bool) rights {
-	r := &laneRights{byLanes: e}
+	r := &laneRights{byLanes: e, yields: time.Now().Before(e.lease.yieldsUntil)}
 	journals := e.duplicates != nil || time.Now().Before(e.journalAll) // what is sent is written down before
 	for _, l := range e.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
@@ -230,8 +232,8 @@ func (e *byLanes) rights(leave bool) rights {
 }
 
 // renew keeps lanes, gives back what is another's part, and takes what is missing of
-// its own. A relay with a name of its operator's that has lost lanes takes none before the next
-// renewal: it would take them from the one that was started in its place.
+// its own. A relay with a name of its operator's that loses lanes takes none for a while: it would
+// take them from one that was started in its place, and is about to.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
 	r.epoch = members.Epoch
@@ -246,8 +248,10 @@ func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPa
 	if len(r.released) > 0 {
 		err = r.store.Release(ctx, name, r.released)
 	}
-	succeeded := r.named && len(r.kept) < len(r.renewals) // perhaps by one with its name, which is about to take them
-	if missing := r.share - len(r.kept); err == nil && missing > 0 && !succeeded {
+	if r.named && len(r.kept) < len(r.renewals) {
+		r.yields = true
+	}
+	if missing := r.share - len(r.kept); err == nil && missing > 0 && !r.yields {
 		r.granted, err = r.store.Acquire(ctx, name, missing, ttl)
 	}
 	return true, err
@@ -272,6 +276,9 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 	}
 	if lost > 0 {
+		if r.named {
+			r.lease.yieldsUntil = time.Now().Add(r.lease.interval)
+		}
 		r.options.Logger.Warn("relay: lost lanes", "relay", r.options.Name, "lanes", lost)
 	}
 	if err == nil || len(r.granted) > 0 { // else perhaps not released: released again next time
