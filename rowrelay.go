@@ -303,13 +303,14 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 // inWordsOfKinds says of a database that is of another kind than New was given which one to give.
 func inWordsOfKinds(err error) error {
 	wrong, is := errors.AsType[*dialect.WrongKind](err)
-	switch {
-	case !is:
+	if !is {
 		return err
-	case wrong.Err == nil:
-		return fmt.Errorf("rowrelay: the database is %s and New was given %s: give rowrelay.%s", wrong.Server, wrong.Given, wrong.Right)
 	}
-	return fmt.Errorf("rowrelay: the database is %s and New was given %s: give rowrelay.%s: %w", wrong.Server, wrong.Given, wrong.Right, wrong.Err)
+	err = fmt.Errorf("rowrelay: the database is %s and New was given %s: give rowrelay.%s", wrong.Server, wrong.Given, wrong.Right)
+	if wrong.Err != nil {
+		err = fmt.Errorf("%w: %w", err, wrong.Err)
+	}
+	return err
 }
 
 // relayOptions adds the handlers to the other sinks, and their topics to the routes.

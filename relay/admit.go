@@ -95,8 +95,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 		e.release(l, queue, k, row)
 		return true
 	}
-	mayExpire := e.routes.expires || !row.Message.ExpiresAt.IsZero()
-	if takes && mayExpire && e.tooOld(row) { // it needs no room
+	if takes && e.tooOld(row) { // it needs no room
 		it := &item{row: *row, lane: l, slot: queue, fanout: f, key: k, numbering: e.late.numberingOf(row)}
 		if e.expire(q, it) {
 			l.add(it)
@@ -111,7 +110,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 		return false
 	}
 
-	it := &item{row: *row, lane: l, slot: queue, fanout: f, queue: q, key: k, mayExpire: mayExpire, numbering: e.late.numberingOf(row)}
+	it := &item{row: *row, lane: l, slot: queue, fanout: f, queue: q, key: k, numbering: e.late.numberingOf(row)}
 	l.add(it)
 	if row.Retrying {
 		e.block(it)

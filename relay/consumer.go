@@ -86,7 +86,7 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 	}
 	o := options
 	asRelay, err := Options{
-		Name: or(o.Name, thisProcess().name()), Claim: storage.ByRows, Pick: o.Pick, Lease: or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
+		Name: o.Name, Claim: storage.ByRows, Pick: o.Pick, Lease: or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
 		Observer: o.Observer, Logger: o.Logger,
 	}.withDefaults()
 	o.Name, o.Pick, o.Lease, o.Poll, o.Retention = asRelay.Name, asRelay.Pick, asRelay.Lease, asRelay.Poll, asRelay.Retention

@@ -43,8 +43,11 @@ func (c *databaseClock) passed(at time.Time) bool {
 	return !at.IsZero() && !c.said.IsZero() && !c.now().Before(at)
 }
 
-// tooOld says that a row must not be sent any more. It is asked only of those that may be: see item.mayExpire.
+// tooOld says that a row must not be sent any more.
 func (e *engine) tooOld(row *storage.Row) bool {
+	if row.Message.ExpiresAt.IsZero() && !e.routes.expires {
+		return false
+	}
 	at, by := e.routes.expiryOf(row)
 	return e.clock.passed(at) && e.queues[by.sinks[0]].options.Sink != nil
 }

@@ -331,7 +331,6 @@ type item struct {
 	unwritable     bool // the database refuses its outcome
 	doubled        bool // a pending row has the same id and another message: it is looked for once this one has left
 	maybeCommitted bool // its handler's transaction may have been committed
-	mayExpire      bool // it, or its route, has a time from which it is too old
 	expired        bool // it is too old, and being parked or discarded
 
 	lostAnswer string   // the last answer that was lost, or came too late: it may have been delivered then

@@ -77,8 +77,7 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.next = now.Add(e.lease.interval)
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	failing := e.health.readFails.Load() != 0 || !e.lease.downUntil.IsZero()
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing && e.readsInVain(now)}
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || e.readsInVain(now)}
 }
 
 // readsInVain says that others should have the lanes, if there are any, as reads fail here though beats
@@ -148,10 +147,7 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	if !r.heard.IsZero() {
 		e.clock = databaseClock{r.members.Now, r.heard}
-		was := e.health.waits.Swap(&r.waits)
-		if e.lease.waits = r.waits != ""; was == nil && e.lease.waits || was != nil && *was != r.waits {
-			e.tellWaits(r.waits)
-		}
+		e.noteWaits(r.waits)
 		if r.waits != "" && e.options.Drain && !e.stopping.begun {
 			e.stopping.err = fmt.Errorf("drain: nothing was drained: %s", r.waits)
 			e.beginStop(time.Now())
@@ -311,10 +307,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	}
 	r.byLanes.share = r.share
 	lanes := r.sortedLanes()
-	var surplus map[*lane]bool
-	if len(lanes) > r.share || slices.ContainsFunc(lanes, func(l *lane) bool { return l.void }) {
-		surplus = beyondShare(lanes, r.share)
-	}
+	surplus := beyondShare(lanes, r.share)
 	for _, l := range lanes {
 		if surplus[l] != l.draining {
 			r.drainLane(l, surplus[l])

@@ -146,6 +146,14 @@ type work struct {
 	delivered, retried, parked, expired int       // since began
 }
 
+// inFlight is how many messages are being sent.
+func (q *sinkQueue) inFlight() (n int) {
+	for f := range q.flights {
+		n += len(f.items)
+	}
+	return n
+}
+
 // tellWork tells the Observer, once a second, what is in memory; and the log, each minute, what was
 // done, if that was anything, and at the end of a run that has lasted for one.
 func (e *engine) tellWork(now time.Time, over bool) {
@@ -159,10 +167,7 @@ func (e *engine) tellWork(now time.Time, over bool) {
 	}
 	inFlight, buffered := 0, 0
 	for _, q := range e.queues {
-		sending := 0
-		for f := range q.flights {
-			sending += len(f.items)
-		}
+		sending := q.inFlight()
 		inFlight, buffered = inFlight+sending, buffered+q.buffered
 		if observe && q.options.Sink != nil {
 			e.options.Observer.InMemory(q.name, sending, q.buffered)
@@ -192,12 +197,8 @@ func (e *engine) tellAttempt(became string, it *item, outcome *sinks.Outcome) {
 func (e *engine) logStopping(now time.Time, unsettled int) {
 	var waits []string
 	for _, q := range e.queues {
-		messages := 0
-		for f := range q.flights {
-			messages += len(f.items)
-		}
-		if len(q.flights) > 0 {
-			waits = append(waits, fmt.Sprintf("%d messages in flight at sink %q", messages, q.name))
+		if n := q.inFlight(); n > 0 {
+			waits = append(waits, fmt.Sprintf("%d messages in flight at sink %q", n, q.name))
 		}
 	}
 	if unsettled > 0 {

@@ -251,8 +251,9 @@ type Listener interface {
 	Listen(ctx context.Context, wake func()) error
 }
 
-// withDefaults fills in what was left empty, but for the name, and reports all that is wrong.
+// withDefaults fills in what was left empty and reports all that is wrong.
 func (o Options) withDefaults() (Options, error) {
+	o.Name = or(o.Name, thisProcess().name())
 	o.Claim = or(o.Claim, storage.ByLanes)
 	o.Pick = or(o.Pick, storage.Oldest)
 	o.Lease = or(o.Lease, 15*time.Second)

@@ -26,7 +26,7 @@ func (b *batch) done(e *engine, f *flight) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
-		if it.fanout != nil && (b.settled == nil || !b.settled[i]) {
+		if b.settled == nil || !b.settled[i] {
 			e.unlend(it)
 		}
 		for _, g := range e.guards {
@@ -139,7 +139,8 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}
-	done := result{state: storage.StateDone, attempts: it.row.Attempts + 1}
+	done := it.result(storage.StateDone)
+	done.attempts++
 	done.problem = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
 	if outcome.Receipt != "" {
 		done.receipt = shorten(outcome.Receipt, 255)

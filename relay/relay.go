@@ -44,18 +44,13 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		return nil, errors.New("relay: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}
 	named := options.Name != ""
-	if !named {
-		options.Name = thisProcess().name()
-	}
 	options, err := options.withDefaults()
 	problems, names := []error{err}, slices.Sorted(maps.Keys(options.Sinks))
 	if len(names) == 0 {
 		problems = append(problems, errors.New("sinks: there is none"))
 	}
 	configured := make(map[string]SinkOptions, len(names))
-	letters := false
 	for _, name := range names {
-		letters = letters || options.Sinks[name].DeadLetter != DeadLetter{}
 		if configured[name], err = options.Sinks[name].withDefaults(store, options.Claim); err != nil {
 			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
 		}
@@ -63,9 +58,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	options.Sinks = configured
 	routes, err := newRouter(options.Routes, names)
 	if err == nil {
-		if letters {
-			err = options.checkDeadLetters(routes)
-		}
+		err = options.checkDeadLetters(routes)
 		if len(names) > 1 {
 			err = errors.Join(routes.several(options.Claim), err)
 		}
@@ -84,8 +77,8 @@ func New(store storage.Store, options Options) (*Relay, error) {
 // (a database or sink that is gone) is waited out, logged and observed. Run
 // may be called once.
 func (r *Relay) Run(ctx context.Context) error {
-	if r == nil || r.store == nil {
-		return errNotMade
+	if err := r.made(); err != nil {
+		return err
 	}
 	if r.ran.Swap(true) {
 		return errors.New("relay: Run was called before; make a new relay")
@@ -102,13 +95,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// errNotMade is of a Relay that New didn't make.
-var errNotMade = errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
+// made is an error for what New didn't make.
+func (r *Relay) made() error {
+	if r == nil || r.store == nil {
+		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
+	}
+	return nil
+}
 
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
 // under way are cancelled, what is known is settled. Safe to call at any time.
 func (r *Relay) Abort() {
-	if r != nil && r.store != nil {
+	if r.made() == nil {
 		r.abort.Do(func() { close(r.aborted) })
 	}
 }
@@ -117,7 +115,7 @@ func (r *Relay) Abort() {
 // It never blocks and may be called by anyone at any time; many calls at once
 // are one look.
 func (r *Relay) Wake() {
-	if r != nil && r.store != nil {
+	if r.made() == nil {
 		r.wake.wake()
 	}
 }
@@ -135,8 +133,8 @@ func (r *Relay) Waits() string {
 // answered within the last lease, gives it what is due, lets it renew its leases and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
-	if r == nil || r.store == nil {
-		return errNotMade
+	if err := r.made(); err != nil {
+		return err
 	}
 	p := r.health
 	if !p.started.Load() {

@@ -222,9 +222,13 @@ func (r *router) several(claim storage.Claim) error {
 	return nil
 }
 
-// named returns the queues of the sinks that a row names. A sink that there is no more is none that
-// this relay has: the row waits as one without a route does. Any goroutine may call it.
-func (r *router) named(sinks string) []int {
+// needs returns the queues whose sinks need a row of a topic, which may name them: at least one. A
+// sink that there is no more is none that this relay has: the row waits as one without a route
+// does. Any goroutine may call it with route being find.
+func (r *router) needs(topic, sinks string, route func(string) target) []int {
+	if sinks == "" {
+		return route(topic).sinks
+	}
 	var named target
 	for _, name := range storage.SplitSinks(sinks) {
 		sink := slices.Index(r.names, name)
@@ -236,12 +240,9 @@ func (r *router) named(sinks string) []int {
 	return named.with(nil).sinks
 }
 
-// queuesOf returns the queues whose sinks need a row of a topic, which may name them: at least one.
+// queuesOf returns the queues whose sinks need a row of a topic, which may name them.
 func (e *engine) queuesOf(topic, sinks string) []int {
-	if sinks == "" {
-		return e.routes.route(topic).sinks
-	}
-	return e.routes.named(sinks)
+	return e.routes.needs(topic, sinks, e.routes.route)
 }
 
 // route returns what the topic's routes say of it.
@@ -317,10 +318,8 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 		}
 	}
 	q := e.queues[len(e.queues)-1]
-	if e.skippedAny(q) {
-		if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
-			return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
-		}
+	if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
+		return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
 	if len(e.unrouted) > 0 && !e.skippedAny(q) {

@@ -2,8 +2,6 @@ package relay
 
 import (
 	"context"
-	crand "crypto/rand"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -58,13 +56,6 @@ const (
 	// deferred rows brought back that are due.
 	reclaimInterval = time.Second
 )
-
-// randomHex makes one name or token differ from all others.
-func randomHex(bytes int) string {
-	b := make([]byte, bytes)
-	crand.Read(b)
-	return hex.EncodeToString(b)
-}
 
 func newByRows(e *engine) *byRows {
 	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
@@ -193,13 +184,12 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			continue // its claim had ended, and is ours again
 		}
 		q := r.queues[r.oneSink(row)]
-		mayExpire := r.routes.expires || !row.Message.ExpiresAt.IsZero()
 		switch {
 		case row.Later:
 			r.putBack(row, storage.StateScheduled)
 		case late || r.stopping.begun || r.lease.waits:
 			r.putBack(row, storage.StatePending)
-		case mayExpire && r.tooOld(row):
+		case r.tooOld(row):
 			it := &item{row: *row, token: r.token}
 			r.known[row.ID] = it
 			r.expire(q, it)
@@ -215,7 +205,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			}
 			r.putBack(row, storage.StatePending)
 		default:
-			it := &item{row: *row, token: r.token, queue: q, mayExpire: mayExpire}
+			it := &item{row: *row, token: r.token, queue: q}
 			r.known[row.ID] = it
 			q.add(it)
 			r.poll.rowBytes += (it.bytes - r.poll.rowBytes) / 16

@@ -156,10 +156,7 @@ func (e *engine) loop(ctx context.Context) error {
 			return err
 		}
 		// What was due before now has been started, or waits for something that will happen.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
-		if waiting := e.settle.fanouts.waiting; len(waiting) > 0 {
-			times = append(times, waiting[0].since.Add(fanoutPatience))
-		}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.settle.fanouts.due(), e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.queues {
 			times = append(times, q.retryAt)
 		}
@@ -191,9 +188,7 @@ func (e *engine) loop(ctx context.Context) error {
 			for _, f := range sent {
 				delete(f.queue.flights, f)
 				f.job.done(e, f)
-				if len(e.control.inForce) > 0 || f.queue.paused {
-					e.claiming.returned(f)
-				}
+				e.claiming.returned(f)
 			}
 		case takeNote := <-e.journaled:
 			takeNote()

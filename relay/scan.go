@@ -283,11 +283,7 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 
 // unexpected returns the queues that need the row, and of which it is not expected.
 func (s *lateScan) unexpected(c storage.Candidate) []int {
-	queues := s.routes.find(c.Topic).sinks
-	if c.Sinks != "" {
-		queues = s.routes.named(c.Sinks)
-	}
-	return slices.DeleteFunc(slices.Clone(queues), func(queue int) bool { return s.expected(c, queue) })
+	return slices.DeleteFunc(slices.Clone(s.routes.needs(c.Topic, c.Sinks, s.routes.find)), func(queue int) bool { return s.expected(c, queue) })
 }
 
 // except returns the topics of which every row at the positions is one that its

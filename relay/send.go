@@ -154,7 +154,7 @@ filling:
 				break // one without a key may have been dropped, or found delivered, while it stood here
 			}
 			why := it.condemned // it can't be sent; nil if it can
-			if why == nil && it.mayExpire && e.tooOld(&it.row) && e.expire(q, it) {
+			if why == nil && e.tooOld(&it.row) && e.expire(q, it) {
 				expired = true
 				continue
 			}

@@ -126,9 +126,6 @@ func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
 	var everything bool
 	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-		if !everything {
-			filter.LookThrough = lookThrough
-		}
 		found, err := m.list(ctx, operator, filter, everything)
 		if err != nil {
 			return fmt.Errorf("list messages: %w", err)

@@ -22,8 +22,8 @@ import (
 // makes; claiming by lanes drops them. It fails at once where the database can't
 // be claimed that way.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
-	if s == nil || s.backend == nil {
-		return errNotMade
+	if err := s.made(); err != nil {
+		return err
 	}
 	if claim == storage.ByLanes && s.noLanes != nil {
 		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, s.noLanes)

@@ -134,8 +134,13 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	return s, nil
 }
 
-// errNotMade is of a Store that Open didn't make.
-var errNotMade = errors.New("the Store is nil or empty: use what sqlstore.Open returned, once its error was looked at")
+// made is an error for what Open didn't make.
+func (s *Store) made() error {
+	if s == nil || s.backend == nil {
+		return errors.New("the Store is nil or empty: use what sqlstore.Open returned, once its error was looked at")
+	}
+	return nil
+}
 
 // newStore checks what was given, and asks the database nothing.
 func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
@@ -320,8 +325,8 @@ const (
 // try carries out what changes nothing when it fails, again while the database
 // is busy, and says what it was that failed.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
-	if s == nil || s.backend == nil {
-		return none, errNotMade
+	if err := s.made(); err != nil {
+		return none, err
 	}
 	start := time.Now()
 	for n := 1; ; n++ {
@@ -349,8 +354,8 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 // write is try for statements that write; where one may write at a time, callers queue. Work
 // returns the number that its transaction had, 0 if it had none: the frontier is told.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
-	if s == nil || s.backend == nil {
-		return none, errNotMade
+	if err := s.made(); err != nil {
+		return none, err
 	}
 	if s.traits.Frontier == backend.OneWriter {
 		if err := s.turn(ctx); err != nil {
