@@ -326,15 +326,13 @@ type health struct {
 	safeUntil atomic.Int64 // nothing is sent after it
 	readFails atomic.Int64 // since when some kind of read has been failing; 0 if none is
 
-	leaseFails atomic.Int64 // since when the leases can't be renewed; 0 if they can
-
+	lease   lasting // the leases can't be renewed
 	journal lasting // what is to be sent can't be written down
 	reclaim lasting // by rows: what is due can't be brought back
 
 	silentSince atomic.Int64 // since when every call of the database fails; 0 if the last one didn't
 
 	readError  atomic.Pointer[string] // the last error of a read
-	leaseError atomic.Pointer[string] // the last error of a renewal
 	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds
 	stuck      atomic.Pointer[string] // the last send that doesn't return
 	unwritable atomic.Pointer[string] // what of the outcomes it refuses
@@ -347,13 +345,6 @@ func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
 func (p *health) readFailed(err error) {
 	text := err.Error()
 	p.readError.Store(&text)
-}
-
-// leaseFailed is told of each error of a renewal.
-func (p *health) leaseFailed(err error) {
-	text := err.Error()
-	p.leaseError.Store(&text)
-	p.leaseFails.CompareAndSwap(0, max(1, p.now()))
 }
 
 // lasting is trouble with one kind of call. What isn't needed any more isn't tried any more: so

@@ -155,12 +155,12 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	if r.err == nil {
 		e.lease.failures = 0
-		e.health.leaseFails.Store(0)
+		e.tried(&e.health.lease, nil)
 	} else if e.stopOtherClaim(r.err) {
 		return
 	} else {
 		e.failed("lease", r.err)
-		e.health.leaseFailed(r.err)
+		e.tried(&e.health.lease, r.err)
 		e.lease.failures++
 		e.lease.next = time.Now().Add(settlePause.draw(e.lease.failures))
 	}

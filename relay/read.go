@@ -106,7 +106,7 @@ func (e *engine) mayRead(now time.Time) bool {
 // tellRest tells the Observer, once a second, of a relay that is well and reads nothing: it waits, has no lanes, or no room,
 // as its sinks are down.
 func (e *engine) tellRest(now time.Time) {
-	if e.poll.under > 0 || now.Sub(e.poll.restTold) < time.Second || !e.mayRead(now) && !e.lease.waits || e.health.readFails.Load() != 0 || e.health.leaseFails.Load() != 0 {
+	if e.poll.under > 0 || now.Sub(e.poll.restTold) < time.Second || !e.mayRead(now) && !e.lease.waits || e.health.readFails.Load() != 0 || e.health.lease.since.Load() != 0 {
 		return
 	}
 	e.poll.restTold = now

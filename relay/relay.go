@@ -153,8 +153,8 @@ func (r *Relay) Healthy() error {
 	if since := p.readFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
 		return fmt.Errorf("the table can't be read for %v: %s", time.Duration(now-since).Round(time.Second), *p.readError.Load())
 	}
-	if since := p.leaseFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
-		return fmt.Errorf("the leases can't be renewed for %v, and nothing is sent: %s", time.Duration(now-since).Round(time.Second), *p.leaseError.Load())
+	if err := p.lease.unhealthy(now, "nothing is sent, as the leases can't be renewed", r.options.Lease); err != nil {
+		return err
 	}
 	if err := p.journal.unhealthy(now, "what is to be sent can't be written down, and isn't sent,", r.options.Lease); err != nil {
 		return err

@@ -172,7 +172,7 @@ func (m *messages) list(ctx context.Context, operator storage.Operator, filter s
 		return found.Infos, err
 	}
 	if !everything {
-		filter.LookThrough = lookThrough
+		filter.LookThrough = operate.LookThrough
 	}
 	found, err := operate.List(ctx, operator, filter, listedBytes)
 	if err == nil && len(found) < filter.Limit {
@@ -181,12 +181,9 @@ func (m *messages) list(ctx context.Context, operator storage.Operator, filter s
 	return found, err
 }
 
-// findPatience is for how long a message is looked for by its id, beyond the rows that were written with it.
-const findPatience = 500 * time.Millisecond
-
 // find finds messages by ids, and says where not all rows were looked at.
 func (m *messages) find(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) (storage.Found, error) {
-	patience := findPatience
+	patience := operate.FindPatience
 	if everything {
 		patience = 0
 	}
@@ -200,10 +197,6 @@ func (m *messages) find(ctx context.Context, operator storage.Operator, filter s
 	}
 	return found, err
 }
-
-// lookThrough is how many messages of each table a listing looks at for those that its filters
-// select.
-const lookThrough = 20_000
 
 // tellBound says that there may be more, where a listing ended as it had looked at so many.
 func (m *messages) tellBound(ctx context.Context, operator storage.Operator, filter storage.Filter) error {

@@ -199,7 +199,6 @@ func (a *api) history(w http.ResponseWriter, _ *http.Request, of *table) {
 const (
 	listedByDefault = 50
 	mostListed      = 500
-	lookThrough     = 20_000 // messages of each table, for those that filters select
 )
 
 // messages lists messages by id, lowest first, without what they carry.
@@ -225,7 +224,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}
 	filter.NoPayloads = true
 	if query.Get("all") == "" {
-		filter.LookThrough = lookThrough
+		filter.LookThrough = operate.LookThrough
 	}
 	var sought storage.Found
 	if len(filter.IDs) > 0 {
@@ -272,7 +271,7 @@ func findPatience(query url.Values) time.Duration {
 	if query.Get("all") != "" {
 		return countTimeout
 	}
-	return 500 * time.Millisecond
+	return operate.FindPatience
 }
 
 // mostPayload is how much of a payload is shown.

@@ -106,6 +106,13 @@ func SetControl(ctx context.Context, operator storage.Operator, control storage.
 	return operator.SetControl(ctx, control, lasts)
 }
 
+// What isn't bounded in another way: a listing looks at so many messages of each table for those that its filters
+// select, and one by ids looks for so long beyond the rows that were written with them.
+const (
+	LookThrough  = 20_000
+	FindPatience = 500 * time.Millisecond
+)
+
 // List puts the pages of a listing together, without their payloads, of which pageBytes are in
 // memory at once.
 func List(ctx context.Context, operator storage.Operator, filter storage.Filter, pageBytes int) (found []storage.Info, err error) {

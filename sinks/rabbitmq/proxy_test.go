@@ -184,11 +184,13 @@ func (p *proxy) stall() (reached <-chan struct{}, release func()) {
 	return p.reached, p.release
 }
 
-// stopReading lets nothing through to the broker, until release.
-func (p *proxy) stopReading() {
+// stopReading lets nothing through to the broker, until release. Reached is closed
+// when the first bytes of a message have come.
+func (p *proxy) stopReading() (reached <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.deaf = make(chan struct{})
+	p.reached, p.deaf = make(chan struct{}), make(chan struct{})
+	return p.reached
 }
 
 // block does what a broker does that is short of memory: whoever publishes is
