@@ -183,7 +183,7 @@ func (p *part) publish(i int) {
 		p.ids[p.messages[i].ID] = true
 		p.flight.push(inFlight{i, l.exchange, l.routingKey, confirmation})
 	case errors.Is(err, amqp.ErrClosed):
-		p.ready.putBack([]int{i}) // nothing of it went out
+		p.ready.putBack([]int{i}) // it didn't go out whole, and so not at all
 		p.lost()
 	default:
 		p.settle(i, unknown(p.sink.presentable(err.Error())))

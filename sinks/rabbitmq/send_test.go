@@ -60,6 +60,8 @@ func expect(t testing.TB, outcomes []sinks.Outcome, want func(i int) string) {
 
 func always(want string) func(int) string { return func(int) string { return want } }
 
+func each(want ...string) func(int) string { return func(i int) string { return want[i] } }
+
 // count counts what arrived, by id.
 func (b *mailbox) count() map[string]int {
 	count := map[string]int{}
