@@ -13,7 +13,7 @@ RACE         = -race $(foreach pure,modernc.org crypto/internal regexp,'-gcflags
 # Test programs are thrown away: they are linked without what a debugger needs, are vetted
 # by make lint, have SQLite's C as it stands (optimizing it takes longer than it runs), and
 # collect garbage a quarter as often, as does the compiler: that took each a third of the time.
-CHEAP        = env GOGC=400 GOFLAGS="$$(go env GOFLAGS) -vet=off -ldflags=-w" CGO_CFLAGS=-O0 ROWRELAY_SERVERS_IN_MEMORY=on
+CHEAP        = env GOGC=400 GOFLAGS="$$(go env GOFLAGS) -vet=off -ldflags=-s" CGO_CFLAGS=-O0 ROWRELAY_SERVERS_IN_MEMORY=on
 
 # Many tests wait, for leases and for servers: so more of them than there are cores,
 # and more packages.
@@ -36,12 +36,21 @@ help: ## this list
 test: ## all tests, with the race detector, against real servers that it brings up and down
 	$(CHEAP) deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
 
+# tests runs the tests of those of PACKAGES that grep chooses, with some flags.
+tests = packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep $(1) | xargs -r go test $(2) -shuffle=on $(TESTFLAGS)
+
 # Scenes wait most of the time: so more of them.
 SCENES_AT_ONCE = -parallel 6
 
+# What has no use for the race detector in make test: the command, whose work is the libraries'.
+COMMAND = -e /cmd/rowrelay$$ -e /internal/readme$$ -e /migrations$$
+PROCESSES = -e /internal/e2e$$
+ENGINE = -e /relay$$
+STORES = -e /relay/sqlstore$$
+
 # Some tests build the command, at the same time: what they need is compiled once, before.
 # What computes for long comes without the race detector, which makes it five to ten times as slow,
-# and with it in proof: scenes with processes of their own, most of relay's tests, of which
+# and with it in proof: scenes with processes of their own, the command, most of relay's tests, of which
 # simulated histories come with it, too, and the store's checks on all servers but one.
 #
 # Stores come before the scenes: these have transactions open for long, which hold up the safe id of each
@@ -52,19 +61,20 @@ on-servers:
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-rest
 
 on-servers-race:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v -e /internal/e2e$$ -e /relay$$ -e /relay/sqlstore$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	$(call tests,-v $(COMMAND) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
+	$(call tests,$(COMMAND),$(AT_ONCE))
 
 on-servers-scenes:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
+	$(call tests,$(PROCESSES),$(SCENES_AT_ONCE))
 	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
 
 on-servers-relay:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay$$ | xargs -r go test $(RACE) -shuffle=on -run '^TestSimulation' $(TESTFLAGS)
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	$(call tests,$(ENGINE),$(RACE) -run '^TestSimulation')
+	$(call tests,$(ENGINE) -e /relay/storetest$$,$(AT_ONCE))
 
 on-servers-stores:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay/sqlstore$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on -run '^TestStore$$/^postgres18$$' $(TESTFLAGS)
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /relay/sqlstore$$ | xargs -r go test $(AT_ONCE) -shuffle=on -skip '^TestStore$$/^postgres18$$' $(TESTFLAGS)
+	$(call tests,$(STORES),$(RACE) $(AT_ONCE) -run '^TestStore$$/^postgres18$$')
+	$(call tests,$(STORES),$(AT_ONCE) -skip '^TestStore$$/^postgres18$$')
 
 on-servers-rest:
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) . && go test -shuffle=on $(TESTFLAGS) ./alerts
@@ -107,8 +117,8 @@ proof-browser: # the race detector, beside a real Chromium
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
 
-proof-e2e: # the race detector, in the scenes with processes of their own, and in what fires each alert
-	deploy/servers/servers run -- sh -c "go test $(RACE) -timeout 1h ./internal/e2e -everywhere && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
+proof-e2e: # the race detector, in the command, in the scenes with processes of their own, and in what fires each alert
+	deploy/servers/servers run -- sh -c "go test $(RACE) $(AT_ONCE) -timeout 1h ./cmd/rowrelay ./internal/readme ./migrations && go test $(RACE) -timeout 1h ./internal/e2e -everywhere && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure

@@ -50,7 +50,7 @@ func TestPauseAndResume(t *testing.T) {
 		mustRun(t, "unlimit", "sink", "http", "--database", db.URL)
 		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "mallory") // does nothing, and so isn't there
 		mustCall(t, `{"topic":"bad"}`, "enqueue", "--database", db.URL)
-		drain()
+		drainAtOnce(t, db, endpoint.URL)
 		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "eve")
 		var actions []storage.Action
 		if err := json.Unmarshal([]byte(mustRun(t, "actions", "--json", "--database", db.URL).stdout), &actions); err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,10 +34,21 @@ func parked(t *testing.T, db testdb.Database) {
 		}
 		return http.StatusBadRequest
 	})
-	mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
+	drainAtOnce(t, db, endpoint.URL)
 	if got := statusOf(t, db); got.Error != 3 || got.Done != 1 {
 		t.Fatalf("status %+v, want three parked and one done", got)
 	}
+}
+
+// drainAtOnce delivers all to an endpoint whose first refusal counts: it isn't asked again for five seconds.
+func drainAtOnce(t *testing.T, db testdb.Database, url string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rowrelay.yaml")
+	text := fmt.Sprintf("sources:\n  main: {database: %q}\nsinks:\n  http: {type: http, url: %q, reject_after: 0s}\n", db.URL, url)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, "run", "--config", file, "--drain")
 }
 
 func list(t *testing.T, db testdb.Database, args ...string) (found []operate.Message) {

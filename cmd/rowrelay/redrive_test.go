@@ -166,7 +166,7 @@ func TestRequeueInOrder(t *testing.T) {
 			}
 			return http.StatusBadRequest
 		})
-		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
+		drainAtOnce(t, db, endpoint.URL)
 		a := list(t, db, "--topic", "bad", "--key", "a")[0]
 		dry := mustRun(t, "messages", "redrive", "--all", "--dry-run", "--database", db.URL).stdout
 		for _, want := range []string{`bad +2\n`, `worse +1\n`, `\(all\) +3\n`, `\n1 were overtaken by later messages of their keys\n3 would be requeued; nothing was changed`} {
