@@ -12,8 +12,8 @@ RACE         = -race $(foreach pure,modernc.org crypto/internal regexp,'-gcflags
 
 # Test programs are thrown away: they are linked without what a debugger needs, are vetted
 # by make lint, have SQLite's C as it stands (optimizing it takes longer than it runs), and
-# collect garbage a quarter as often, as does the compiler: that took each a third of the time.
-CHEAP        = env GOGC=400 GOFLAGS="$$(go env GOFLAGS) -vet=off -ldflags=-s" CGO_CFLAGS=-O0 ROWRELAY_SERVERS_IN_MEMORY=on
+# collect garbage a tenth as often, as does the compiler: that took each a third of the time.
+CHEAP        = env GOGC=1000 GOMEMLIMIT=1500MiB GOFLAGS="$$(go env GOFLAGS) -vet=off -ldflags=-s" CGO_CFLAGS=-O0 ROWRELAY_SERVERS_IN_MEMORY=on
 
 # Many tests wait, for leases and for servers: so more of them than there are cores,
 # and more packages.
@@ -28,13 +28,20 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test command test-on-servers on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 test: ## all tests, with the race detector, against real servers that it brings up and down
-	$(CHEAP) deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
+	$(CHEAP) $(MAKE) --no-print-directory --jobs=2 command test-on-servers
+
+# Some tests build the command, at the same time: what they need is compiled once, while the servers start.
+command:
+	go build -o /dev/null ./cmd/rowrelay
+
+test-on-servers:
+	deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
 
 # tests runs the tests of those of PACKAGES that grep chooses, with some flags.
 tests = packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep $(1) | xargs -r go test $(2) -shuffle=on $(TESTFLAGS)
@@ -42,21 +49,19 @@ tests = packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep $(1) | xarg
 # Scenes wait most of the time: so more of them.
 SCENES_AT_ONCE = -parallel 6
 
-# What has no use for the race detector in make test: the command, whose work is the libraries'.
-COMMAND = -e /cmd/rowrelay$$ -e /internal/readme$$ -e /migrations$$
+# What has little use for the race detector: the command, whose work is the libraries', and what is the database's work.
+COMMAND = -e /cmd/rowrelay$$ -e /internal/readme$$ -e /migrations$$ -e /internal/outboxdb$$ -e /internal/outboxdb/inbox$$
 PROCESSES = -e /internal/e2e$$
 ENGINE = -e /relay$$
 STORES = -e /relay/sqlstore$$
 
-# Some tests build the command, at the same time: what they need is compiled once, before.
 # What computes for long comes without the race detector, which makes it five to ten times as slow,
-# and with it in proof: scenes with processes of their own, the command, most of relay's tests, of which
+# and with it in proof: scenes with processes of their own, the command and writers, most of relay's tests, of which
 # simulated histories come with it, too, and the store's checks on all servers but one.
 #
 # Stores come before the scenes: these have transactions open for long, which hold up the safe id of each
 # table of their server.
-on-servers:
-	go build -o /dev/null ./cmd/rowrelay
+on-servers: command
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-race on-servers-stores
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-rest
 
@@ -66,7 +71,6 @@ on-servers-race:
 
 on-servers-scenes:
 	$(call tests,$(PROCESSES),$(SCENES_AT_ONCE))
-	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
 
 on-servers-relay:
 	$(call tests,$(ENGINE),$(RACE) -run '^TestSimulation')
@@ -81,6 +85,7 @@ on-servers-rest:
 	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
+	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
 
 # The rows of a sink that is down, how often all are looked at, how often a
 # server loses its last second, and the rows of 1 MiB that a relay meets.
@@ -110,6 +115,7 @@ proof-hour: # an hour of failing keys, a million of them at a takeover
 
 proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
 	go test $(RACE) -timeout 2h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
+	go test $(RACE) -timeout 1h -run 'ForTenMinutes' ./sinks/httpsink -lasting 100
 
 proof-browser: # the race detector, beside a real Chromium
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
@@ -118,7 +124,7 @@ proof-sqlite: # the race detector, also within the SQLite that was translated to
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
 
 proof-e2e: # the race detector, in the command, in the scenes with processes of their own, and in what fires each alert
-	deploy/servers/servers run -- sh -c "go test $(RACE) $(AT_ONCE) -timeout 1h ./cmd/rowrelay ./internal/readme ./migrations && go test $(RACE) -timeout 1h ./internal/e2e -everywhere && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
+	deploy/servers/servers run -- sh -c "go test $(RACE) $(AT_ONCE) -timeout 1h ./cmd/rowrelay ./internal/readme ./migrations ./internal/outboxdb/... && go test $(RACE) -timeout 1h ./internal/e2e -everywhere && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure
