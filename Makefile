@@ -28,20 +28,16 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test command test-on-servers on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 test: ## all tests, with the race detector, against real servers that it brings up and down
-	$(CHEAP) $(MAKE) --no-print-directory --jobs=2 command test-on-servers
+	$(CHEAP) sh -c '$(COMPILE) & exec deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers'
 
-# Some tests build the command, at the same time: what they need is compiled once, while the servers start.
-command:
-	go build -o /dev/null ./cmd/rowrelay
-
-test-on-servers:
-	deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
+# Some tests build the command, at the same time: what they need is compiled once, before, while the servers start.
+COMPILE = go build -o /dev/null ./cmd/rowrelay
 
 # tests runs the tests of those of PACKAGES that grep chooses, with some flags.
 tests = packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep $(1) | xargs -r go test $(2) -shuffle=on $(TESTFLAGS)
@@ -61,7 +57,8 @@ STORES = -e /relay/sqlstore$$
 #
 # Stores come before the scenes: these have transactions open for long, which hold up the safe id of each
 # table of their server.
-on-servers: command
+on-servers:
+	$(COMPILE)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-race on-servers-stores
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-rest
 

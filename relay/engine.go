@@ -197,8 +197,8 @@ type polling struct {
 }
 
 // quickPoll is the pace of looks that nobody asked for, while they find something. Each that finds
-// nothing makes the next one later, by an eighth: so a message that comes after a pause waits for little
-// more than an eighth of that pause, and a pause costs few looks.
+// nothing makes the next one later, by a sixteenth: so a message that comes after a pause waits for little
+// more than a sixteenth of that pause, and a pause costs few looks.
 const quickPoll = 7 * time.Millisecond
 
 // begin notes that a look begins, and when the next one is due.
@@ -212,7 +212,7 @@ func (p *polling) begin(now time.Time, longest time.Duration) {
 func (p *polling) count(empty bool) {
 	if empty {
 		p.empty++
-		p.pace += p.pace / 8
+		p.pace += p.pace / 16
 		return
 	}
 	p.empty = 0

@@ -29,12 +29,12 @@ func TestThePaceOfPolls(t *testing.T) {
 	looks, waited := 0, time.Duration(0)
 	for last := quickPoll; last < longest; looks++ {
 		next := look(true, false)
-		if looks > 0 && next > last+waited/8+time.Millisecond {
+		if looks > 0 && next > last+waited/16+time.Millisecond {
 			t.Errorf("after %v without a message the next look is after %v", waited, next)
 		}
 		last, waited = next, waited+next
 	}
-	if looks < 20 || looks > 40 {
+	if looks < 40 || looks > 70 {
 		t.Errorf("%d looks until they are as rare as before", looks)
 	}
 	if got := look(true, true); got != quickPoll {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
@@ -26,6 +27,14 @@ func asked(t testing.TB, table table, answer func(query string) [][]driver.Value
 func askedLast(t testing.TB, table table, do func(backend.Backend)) backend.Query {
 	t.Helper()
 	queries := asked(t, table, nil, do)
+	return queries[len(queries)-1]
+}
+
+// askedAfterALongOne returns it where one before took long, whose plan isn't trusted any more.
+func askedAfterALongOne(t testing.TB, table table, do func(backend.Backend)) backend.Query {
+	t.Helper()
+	waits := 101 * time.Millisecond
+	queries := asked(t, table, func(string) [][]driver.Value { time.Sleep(waits); return nil }, func(b backend.Backend) { do(b); waits = 0; do(b) })
 	return queries[len(queries)-1]
 }
 

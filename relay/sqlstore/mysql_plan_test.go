@@ -61,8 +61,9 @@ func (p mysqlPlans) analyze(t *testing.T) {
 // those that read them often.
 func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 	ctx := t.Context()
-	statements := hotStatements(t, p.table, false)
-	for what, query := range hotStatements(t, p.table, true) {
+	statements, _ := hotStatements(t, p.table, false)
+	byRows, _ := hotStatements(t, p.table, true)
+	for what, query := range byRows {
 		statements[what] = query
 	}
 	for what, do := range map[string]func(backend.Backend){

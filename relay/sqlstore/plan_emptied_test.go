@@ -27,15 +27,17 @@ func TestPlansOfAnEmptiedTable(t *testing.T) {
 }
 
 func checkEmptied(t *testing.T, table table, rows bool) {
-	plans := plansOf(t, table, rows)
+	plans, kept := plansOf(t, table, rows)
 	fill(t, table.DB, 100_000)
 	for _, left := range []int{5000, 200, 30, 15, 8, 5, 3, 2, 1, 0} {
 		exec(t, table.DB, "DELETE FROM outbox WHERE id NOT IN (SELECT id FROM outbox ORDER BY id DESC LIMIT "+strconv.Itoa(left)+")")
 		exec(t, table.DB, "VACUUM ANALYZE outbox")
 		plans.wantIndexes(t, strconv.Itoa(left)+" rows left")
+		kept.wantIndexes(t, strconv.Itoa(left)+" rows left")
 	}
 	fill(t, table.DB, 50_000)
 	plans.wantIndexes(t, "no row left, 50,000 new ones")
+	kept.wantIndexes(t, "no row left, 50,000 new ones")
 }
 
 // The same for the rows that are held, whose table is empty nearly always.

@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -22,12 +23,13 @@ var file string
 
 // Postgres is a table in PostgreSQL.
 type Postgres struct {
-	db      *sql.DB
-	dialect dialect.Dialect
-	table   dialect.Table
-	reader  backend.Reader // nil for database/sql
-	sql     backend.Statements
-	bounded []backend.Query // begins a transaction that doesn't wait long for locks
+	db       *sql.DB
+	dialect  dialect.Dialect
+	table    dialect.Table
+	reader   backend.Reader // nil for database/sql
+	sql      backend.Statements
+	bounded  []backend.Query // begins a transaction that doesn't wait long for locks
+	distrust atomic.Int64    // until then no plan is kept, in nanoseconds of Unix time
 }
 
 var _ backend.Backend = (*Postgres)(nil)
@@ -35,7 +37,7 @@ var _ backend.Backend = (*Postgres)(nil)
 // New returns the backend. The reader, if it isn't nil, reads pages.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) *Postgres {
 	statements := backend.ParseStatements(file, table, map[string]string{"words": words})
-	return &Postgres{db, d, table, reader, statements, []backend.Query{statements.Query("bound waiting")}}
+	return &Postgres{db: db, dialect: d, table: table, reader: reader, sql: statements, bounded: []backend.Query{statements.Query("bound waiting")}}
 }
 
 // words are what the texts in conditions that are dear are compared with.
@@ -133,6 +135,7 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 		err = backend.One(ctx, p.db, p.sql.Query("first line"), &line)
 		return line, err
 	}
+	defer p.trust(time.Now())
 	line, known, err := backend.ReadPage(ctx, p.db, p.reader, p.page(page), take)
 	if !known {
 		p.reader = nil
@@ -164,7 +167,7 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 		"\n    " + p.sql.Text("no row") +
 		"\nUNION ALL" +
 		"\nSELECT NULL, " + p.sql.Text("hot row") +
-		"\n" + from + " AND " + p.planNow(&a)
+		"\n" + from + p.planIfDistrusted(" AND ", &a)
 	return backend.Query{SQL: query, Args: a}
 }
 
@@ -186,6 +189,30 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where 
 		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + p.table.Hot + " AS h" +
 		"\n    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('" + words + "'::text[]))::int) AND h.id <= p.until" + where +
 		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
+}
+
+// A page's plan may be kept: to make one takes longer than to read few rows by it. Whatever the server knew of
+// the table then, it goes by the index, but for one case: that the table had no page at all, as it was vacuumed
+// before its first row came. (It never shrinks.) Such a plan reads the whole table, for each lane; so where a page
+// took long, pages are planned each time for a while.
+const (
+	tookLong    = 100 * time.Millisecond
+	distrustFor = time.Minute
+)
+
+// trust notes how long a page took.
+func (p *Postgres) trust(began time.Time) {
+	if now := time.Now(); now.Sub(began) > tookLong {
+		p.distrust.Store(now.Add(distrustFor).UnixNano())
+	}
+}
+
+// planIfDistrusted is planNow where plans aren't kept, and else nothing.
+func (p *Postgres) planIfDistrusted(conjunction string, a *args) string {
+	if time.Now().UnixNano() < p.distrust.Load() {
+		return conjunction + p.planNow(a)
+	}
+	return ""
 }
 
 // planNow keeps the server from planning a statement once for all; see "never" in

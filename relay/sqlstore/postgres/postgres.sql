@@ -25,7 +25,8 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 -- parameter that is true stands before it: ($1::boolean OR {never}). A plan that was
 -- made while the table was empty reads the whole table when it is full. A plan for any
 -- argument would have to reckon with the count, which is dear; one for this argument
--- leaves the condition out. It works without a setting, and so behind a pooler.
+-- leaves the condition out. It works without a setting, and so behind a pooler. A page has
+-- it for a while after one took long; see trust in postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 

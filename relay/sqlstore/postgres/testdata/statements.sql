@@ -73,13 +73,12 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true;
 --   1: {}
 --   2: {}
 --   3: {}
 --   4: 1
 --   5: 1
---   6: true
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
 SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT current_setting('autovacuum')::boolean
 UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
@@ -101,13 +100,12 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true;
 --   1: {1}
 --   2: {0}
 --   3: {4611686018427387904}
 --   4: 500
 --   5: 500
---   6: true
 
 -- acquire
 WITH free AS MATERIALIZED (
@@ -203,13 +201,12 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true;
 --   1: {1,2}
 --   2: {10,11}
 --   3: {20,21}
 --   4: 100
 --   5: 100
---   6: true
 
 -- read a share
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, pg_current_xact_id(), pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
@@ -222,13 +219,12 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true;
 --   1: {1,2}
 --   2: {10,11}
 --   3: {20,21}
 --   4: 7
 --   5: 100
---   6: true
 
 -- read bytes
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
@@ -242,14 +238,13 @@ FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_leng
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t) AS t WHERE bytes_before < $6::bigint AND ($7::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t) AS t WHERE bytes_before < $6::bigint;
 --   1: {1,2}
 --   2: {10,11}
 --   3: {20,21}
 --   4: 100
 --   5: 100
 --   6: 1048576
---   7: true
 
 -- read keys
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
@@ -262,14 +257,13 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::text[]) AS p (lane, after, until, key)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until AND h.message_key = p.key
-    ORDER BY h.lane, h.id LIMIT $5::bigint) AS t LIMIT $6::bigint) AS t WHERE true AND ($7::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $5::bigint) AS t LIMIT $6::bigint) AS t WHERE true;
 --   1: {1}
 --   2: {10}
 --   3: {20}
 --   4: {"a\"\\k"}
 --   5: 100
 --   6: 100
---   7: true
 
 -- candidates
 SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes

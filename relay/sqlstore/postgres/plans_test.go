@@ -1,0 +1,50 @@
+package postgres_test
+
+import (
+	"database/sql/driver"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// A page's plan is kept, but for a minute after one took long, as it may be no good any more.
+func TestAPlanIsKeptWhileItIsQuick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var takes time.Duration
+		recorder := &backendtest.Recorder{Answer: func(string) [][]driver.Value { time.Sleep(takes); return nil }}
+		db := recorder.DB()
+		defer db.Close()
+		b := postgres.New(db, dialect.Postgres(), backendtest.Table(t, "outbox"), nil)
+		read := func() string {
+			_, _ = b.Read(t.Context(), backend.Read{Positions: []storage.Position{{Lane: 1, Until: 100}}, Limit: 5}, nil)
+			queries := recorder.Taken()
+			return queries[len(queries)-1].SQL
+		}
+		want := func(kept bool, when string) {
+			t.Helper()
+			if strings.Contains(read(), "generate_series") == kept {
+				t.Errorf("%s: a page's plan is kept: %t", when, !kept)
+			}
+		}
+		want(true, "before")
+		takes = 99 * time.Millisecond
+		read()
+		want(true, "after a quick one")
+		takes = 101 * time.Millisecond
+		read()
+		takes = 0
+		want(false, "after a slow one")
+		time.Sleep(59 * time.Second)
+		want(false, "just before the minute is over")
+		time.Sleep(time.Second)
+		want(true, "a minute later")
+	})
+}
