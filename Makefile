@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-libraries on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -60,7 +60,7 @@ STORES = -e /relay/sqlstore$$
 on-servers:
 	$(COMPILE)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-race on-servers-stores
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-rest
+	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-scenes on-servers-relay on-servers-libraries on-servers-rest
 
 on-servers-race:
 	$(call tests,-v $(COMMAND) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
@@ -77,8 +77,10 @@ on-servers-stores:
 	$(call tests,$(STORES),$(RACE) $(AT_ONCE) -run '^TestStore$$/^postgres18$$')
 	$(call tests,$(STORES),$(AT_ONCE) -skip '^TestStore$$/^postgres18$$')
 
-on-servers-rest:
+on-servers-libraries:
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) . && go test -shuffle=on $(TESTFLAGS) ./alerts
+
+on-servers-rest:
 	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
