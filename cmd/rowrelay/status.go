@@ -22,7 +22,7 @@ limited.
   error      parked: only rowrelay messages requeue brings it back
   done       delivered, kept for the retention
 
-Up to 100,000 of a kind are counted. Where there are more, the count says "about", as
+Up to 50,000 of a kind are counted. Where there are more, the count says "about", as
 the database estimates it, or "at least". What the database doesn't tell in 2 s is left out, and
 the rest is shown.
 

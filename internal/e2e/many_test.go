@@ -66,8 +66,10 @@ func TestManyRowsAreSeenAtOnce(t *testing.T) {
 			if *long {
 				<-time.After(time.Minute) // the relay has passed over what waits, and the server done what so many writes leave to it
 			}
+			var parked int64 // a message that is opened
+			check(t, s.DB.QueryRowContext(t.Context(), "SELECT id FROM outbox_held ORDER BY id DESC LIMIT 1").Scan(&parked))
 			before := len(said())
-			s.look(address, file, id)
+			s.look(address, file, fmt.Sprint(parked), id)
 			statements := slowStatements(said()[before:])
 			for _, statement := range statements {
 				t.Logf("took more than %s ms in the database: %s", slow, statement)
@@ -111,11 +113,9 @@ func (s *scene) fillTable(waiting int) {
 }
 
 // look does what an operator does, some times, and judges how long the slowest took.
-func (s *scene) look(address, file, messageID string) {
+func (s *scene) look(address, file, rowID, messageID string) {
 	s.t.Helper()
-	var id int64 // by which a message is opened that was found
-	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT id FROM outbox_held ORDER BY id DESC LIMIT 1").Scan(&id))
-	rowID, absentID, absentTime := fmt.Sprint(id), "0197a3b4-0000-4abc-8def-0123456789ab", outbox.NewID() // of which one has no time
+	absentID, absentTime := "0197a3b4-0000-4abc-8def-0123456789ab", outbox.NewID() // of which one has no time
 	commands := map[string][]string{
 		"status":                           {"status"},
 		"messages list":                    {"messages", "list", "--limit", "5"},

@@ -13,7 +13,7 @@ import (
 const (
 	// Counted is up to which number rows are counted, of each of the places of
 	// StatusQueries.Counts: so a count takes no longer for a larger table.
-	Counted = 100_000
+	Counted = 50_000
 
 	// FirstRows is among how many of the first rows the oldest that waits is looked for.
 	FirstRows = 6400

@@ -333,11 +333,11 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
 ) AS p;
 SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), utc_timestamp(6)) DIV 1000, 0) FROM `app`.`Events_held` WHERE TRUE AND state = 'error' AND holds = 1;
-SELECT 'hot', state, count(*) FROM (SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t LIMIT 100000) AS h GROUP BY state
+SELECT 'hot', state, count(*) FROM (SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t LIMIT 50000) AS h GROUP BY state
 UNION ALL SELECT 'held', state, count(*) FROM (
-    (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' LIMIT 100000)
-    UNION ALL (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' LIMIT 100000)) AS s GROUP BY state
-UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' LIMIT 100000) AS e
-UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM `app`.`Events_done` LIMIT 100000) AS d;
+    (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' LIMIT 50000)
+    UNION ALL (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' LIMIT 50000)) AS s GROUP BY state
+UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' LIMIT 50000) AS e
+UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM `app`.`Events_done` LIMIT 50000) AS d;
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), utc_timestamp(6)) DIV 1000, 0)) FROM `app`.`Events_held` WHERE state = 'retry';
 

@@ -1699,10 +1699,10 @@ UNION ALL SELECT 'held', state, COUNT(*) FROM (
 ) GROUP BY state
 UNION ALL SELECT 'error', 'error', COUNT(*) FROM app."Events_held" WHERE state = 'error' AND ROWNUM <= :3
 UNION ALL SELECT 'done', 'done', COUNT(*) FROM app."Events_done" WHERE ROWNUM <= :4;
---   1: 100000
---   2: 100000
---   3: 100000
---   4: 100000
+--   1: 50000
+--   2: 50000
+--   3: 50000
+--   4: 50000
 SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
     SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(created_at) AS age FROM app."Events_held" WHERE state = 'retry');
 

@@ -1286,6 +1286,6 @@ UNION ALL SELECT 'held', state, count(*) FROM (
 ) AS h GROUP BY state
 UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT FROM app."Events_held" WHERE state = 'error' LIMIT $1::bigint) AS e
 UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM app."Events_done" LIMIT $1::bigint) AS d;
---   1: 100000
+--   1: 50000
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM app."Events_held" WHERE state = 'retry';
 

@@ -908,9 +908,9 @@ UNION ALL SELECT 'held', state, count(*) FROM (
 ) GROUP BY state
 UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM app."Events_held" WHERE state = 'error' LIMIT ?)
 UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM app."Events_done" LIMIT ?);
---   1: 100000
---   2: 100000
---   3: 100000
---   4: 100000
+--   1: 50000
+--   2: 50000
+--   3: 50000
+--   4: 50000
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM app."Events_held" WHERE state = 'retry';
 
