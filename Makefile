@@ -46,7 +46,7 @@ tests = packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep $(1) | xarg
 SCENES_AT_ONCE = -parallel 6
 
 # What has little use for the race detector: the command, whose work is the libraries', and what is the database's work.
-COMMAND = -e /cmd/rowrelay$$ -e /internal/readme$$ -e /migrations$$ -e /internal/outboxdb$$ -e /internal/outboxdb/inbox$$
+WITHOUT_RACE = -e /cmd/rowrelay$$ -e /internal/readme$$ -e /migrations$$ -e /internal/outboxdb$$ -e /internal/outboxdb/inbox$$
 PROCESSES = -e /internal/e2e$$
 ENGINE = -e /relay$$
 STORES = -e /relay/sqlstore$$
@@ -63,8 +63,8 @@ on-servers:
 	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-scenes on-servers-relay on-servers-libraries on-servers-rest
 
 on-servers-race:
-	$(call tests,-v $(COMMAND) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
-	$(call tests,$(COMMAND),$(AT_ONCE))
+	$(call tests,-v $(WITHOUT_RACE) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
+	$(call tests,$(WITHOUT_RACE),$(AT_ONCE))
 
 on-servers-scenes:
 	$(call tests,$(PROCESSES),$(SCENES_AT_ONCE))

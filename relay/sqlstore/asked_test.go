@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
@@ -30,12 +31,23 @@ func askedLast(t testing.TB, table table, do func(backend.Backend)) backend.Quer
 	return queries[len(queries)-1]
 }
 
-// askedAfterALongOne returns it where one before took long, whose plan isn't trusted any more.
-func askedAfterALongOne(t testing.TB, table table, do func(backend.Backend)) backend.Query {
+// askedAfterALongOne returns it where one before took long, whose plan isn't trusted any more. The time is a bubble's.
+func askedAfterALongOne(t *testing.T, table table, do func(backend.Backend)) (query backend.Query) {
 	t.Helper()
-	waits := 101 * time.Millisecond
-	queries := asked(t, table, func(string) [][]driver.Value { time.Sleep(waits); return nil }, func(b backend.Backend) { do(b); waits = 0; do(b) })
-	return queries[len(queries)-1]
+	store := table.open(t)
+	synctest.Test(t, func(*testing.T) {
+		takes := 101 * time.Millisecond
+		recorder := &backendtest.Recorder{Answer: func(string) [][]driver.Value { time.Sleep(takes); return nil }}
+		db := recorder.DB()
+		defer db.Close()
+		b := store.BackendOn(db)
+		do(b)
+		takes = 0
+		do(b)
+		queries := recorder.Taken()
+		query = queries[len(queries)-1]
+	})
+	return query
 }
 
 // everything answers so that a backend does all that it would do: all leases hold that
