@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -154,6 +155,31 @@ func TestReleaseFiles(t *testing.T) {
 		if _, err := os.Stat("../" + file.(string)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Whatever is fetched by name, an image or a workflow's action, is named by its digest or commit, too: a tag can be moved.
+func TestPinned(t *testing.T) {
+	t.Parallel()
+	fetched := regexp.MustCompile(`(?m)^(?:FROM| +-? ?(?:image|uses):) +(\S+)`)
+	pinned := regexp.MustCompile(`^\S+(@sha256:[0-9a-f]{64}|@[0-9a-f]{40})$`)
+	ours := regexp.MustCompile(`^(scratch|rowrelay(:latest)?|shop:latest)$`) // .ci/pin has the release's rowrelay by its digest
+	found := 0
+	for _, pattern := range []string{"docker/*", "kubernetes/*", "compose.test.yaml", "../.github/workflows/*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, file := range files {
+			for _, match := range fetched.FindAllStringSubmatch(read(t, file), -1) {
+				if found++; !pinned.MatchString(match[1]) && !ours.MatchString(match[1]) {
+					t.Errorf("%s: %s has no digest", file, match[1])
+				}
+			}
+		}
+	}
+	if found < 25 {
+		t.Errorf("found %d images and actions only", found)
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 	// settleLinger is how long delivered messages wait, from the last settlement on, to
 	// be written back together: where a few come at a time, writing each alone is most of
 	// what a relay costs. settleFew is the number that wait at most.
-	settleLinger = 40 * time.Millisecond
+	settleLinger = 80 * time.Millisecond
 	settleFew    = 64
 )
 

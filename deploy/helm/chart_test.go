@@ -3,6 +3,7 @@ package helm
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -59,7 +60,7 @@ func TestChart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			documents, text, err := render(test.release, test.values)
+			documents, text, err := render("rowrelay", test.release, test.values)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +83,7 @@ func TestChart(t *testing.T) {
 
 func TestAChartWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	if _, _, err := render("shop", "{}"); err == nil || !strings.Contains(err.Error(), "set existingSecret to a Secret of yours, or secrets.database") {
+	if _, _, err := render("rowrelay", "shop", "{}"); err == nil || !strings.Contains(err.Error(), "set existingSecret to a Secret of yours, or secrets.database") {
 		t.Errorf("without a database it says %v", err)
 	}
 }
@@ -105,9 +106,48 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// render is what `helm install release ./rowrelay --values …` would apply.
-func render(release, values string) (documents []string, text string, err error) {
-	chart, err := loader.Load("rowrelay")
+// What a release has for clusters names its image by its digest.
+func TestReleased(t *testing.T) {
+	t.Parallel()
+	directory, digest := t.TempDir(), strings.Repeat("0123456789abcdef", 4)
+	digests := filepath.Join(directory, "digests.txt")
+	lines := digest + "  ghcr.io/rowrelay/rowrelay:1.2.3\n" + strings.Repeat("f", 64) + "  ghcr.io/rowrelay/rowrelay:latest\n"
+	if err := os.WriteFile(digests, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.CommandContext(t.Context(), "../../.ci/pin", "1.2.3", digests, directory).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	_, text, err := render(filepath.Join(directory, "rowrelay-1.2.3.tgz"), "shop", "existingSecret: shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kubernetes-relays.yaml", "kubernetes-sidecar.yaml"} {
+		content, err := os.ReadFile(filepath.Join(directory, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(content)
+	}
+	images := 0
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "image: ") && !strings.Contains(line, "shop:latest") {
+			if images++; !strings.Contains(line, "@sha256:"+digest) {
+				t.Errorf("the image isn't pinned: %s", line)
+			}
+		}
+	}
+	if images != 6 || !strings.Contains(text, `app.kubernetes.io/version: "1.2.3"`) || !strings.Contains(text, "helm.sh/chart: rowrelay-1.2.3") {
+		t.Errorf("found %d images, or not the version, in\n%s", images, text)
+	}
+	if err := exec.CommandContext(t.Context(), "../../.ci/pin", "1.2.4", digests, directory).Run(); err == nil {
+		t.Error("a release without an image is pinned")
+	}
+}
+
+// render is what `helm install release CHART --values …` would apply.
+func render(from, release, values string) (documents []string, text string, err error) {
+	chart, err := loader.Load(from)
 	if err != nil {
 		return nil, "", err
 	}
