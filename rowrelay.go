@@ -64,7 +64,7 @@ import (
 // Database is a kind of database, by the name that the command's URLs have for it.
 type Database string
 
-// The kinds of databases. README's table says which servers and drivers have been
+// The kinds of databases. docs/databases.md says which servers and drivers have been
 // tried.
 const (
 	Postgres  Database = "postgres"
@@ -167,8 +167,8 @@ func New(db *sql.DB, kind Database, options Options) (*App, error) {
 		handlers: map[string]inproc.Handler{}, txHandlers: map[string]inproc.TxHandler{}}, nil
 }
 
-// made is an error for what New didn't make.
-func (a *App) made() error {
+// notMade is an error if New didn't make it.
+func (a *App) notMade() error {
 	if a == nil || a.db == nil {
 		return errors.New("rowrelay: the App is nil or empty: use what New returned, once its error was looked at")
 	}
@@ -179,7 +179,7 @@ func (a *App) made() error {
 // call by several processes at once. Leave it out where the command, or another tool
 // with what "rowrelay migrate print" prints, makes the tables.
 func (a *App) Migrate(ctx context.Context) error {
-	if err := a.made(); err != nil {
+	if err := a.notMade(); err != nil {
 		return err
 	}
 	_, err := a.tables.Up(ctx)
@@ -190,7 +190,7 @@ func (a *App) Migrate(ctx context.Context) error {
 // they are delivered if and only if it commits. It may be called before Run, or
 // without it.
 func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
-	if err := a.made(); err != nil {
+	if err := a.notMade(); err != nil {
 		return err
 	}
 	return a.writer.Write(ctx, tx, messages...)
@@ -199,7 +199,7 @@ func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Me
 // Cancel deletes scheduled messages in the transaction tx, as [outbox.Writer.Cancel] does,
 // and returns the ids of those that it has deleted.
 func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
-	if err := a.made(); err != nil {
+	if err := a.notMade(); err != nil {
 		return nil, err
 	}
 	return a.writer.Cancel(ctx, tx, messageIDs...)
@@ -212,7 +212,7 @@ func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string
 // Call it before Run, which returns the mistakes: an empty topic, a nil handler, a
 // topic that has a handler already. Once Run was called, it is logged as too late.
 func (a *App) Handle(topic string, handler inproc.Handler) {
-	if a.made() == nil { // else Run says so
+	if a.notMade() == nil { // else Run says so
 		handle(a, a.handlers, topic, handler, handler == nil)
 	}
 }
@@ -220,7 +220,7 @@ func (a *App) Handle(topic string, handler inproc.Handler) {
 // HandleTx is Handle for a function whose effect happens exactly once: what it writes
 // with its transaction commits together with the mark that the message is delivered.
 func (a *App) HandleTx(topic string, handler inproc.TxHandler) {
-	if a.made() == nil {
+	if a.notMade() == nil {
 		handle(a, a.txHandlers, topic, handler, handler == nil)
 	}
 }
@@ -281,7 +281,7 @@ func (a *App) Drain(ctx context.Context) error {
 
 // newRelay is nil without an error where it was stopped before it had begun.
 func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
-	if err := a.made(); err != nil {
+	if err := a.notMade(); err != nil {
 		return nil, err
 	}
 	options, err := a.relayOptions(drain)
@@ -393,7 +393,7 @@ func appendRoutes(routes []relay.Route, topics []string, sink string) []relay.Ro
 // wait until the next poll; it may be left out. It never blocks, and does nothing
 // before Run.
 func (a *App) Wake() {
-	if a.made() == nil && a.relay.Load() != nil {
+	if a.notMade() == nil && a.relay.Load() != nil {
 		a.relay.Load().Wake()
 	}
 }
@@ -401,7 +401,7 @@ func (a *App) Wake() {
 // Healthy returns nil if the relay runs, its database answers and no handler or sink
 // is stuck, or an error that says what is wrong.
 func (a *App) Healthy() error {
-	if a.made() != nil || a.relay.Load() == nil {
+	if a.notMade() != nil || a.relay.Load() == nil {
 		return errors.New("the relay doesn't run")
 	}
 	return a.relay.Load().Healthy()
@@ -410,7 +410,7 @@ func (a *App) Healthy() error {
 // Waits says why the relay takes no message though it is healthy: others work on the table whose
 // handlers, sinks or routes are not its own, and Options.Relay.Join isn't set. Empty if it does.
 func (a *App) Waits() string {
-	if a.made() != nil || a.relay.Load() == nil {
+	if a.notMade() != nil || a.relay.Load() == nil {
 		return ""
 	}
 	return a.relay.Load().Waits()

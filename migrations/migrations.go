@@ -112,8 +112,8 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	return m, nil
 }
 
-// made is an error for what New didn't make.
-func (m *Migrations) made() error {
+// notMade is an error if New didn't make it.
+func (m *Migrations) notMade() error {
 	if m == nil || m.dialect == nil {
 		return errors.New("the Migrations are nil or empty: use what New returned, once its error was looked at")
 	}
@@ -366,7 +366,7 @@ func (m *Migrations) explain(err error) error {
 // fitted returns the migrations for the server that there is: one that takes the
 // dialect's URLs and drivers may need other tables.
 func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
-	if err := m.made(); err != nil {
+	if err := m.notMade(); err != nil {
 		return nil, err
 	}
 	if m.db == nil {

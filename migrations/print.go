@@ -20,7 +20,7 @@ func (m *Migrations) Print(w io.Writer) error { return m.PrintAfter(w, 0) }
 // and those before it. Where no step is left, it writes what Options ask for beside the steps, or
 // nothing. It is an error if this release knows no such version.
 func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
-	if err := m.made(); err != nil {
+	if err := m.notMade(); err != nil {
 		return err
 	}
 	if newest := m.steps[len(m.steps)-1].version; version < 0 || version > newest {

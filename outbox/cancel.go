@@ -41,7 +41,7 @@ func (w *Writer) Cancel(ctx context.Context, tx Execer, messageIDs ...string) (c
 	if len(messageIDs) == 0 {
 		return nil, nil
 	}
-	if err := w.made(); err != nil {
+	if err := w.notMade(); err != nil {
 		return nil, err
 	}
 	cancelled, err = w.cancel(ctx, tx, messageIDs)

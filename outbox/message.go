@@ -42,7 +42,7 @@ type Message struct {
 	ExpiresAt time.Time
 
 	// Priority orders messages where a relay claims by rows and was told to
-	// take the highest first; nothing else reads it. Default 0.
+	// take the highest first. RabbitMQ's sink, lines and plug-ins hand it on. Default 0.
 	Priority int16
 
 	unwritable error // why a Topic could make no payload of its body

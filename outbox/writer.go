@@ -90,7 +90,7 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 	if len(messages) == 0 {
 		return nil
 	}
-	if err := w.made(); err != nil {
+	if err := w.notMade(); err != nil {
 		return err
 	}
 	if err := w.write(ctx, tx, messages); err != nil {
@@ -99,8 +99,8 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 	return nil
 }
 
-// made is an error for what NewWriter didn't make.
-func (w *Writer) made() error {
+// notMade is an error if NewWriter didn't make it.
+func (w *Writer) notMade() error {
 	if w == nil || w.dialect == nil {
 		return errors.New("the outbox writer is nil or empty: use what NewWriter returned, once its error was looked at")
 	}

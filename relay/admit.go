@@ -92,7 +92,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 		room = q.roomForDeferred()
 	}
 	if takes && row.Holds != storage.NoHold { // also of one that is too old by now
-		e.release(l, queue, k, row)
+		e.skipOrDiscard(l, queue, k, row)
 		return true
 	}
 	if takes && e.tooOld(row) { // it needs no room
@@ -125,9 +125,9 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 	return true
 }
 
-// release carries out what an operator wants of a parked row that holds its key. The key goes
+// skipOrDiscard carries out what an operator has decided about a parked row that holds its key. The key goes
 // on once that is written, from where it was left.
-func (e *byLanes) release(l *lane, queue int, k *key, row *storage.Row) {
+func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, numbering: e.late.numberingOf(row)}
 	l.add(it)
 	e.block(it)

@@ -221,17 +221,17 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay tim
 	return false
 }
 
-// mustFollow says that messages before the item in its key are in its queue, or go back there, and
-// that it mustn't block the key: with HoldKey they would wait behind it for an operator. Some sinks
-// refuse a message, and leave what was before it unsent.
+// mustFollow says that earlier messages of the item's key still wait in its queue. With HoldKey it must not be parked or
+// put off before them: they would wait behind it for an operator. This comes of sinks that refuse one message,
+// and leave earlier ones of its key unsent.
 func (it *item) mustFollow() bool {
 	k := it.key
 	return k != nil && it.queue.options.OnPark == HoldKey && (k.back || len(k.items) > 0 && k.items[0].row.ID < it.row.ID)
 }
 
-// wait has a message of a destination in trouble wait, uncharged. In memory if it
-// can be: where all that there is room for was tried in vain, others have to come.
-// It says whether the item goes back to its queue.
+// wait holds back a message of a destination in trouble, uncharged. It stays in memory while the queue has room or
+// messages that weren't tried. Else, or where the sink names its destinations, it is written as a retry, so
+// that others can be read. wait says whether the item goes back to its queue.
 func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	q := it.queue
 	e.logUncharged(it, &outcome)

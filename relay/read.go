@@ -103,9 +103,9 @@ func (e *engine) mayRead(now time.Time) bool {
 	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
-// tellRest tells the Observer, once a second, of a relay that is well and reads nothing: it waits, has no lanes, or no room,
-// as its sinks are down.
-func (e *engine) tellRest(now time.Time) {
+// reportIdle tells the Observer of an empty read, once a second, while a healthy relay has no reason to read: it waits, has
+// no lanes, or no room, as its sinks are down. Else the time of its last read would stand still, and an alert take it for dead.
+func (e *engine) reportIdle(now time.Time) {
 	if e.poll.under > 0 || now.Sub(e.poll.restTold) < time.Second || !e.mayRead(now) && !e.lease.waits || e.health.readFails.Load() != 0 || e.health.lease.since.Load() != 0 {
 		return
 	}
@@ -186,9 +186,9 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	return f
 }
 
-// readsAfter is after which id the next page reads the lane: a few back where this relay has read
-// there, and not where the lane's marks are another's. A store may take an id far below the last
-// one that it has met for a sign that ids began anew.
+// readsAfter is the id after which the next page reads the lane. Once a page has confirmed the lane's place (placed), it
+// begins a little below the cursor, so that late rows come with the page. Before, it begins at the cursor, the mark of
+// whoever held the lane last: a store takes ids far below the last one that it has met for a sign that ids began anew.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.cursor, again)
@@ -212,8 +212,8 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	return most
 }
 
-// reader carries out reads, one after the other. It sees nothing of the loop's state: what a
-// read decides by, it brings along.
+// reader carries out reads, one after the other. It uses nothing of the loop's state but the lanes' sets of paused keys
+// (keySet, which is atomic): all else that a read decides by, it brings along.
 func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
@@ -420,9 +420,9 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	e.poll.count(!news && taken == 0)
 }
 
-// readAhead asks for what comes after a page before its rows are taken in, for
-// which there has to be room all the same: meanwhile the database has work.
-// Nothing happens in between of which the next read would have to know.
+// readAhead starts the next read before this page's rows are taken in, so that the database isn't idle. It first counts
+// the rows in each queue, as any may get them: so the next read asks only for the room that is left. The cursors have
+// moved on already.
 func (e *byLanes) readAhead(rows []storage.Row) {
 	bytes := payloads(rows)
 	for _, q := range e.queues { // any of them may get the rows
@@ -578,7 +578,8 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 // catchUpKeys is how many keys are caught up with by one read.
 const catchUpKeys = 64
 
-// pollKeys reads what keys of a queue left behind while they were blocked. A read
+// pollKeys reads what keys of a queue left behind while they were blocked. It also counts each queue's keys that have to
+// catch up (freed): roomForDeferred takes no more retries while there are too many. A read
 // of a key walks over all that waits in its lane, which may be much: so it goes only
 // so far that it doesn't keep the reader for long.
 func (e *byLanes) pollKeys() *fetch {
@@ -592,11 +593,11 @@ func (e *byLanes) pollKeys() *fetch {
 	for _, k := range e.resuming {
 		q := e.queues[k.ref.queue]
 		q.freed++
-		if len(f.keys) == catchUpKeys || k.lane.draining || k.lane.cursor == 0 || f.queue != q && (f.queue != nil || !q.roomy() || !q.up()) || k.mustWait() {
-			continue
+		ofThisRead := f.queue == q || f.queue == nil && q.roomy() && q.up() // which is for one queue
+		if ofThisRead && len(f.keys) < catchUpKeys && !k.lane.draining && k.lane.cursor > 0 && !k.mustWait() {
+			f.queue = q
+			f.keys = append(f.keys, k)
 		}
-		f.queue = q
-		f.keys = append(f.keys, k)
 	}
 	if f.queue == nil {
 		return nil

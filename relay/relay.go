@@ -77,7 +77,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 // (a database or sink that is gone) is waited out, logged and observed. Run
 // may be called once.
 func (r *Relay) Run(ctx context.Context) error {
-	if err := r.made(); err != nil {
+	if err := r.notMade(); err != nil {
 		return err
 	}
 	if r.ran.Swap(true) {
@@ -95,8 +95,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// made is an error for what New didn't make.
-func (r *Relay) made() error {
+// notMade is an error if New didn't make it.
+func (r *Relay) notMade() error {
 	if r == nil || r.store == nil {
 		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
 	}
@@ -106,7 +106,7 @@ func (r *Relay) made() error {
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
 // under way are cancelled, what is known is settled. Safe to call at any time.
 func (r *Relay) Abort() {
-	if r.made() == nil {
+	if r.notMade() == nil {
 		r.abort.Do(func() { close(r.aborted) })
 	}
 }
@@ -115,7 +115,7 @@ func (r *Relay) Abort() {
 // It never blocks and may be called by anyone at any time; many calls at once
 // are one look.
 func (r *Relay) Wake() {
-	if r.made() == nil {
+	if r.notMade() == nil {
 		r.wake.wake()
 	}
 }
@@ -133,7 +133,7 @@ func (r *Relay) Waits() string {
 // answered within the last lease, gives it what is due, lets it renew its leases and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
-	if err := r.made(); err != nil {
+	if err := r.notMade(); err != nil {
 		return err
 	}
 	p := r.health

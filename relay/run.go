@@ -146,18 +146,18 @@ func (e *engine) loop(ctx context.Context) error {
 		e.settle.start(now)
 		e.claiming.startRead(now)
 		e.startSends(now)
-		if e.settle.urgent { // what it found that can't be sent, or must not be any more
+		if e.settle.urgent { // startSends has parked messages, or found some that have expired: these are written now
 			e.settle.start(now)
 		}
 		over, err := e.over()
-		e.tellRest(now)
+		e.reportIdle(now)
 		e.tellWork(now, over)
 		if over {
 			return err
 		}
-		// What was due before now has been started, or waits for something that will happen.
+		// Only times after now count: what was due earlier has just been started, or waits for an answer that wakes the loop.
 		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.settle.fanouts.due(), e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
-		for _, q := range e.settle.queues {
+		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
 		}
 		for _, q := range e.queues {

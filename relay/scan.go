@@ -152,7 +152,7 @@ func (e *byLanes) mergeLate(f *fetch) {
 }
 
 // lateScan is a scan: where it goes, by what it decides which rows the engine wants, and what
-// it has found. It holds copies, as it runs in the reader; what it approves of is judged again
+// it has found. It holds copies, but for sets of paused keys, as it runs in the reader; what it approves of is judged again
 // when it is merged.
 type lateScan struct {
 	positions []storage.Position

@@ -39,14 +39,14 @@ const (
 // settlePause bounds the wait before outcomes are written back again.
 var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 
-// settling is what waits to be written back: a queue for each settler's lanes.
+// settling is what waits to be written back: a list for each settler's lanes.
 type settling struct {
 	*engine
 	settles chan settleJob
 	settled chan settleResult
 
-	queues [settlers]unsettled
-	atOnce int // so many of the queues are in use
+	lists  [settlers]unsettled // not to be taken for the sinks' queues
+	atOnce int                 // so many of the lists are in use
 
 	began  time.Time // of the last settlement
 	urgent bool      // something unwritten is no delivery, and is written at once
@@ -75,7 +75,7 @@ type unsettled struct {
 // settleJob is one call of Settle.
 type settleJob struct {
 	items             []*item
-	of                [settlers]int // so many are of each queue, one after the other
+	of                [settlers]int // so many are of each list, one after the other
 	retriesUnwritable bool          // an item of settling.unwritable is tried again
 }
 
@@ -103,13 +103,13 @@ func (s *settling) add(it *item, outcome result) {
 
 // write has an item's settlement written.
 func (s *settling) write(it *item) {
-	q := &s.queues[it.row.Lane%s.atOnce]
+	q := &s.lists[it.row.Lane%s.atOnce]
 	q.unwritten = append(q.unwritten, it)
 	s.urgent = s.urgent || it.toWrite.state != storage.StateDone
 }
 
 // start hands what there is to the settlers: all at once, or, where that is much, each
-// queue by itself. While one queue is being written, a few rows of the other one wait for it. A
+// list by itself. While one list is being written, a few rows of the other one wait for it. A
 // few deliveries wait for more, up to settleLinger: nobody waits for a message to be marked,
 // as its key goes on, and its place in memory is needed only where there are many. Retries
 // and parked messages are written at once, as their keys wait.
@@ -121,23 +121,23 @@ func (s *settling) start(now time.Time) {
 		s.unwritable = slices.Delete(s.unwritable, 0, 1)
 	}
 	var ready [settlers]bool
-	waiting, flying, looking := 0, 0, false
-	for i := range s.queues {
-		q := &s.queues[i]
-		flying += q.inFlight
+	waiting, inFlight, looking := 0, 0, false
+	for i := range s.lists {
+		q := &s.lists[i]
+		inFlight += q.inFlight
 		looking = looking || q.most > 0
 		if ready[i] = q.inFlight == 0 && len(q.unwritten) > 0 && !now.Before(q.retryAt); ready[i] {
 			waiting += len(q.unwritten)
 		}
 	}
-	worth := settleBatch / 2 // of one queue, to be settled though the other one is under way
+	worth := settleBatch / 2 // of one list, to be settled though the other one is under way
 	if s.options.Retention != KeepNothing {
 		worth /= 2 // rows that are kept take the database longer than all else does
 	}
-	together := flying == 0 && waiting <= settlers*worth && !looking
-	// A relay that dies has its successor deliver once more what lingers. So it is less than a
-	// batch: no more than what was in flight. And nothing lingers of what was written down
-	// before it was sent.
+	together := inFlight == 0 && waiting <= settlers*worth && !looking
+	// What lingers is delivered again if the relay dies. So fewer than a batch may linger, of each sink's: one
+	// sink with a small batch, or a buffer of which a quarter is full, bounds it for all. Nothing lingers
+	// while what is sent is written down before.
 	few := settleFew
 	if s.stopping.begun || s.options.Drain || s.duplicates != nil || now.Before(s.journalAll) {
 		few = 0
@@ -159,9 +159,9 @@ func (s *settling) start(now time.Time) {
 	}
 	var job settleJob
 	started, left := false, 0
-	for i := range s.queues {
-		q := &s.queues[i]
-		if ready[i] && (flying == 0 || len(q.unwritten) >= worth) {
+	for i := range s.lists {
+		q := &s.lists[i]
+		if ready[i] && (inFlight == 0 || len(q.unwritten) >= worth) {
 			n := min(len(q.unwritten), or(q.most, settleBatch))
 			job.items, job.of[i] = append(job.items, q.unwritten[:n]...), n
 			q.unwritten = slices.Delete(q.unwritten, 0, n)
@@ -226,7 +226,7 @@ func (s *settling) after(result settleResult) (fenced bool) {
 	} else {
 		s.inARow = 0
 		for i, n := range result.of {
-			if q := &s.queues[i]; n > 0 {
+			if q := &s.lists[i]; n > 0 {
 				q.inFlight, q.failures, q.failed, q.refusals = 0, 0, 0, 0
 				if q.most *= 2; q.most >= settleBatch { // settlements grow again
 					q.most = 0
@@ -284,13 +284,13 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 	}
 }
 
-// writeAgain returns a failed batch to the front of its queues.
+// writeAgain returns a failed batch to the front of its lists.
 func (s *settling) writeAgain(result settleResult) {
 	for i, n := range result.of {
 		if n == 0 {
 			continue
 		}
-		q := &s.queues[i]
+		q := &s.lists[i]
 		q.unwritten, result.items = slices.Concat(result.items[:n], q.unwritten), result.items[n:]
 		q.inFlight = 0
 		q.failures++
@@ -308,8 +308,8 @@ func (s *settling) warnFenced(rows int) {
 // count is the number of items whose outcome is not written back yet.
 func (s *settling) count() (n int) {
 	n = s.fanouts.unwritten
-	for i := range s.queues {
-		n += len(s.queues[i].unwritten) + s.queues[i].inFlight
+	for i := range s.lists {
+		n += len(s.lists[i].unwritten) + s.lists[i].inFlight
 	}
 	return n
 }
@@ -552,15 +552,15 @@ func isUnreachable(err error) bool {
 
 // failing says that outcomes could not be written lately.
 func (s *settling) failing() bool {
-	for i := range s.queues {
-		if s.queues[i].failures > 0 || s.queues[i].most > 0 {
+	for i := range s.lists {
+		if s.lists[i].failures > 0 || s.lists[i].most > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// refused deals with the first row of a queue, which was refused though it was
+// refused deals with the first row of a list, which was refused though it was
 // alone.
 func (s *settling) refused(q *unsettled, err error) {
 	it := q.unwritten[0]
@@ -631,7 +631,7 @@ const (
 // so that it never holds a lock for long, nor keeps a core busy.
 func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
-		if why := b.health.waits.Load(); why == nil || *why != "" { // it has a retention of its own
+		if why := b.health.waits.Load(); why == nil || *why != "" { // it takes no part yet, and its retention may be shorter than theirs who do
 			pause = time.Second
 			continue
 		}

@@ -14,21 +14,21 @@ import (
 func TestSettlementsThatStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		kept            bool // done rows are
-		waiting, flying [settlers]int
-		want            []int
+		kept              bool // done rows are
+		waiting, inFlight [settlers]int
+		want              []int
 	}{
 		"nothing":                              {},
 		"one for both queues":                  {waiting: [2]int{3, 4}, want: []int{7}},
 		"one queue":                            {waiting: [2]int{0, 4}, want: []int{4}},
 		"as many as fit":                       {waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch}},
 		"kept ones are fewer":                  {kept: true, waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch / 2, settleBatch / 2}},
-		"and wait for less":                    {kept: true, waiting: [2]int{settleBatch / 4, 0}, flying: [2]int{0, 1}, want: []int{settleBatch / 4}},
+		"and wait for less":                    {kept: true, waiting: [2]int{settleBatch / 4, 0}, inFlight: [2]int{0, 1}, want: []int{settleBatch / 4}},
 		"one for each queue":                   {waiting: [2]int{settleBatch, 1}, want: []int{settleBatch, 1}},
 		"no more than fit":                     {waiting: [2]int{3 * settleBatch, 0}, want: []int{settleBatch}},
-		"little waits for the other queue":     {waiting: [2]int{5, 0}, flying: [2]int{0, 1}},
-		"much doesn't wait":                    {waiting: [2]int{settleBatch / 2, 0}, flying: [2]int{0, 1}, want: []int{settleBatch / 2}},
-		"a queue has one settlement at a time": {waiting: [2]int{settleBatch, 0}, flying: [2]int{1, 0}},
+		"little waits for the other queue":     {waiting: [2]int{5, 0}, inFlight: [2]int{0, 1}},
+		"much doesn't wait":                    {waiting: [2]int{settleBatch / 2, 0}, inFlight: [2]int{0, 1}, want: []int{settleBatch / 2}},
+		"a queue has one settlement at a time": {waiting: [2]int{settleBatch, 0}, inFlight: [2]int{1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +37,7 @@ func TestSettlementsThatStart(t *testing.T) {
 				s.options.Retention = KeepNothing
 			}
 			for i := range settlers {
-				s.queues[i].inFlight = c.flying[i]
+				s.lists[i].inFlight = c.inFlight[i]
 				for range c.waiting[i] {
 					s.add(&item{lane: &lane{}, row: storage.Row{Lane: i}}, result{})
 				}
@@ -85,7 +85,7 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	add(4, 5)
 	s.writeAgain(settleResult{settleJob: <-s.settles, err: errors.New("the connection broke")})
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
-		q := &s.queues[queue]
+		q := &s.lists[queue]
 		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.unwritten) != len(want) {
 			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.unwritten), want)
 		}

@@ -20,7 +20,7 @@ const tries = 4
 // its own, of which one at most commits; so it should write with tx and do
 // nothing else, nor commit it or roll it back.
 func (i *Inbox) Do(ctx context.Context, db *sql.DB, messageID string, effect func(tx *sql.Tx) error) (first bool, err error) {
-	if err := i.made(); err != nil {
+	if err := i.notMade(); err != nil {
 		return false, err
 	}
 	if db == nil || effect == nil {

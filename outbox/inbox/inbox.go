@@ -38,7 +38,7 @@ type Inbox struct {
 // After any error, roll back, don't acknowledge the message, and let it come
 // again. An id that no message can have is an error that matches [ErrInvalid].
 func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (first bool, err error) {
-	if err := i.made(); err != nil {
+	if err := i.notMade(); err != nil {
 		return false, err
 	}
 	if first, err = i.once(ctx, tx, messageID); err != nil {
@@ -47,8 +47,8 @@ func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (f
 	return first, nil
 }
 
-// made is an error for what New didn't make.
-func (i *Inbox) made() error {
+// notMade is an error if New didn't make it.
+func (i *Inbox) notMade() error {
 	if i == nil || i.dialect == nil {
 		return errors.New("the inbox is nil or empty: use what New returned, once its error was looked at")
 	}
@@ -91,7 +91,7 @@ func checkHandle(tx outbox.Execer) error {
 // a transaction by itself, so give it a *sql.DB. Call it now and then, such as
 // every hour, from any number of processes.
 func (i *Inbox) Clean(ctx context.Context, db outbox.Execer) (deleted int64, err error) {
-	if err := i.made(); err != nil {
+	if err := i.notMade(); err != nil {
 		return 0, err
 	}
 	if handle.IsNil(db) {

@@ -22,7 +22,7 @@ import (
 // makes; claiming by lanes drops them. It fails at once where the database can't
 // be claimed that way.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
-	if err := s.made(); err != nil {
+	if err := s.notMade(); err != nil {
 		return err
 	}
 	if claim == storage.ByLanes && s.noLanes != nil {

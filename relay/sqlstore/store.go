@@ -134,8 +134,8 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	return s, nil
 }
 
-// made is an error for what Open didn't make.
-func (s *Store) made() error {
+// notMade is an error if Open didn't make it.
+func (s *Store) notMade() error {
 	if s == nil || s.backend == nil {
 		return errors.New("the Store is nil or empty: use what sqlstore.Open returned, once its error was looked at")
 	}
@@ -276,11 +276,11 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 	return false, errTooSlow
 }
 
-// tryToSkip is one trial. The second transaction is to get nothing but the other row, or
-// none, as somebody may hold that, too; one that waits, or doesn't understand, gets an
-// error. Where it can't be made it takes success for granted: as the tables are missing,
-// or this user may not lock their rows, who can't relay, but may ask for the status; or
-// as another holds the row.
+// tryToSkip makes one trial. One transaction locks a row; a second one selects that row and another with SKIP
+// LOCKED. The server skips if the second gets only the other row, or none, as somebody else may hold that. If it
+// waits it gets a lock time-out, and where the syntax is unknown an error: both mean no. If the trial can't be made,
+// tryToSkip returns true: the tables are missing, the user may not lock rows (it can't relay, but may
+// read the status), or the row is already locked.
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
 		var row string
@@ -325,7 +325,7 @@ const (
 // try carries out what changes nothing when it fails, again while the database
 // is busy, and says what it was that failed.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
-	if err := s.made(); err != nil {
+	if err := s.notMade(); err != nil {
 		return none, err
 	}
 	start := time.Now()
@@ -354,7 +354,7 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 // write is try for statements that write; where one may write at a time, callers queue. Work
 // returns the number that its transaction had, 0 if it had none: the frontier is told.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
-	if err := s.made(); err != nil {
+	if err := s.notMade(); err != nil {
 		return none, err
 	}
 	if s.traits.Frontier == backend.OneWriter {

@@ -40,7 +40,8 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Read
 	return &Postgres{db: db, dialect: d, table: table, reader: reader, sql: statements, bounded: []backend.Query{statements.Query("bound waiting")}}
 }
 
-// words are what the texts in conditions that are dear are compared with.
+// words is an array of 100 texts. The fragment {dear} compares a text with each of them only to look expensive to the
+// planner: it is never evaluated. See "dear" in postgres.sql.
 var words = "{" + strings.Repeat("x,", 99) + "x}"
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
@@ -135,7 +136,7 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 		err = backend.One(ctx, p.db, p.sql.Query("first line"), &line)
 		return line, err
 	}
-	defer p.trust(time.Now())
+	defer p.distrustIfSlow(time.Now())
 	line, known, err := backend.ReadPage(ctx, p.db, p.reader, p.page(page), take)
 	if !known {
 		p.reader = nil
@@ -171,9 +172,9 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 	return backend.Query{SQL: query, Args: a}
 }
 
-// ranges is a FROM of one range of the key's index, as t, after the other, in the
-// index's order; see "dear" in postgres.sql. The bounds compare columns, not whole keys:
-// up to PostgreSQL 17 a key's upper bound ends a range only where the lane ends.
+// ranges is a FROM clause that reads a range of the primary key for each position, one after the other, in the order
+// of lane and id; see "dear" in postgres.sql. It compares lane and id separately: up to PostgreSQL 17 a comparison of
+// rows, (lane, id) <= (…), reads on to the end of the lane.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where string, limit int) string {
 	names, arrays := []string{"lane", "after", "until"}, []string{
 		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int { return at.Lane })), "smallint[]"),
@@ -191,17 +192,17 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where 
 		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
 }
 
-// A page's plan may be kept: to make one takes longer than to read few rows by it. Whatever the server knew of
-// the table then, it goes by the index, but for one case: that the table had no page at all, as it was vacuumed
-// before its first row came. (It never shrinks.) Such a plan reads the whole table, for each lane; so where a page
-// took long, pages are planned each time for a while.
+// PostgreSQL may keep the plan of a read: to make one takes longer than to read few rows by it. A kept plan goes by
+// the primary key, unless the table had no disk block when the plan was made (it was vacuumed before its first row
+// came; it never shrinks): such a plan scans the table, once for each lane. So after a read longer than tookLong every
+// read is planned anew, for distrustFor.
 const (
 	tookLong    = 100 * time.Millisecond
 	distrustFor = time.Minute
 )
 
-// trust notes how long a page took.
-func (p *Postgres) trust(began time.Time) {
+// distrustIfSlow has reads planned anew for a while, if this one took long.
+func (p *Postgres) distrustIfSlow(began time.Time) {
 	if now := time.Now(); now.Sub(began) > tookLong {
 		p.distrust.Store(now.Add(distrustFor).UnixNano())
 	}
@@ -215,8 +216,8 @@ func (p *Postgres) planIfDistrusted(conjunction string, a *args) string {
 	return ""
 }
 
-// planNow keeps the server from planning a statement once for all; see "never" in
-// postgres.sql.
+// planNow is a condition that is always true, and makes PostgreSQL plan the statement for each execution (a custom plan)
+// instead of once (a generic one); see "never" in postgres.sql.
 func (p *Postgres) planNow(a *args) string {
 	return "(" + a.add(true, "boolean") + " OR " + p.sql.Text("never") + ")"
 }
