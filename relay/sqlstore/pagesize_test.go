@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"math"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
@@ -30,41 +29,4 @@ func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
 			t.Errorf("%s: asked for %d rows and %d bytes, and expects %d", what, read.Limit, read.MaxBytes, into.asked)
 		}
 	}
-}
-
-// A lane that had more than its share is read as far as its share will reach; one
-// that had less, or nothing up to its end, is read on without one.
-func TestLaneStridesBoundLanesThatHadMoreThanTheirShare(t *testing.T) {
-	t.Parallel()
-	const share = 16
-	positions := new(Store).groups([]storage.Position{{Lane: 1, After: 100}, {Lane: 2, After: 100}, {Lane: 3, After: 100}, {Lane: 4, After: 100}})[0]
-	var s laneStrides
-	if _, more := s.bounded(positions, share); more {
-		t.Error("lanes are bounded of which nothing is known")
-	}
-	rows := append(rowsOf(1, 100, 64, 40), rowsOf(2, 100, 64, 3)...)
-	s.learn(positions, append(rows, rowsOf(3, 100, 64, 20)...), share, true)
-	ended, more := s.bounded(positions, share)
-	for i, want := range []int64{100 + 1 + 64*share, math.MaxInt64, 100 + 1 + 64*share, 100 + 1 + 64*share} {
-		if ended[i].Until != want {
-			t.Errorf("lane %d: read up to %d, want %d", ended[i].Lane, ended[i].Until, want)
-		}
-	}
-	if !more {
-		t.Error("behind the ends there may be more")
-	}
-	s.learn(ended, rowsOf(3, 200, 64, 3), share, false)
-	ended, _ = s.bounded(positions, share)
-	for i, want := range []int64{math.MaxInt64, math.MaxInt64, 100 + 1 + 2*64*share, math.MaxInt64} {
-		if ended[i].Until != want {
-			t.Errorf("then lane %d: read up to %d, want %d", ended[i].Lane, ended[i].Until, want)
-		}
-	}
-}
-
-func rowsOf(lane int, after, step int64, count int) (rows []storage.Row) {
-	for i := range count {
-		rows = append(rows, storage.Row{Lane: lane, ID: after + step*int64(i+1)})
-	}
-	return rows
 }

@@ -94,9 +94,6 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 	s.endOfLane = nil
 
 	r, first, err := s.readGroups(ctx, positions, limit, maxBytes, !began.current)
-	if err == nil && len(r.rows) == 0 && r.leftOut && s.sizer.walk == backend.WalkByLane {
-		r, first, err = s.readGroups(ctx, positions, limit, maxBytes, !began.current) // the strides were too short; they are longer now
-	}
 	if err != nil {
 		return page, err
 	}
@@ -120,18 +117,13 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 // beyond the first one's snapshot is told as late by the next page.
 func (s *Store) readGroups(ctx context.Context, positions []storage.Position, limit, maxBytes int, number bool) (r reading, first backend.FirstLine, err error) {
 	r = reading{limit: limit, maxBytes: maxBytes, visited: len(positions), expected: min(limit, s.sizer.pageSize)}
-	groups := s.groups(positions)
+	groups := grouped(positions)
 	for i, group := range groups {
-		before := len(r.rows)
 		line, err := s.backend.Read(ctx, s.sizer.ask(group, &r, number && i == 0), r.take)
 		if err != nil {
 			return r, first, err
 		}
-		cut := r.full() || len(r.rows) >= r.asked // the statement may have had more
-		r.leftOut = r.leftOut || cut
-		if s.sizer.walk == backend.WalkByLane && r.share > 0 {
-			s.sizer.strides.learn(r.positions, r.rows[before:], r.share, cut)
-		}
+		r.leftOut = r.leftOut || r.full() || len(r.rows) >= r.asked // the statement may have had more
 		if !first.Told {
 			first = line
 		}
@@ -149,10 +141,9 @@ func (s *Store) readGroups(ctx context.Context, positions []storage.Position, li
 	return r, first, err
 }
 
-// groups gives each position an end, and splits them, as they come, into groups that one
-// statement can read: all with a key or all without; and, where lanes are walked one after the
-// other, in their order. There is one group at least.
-func (s *Store) groups(positions []storage.Position) (groups [][]storage.Position) {
+// grouped gives each position an end, and splits them, as they come, into groups that one
+// statement can read: all with a key or all without. There is one group at least.
+func grouped(positions []storage.Position) (groups [][]storage.Position) {
 	positions = slices.Clone(positions)
 	start := 0
 	for i := range positions {
@@ -163,7 +154,7 @@ func (s *Store) groups(positions []storage.Position) (groups [][]storage.Positio
 		if i == 0 {
 			continue
 		}
-		if before := positions[i-1]; (p.Key == "") != (before.Key == "") || s.sizer.walk == backend.WalkByLane && p.Lane <= before.Lane {
+		if (p.Key == "") != (positions[i-1].Key == "") {
 			groups = append(groups, positions[start:i])
 			start = i
 		}
@@ -230,7 +221,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	if len(positions) == 0 {
 		return nil, nil, nil
 	}
-	groups := s.groups(positions)
+	groups := grouped(positions)
 	first, byID := groups[0], s.sizer.walk == backend.WalkByID && positions[0].Key == ""
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
 		// It is there to check the rows' order, and is never full: candidates bring no payload.
@@ -352,8 +343,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 // learned from the pages before.
 //
 // Each position gives an equal share, so that a page has rows that were written
-// at about the same time, from all lanes. Mostly these lie together, and those of
-// one lane far from each other; where it is the other way round, see [laneStrides].
+// at about the same time, from all lanes.
 type pageSizer struct {
 	rowSize  int // bytes of the average row's payload in the last page
 	pageSize int // rows of the last page
@@ -361,8 +351,7 @@ type pageSizer struct {
 	// shareFactor is by how much a position's share may exceed its equal part.
 	shareFactor int
 
-	walk    backend.Walk
-	strides laneStrides // of [backend.WalkByLane]
+	walk backend.Walk
 }
 
 const (
@@ -392,11 +381,6 @@ func (p *pageSizer) ask(positions []storage.Position, into *reading, number bool
 		read.Share = max(minShare, into.asked*max(1, p.shareFactor)/all)
 	}
 	into.share = read.Share
-	if p.walk == backend.WalkByLane && read.Share > 0 {
-		var more bool
-		into.positions, more = p.strides.bounded(positions, read.Share)
-		into.leftOut, read.Positions = into.leftOut || more, into.positions
-	}
 	return read
 }
 
@@ -416,59 +400,3 @@ func (p *pageSizer) learn(r *reading) {
 }
 
 func (p *pageSizer) failed() { p.rowSize = max(p.rowSize, largeRowSize) }
-
-// laneStrides give each lane its share of a page where the lanes are read one after the
-// other (see [backend.WalkByLane]). A lane is read up to an id chosen so that about one share
-// of rows lies before it, judged by the distance of its last rows. So a page has rows of all
-// lanes and of many keys. A lane that brought half its share or less is read twice as far the
-// next time. One that brought nothing is read without a bound, until it brings more than half
-// its share.
-//
-// The other way, a share of rows for each lane, takes a union of 64 selects: MySQL 9.7
-// needs 4.6 µs a row of a page of 2,000 for that, and 1.8 for the walk; 2.8 ms for a
-// look that finds nothing, and 0.4.
-type laneStrides struct {
-	lanes  [storage.Lanes]float64 // ids from one row to the next; atEnd; 0: not known
-	common float64                // what was learned last, of any lane
-}
-
-var atEnd = math.Inf(1)
-
-// bounded returns the positions with nearer ends, and says whether there may be
-// more behind one of these.
-func (s *laneStrides) bounded(positions []storage.Position, share int) (near []storage.Position, more bool) {
-	near = slices.Clone(positions)
-	for i, position := range positions {
-		stride := s.lanes[position.Lane]
-		if stride == 0 {
-			stride = s.common
-		}
-		if far := stride * float64(share); stride > 0 && far < math.MaxInt64/2 && position.After+1+int64(far) < position.Until {
-			near[i].Until, more = position.After+1+int64(far), true
-		}
-	}
-	return near, more
-}
-
-// learn looks at what one statement brought, lane after lane.
-func (s *laneStrides) learn(positions []storage.Position, rows []storage.Row, share int, cut bool) {
-	for _, position := range positions {
-		n := 0
-		for n < len(rows) && rows[n].Lane == position.Lane {
-			n++
-		}
-		stride := &s.lanes[position.Lane]
-		switch {
-		case n > max(1, share/2):
-			*stride = float64(rows[n-1].ID-rows[0].ID) / float64(n-1)
-			s.common = *stride
-		case n > 0 && *stride > 0:
-			*stride *= 2
-		default:
-			*stride = atEnd
-		}
-		if rows = rows[n:]; cut && len(rows) == 0 {
-			return // this lane may have more, and the others weren't visited
-		}
-	}
-}

@@ -55,10 +55,6 @@ const (
 	// WalkPositions is one position after the other, each by id.
 	WalkPositions Walk = iota
 
-	// WalkByLane is along (lane, id), where the rows of one lane lie together. All
-	// positions have the same end, and their lanes ascend; there is no share.
-	WalkByLane
-
 	// WalkByID is along the ids, of whatever lane they are; there is no share.
 	WalkByID
 )
