@@ -24,9 +24,8 @@ type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// WithoutTransaction lets [Writer.Write] write messages that belong to no change by a
-// *sql.DB, a *sql.Conn, or what [Pgx] makes of a pool: each statement commits by itself, of
-// which a Write normally needs one.
+// WithoutTransaction lets [Writer.Write] use a *sql.DB, a *sql.Conn, or what [Pgx] makes of a pool, for messages that
+// belong to no change. Each statement then commits by itself; a Write normally needs one.
 func WithoutTransaction(db Execer) Execer {
 	if handle.IsNil(db) {
 		return nil
@@ -136,8 +135,9 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	return nil
 }
 
-// checkHandle: Write needs a transaction, unless it is told that there is none; Cancel and
-// Duplicates do in any case, and answers.
+// checkHandle refuses a handle that won't do. Write needs a transaction, unless WithoutTransaction says that there is
+// none; with KeyLocks it needs one in any case. Cancel and Duplicates always need one, and need to know at once how many
+// rows a statement affected, which a *pgx.Batch doesn't tell.
 func (w *Writer) checkHandle(tx Execer, cancels bool) error {
 	if handle.IsNil(tx) {
 		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)

@@ -29,14 +29,14 @@ const (
 type blockedKeys struct {
 	*engine
 	*heldLanes
-	most      int                                      // keys in memory: maxBlockedKeys
-	count     int                                      // in memory
-	toForget  []*key                                   // once the read that is under way has ended
-	forgotten int64                                    // how many were forgotten so far: whether some were during a read
-	resuming  []*key                                   // no longer blocked, with rows to catch up with
-	answers   map[storage.LaneKey][]storage.BlockedKey // what the database said of a page's keys, while it is merged
-	tellAt    time.Time                                // when lanes ask for their blocked keys
-	askAt     time.Time                                // when keys ask for their retries
+	most       int                                      // keys in memory: maxBlockedKeys
+	count      int                                      // in memory
+	toForget   []*key                                   // once the read that is under way has ended
+	forgotten  int64                                    // how many were forgotten so far: whether some were during a read
+	resuming   []*key                                   // no longer blocked, with rows to catch up with
+	answers    map[storage.LaneKey][]storage.BlockedKey // what the database said of a page's keys, while it is merged
+	lanesAskAt time.Time                                // when the database is next asked for the blocked keys of lanes that don't know all of theirs
+	keysAskAt  time.Time                                // when it is next asked whether what blocks the keys in memory is still there
 }
 
 // block lets nothing of the item's key be sent but the item. What waits behind it is
@@ -122,9 +122,10 @@ func (b *blockedKeys) forgetKeys() {
 	b.toForget = b.toForget[:0]
 }
 
-// askFirst has the database asked which of a page's keys are blocked, where their lanes don't
-// know, and says whether it has to. Answers of earlier steps of
-// this read are kept.
+// askFirst first takes in what the database has just said of keys, if it was asked. Then it lists in f.asked the keys
+// that it must be asked about before the read is merged, and says whether there are any: keys of rows whose lanes don't
+// know all their blocked keys, and keys to catch up with that must be asked about again (fromDatabase). Answers of
+// earlier steps of this read are kept, and not asked for again.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -206,8 +207,8 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayGoOn says whether nothing blocks the key any more, as far as the database was
-// asked.
+// mayGoOn says whether the key's rows may be read on: nothing blocks it any more. If the database had named what blocked
+// the key, it must have been asked again; its answer may block the key once more.
 func (b *blockedKeys) mayGoOn(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked
@@ -220,7 +221,7 @@ func (b *blockedKeys) mayGoOn(k *key) bool {
 // keys in memory ask whether the retries that they wait for are still there: who knows SQL may
 // have taken one away, and its key would wait for ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
-	if !b.tellAt.After(now) {
+	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
 		for _, l := range b.sortedLanes() {
 			if l.keysUnknown && !l.draining {
@@ -234,14 +235,14 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 			}
 		}
 		if len(f.lanes) > 0 && f.limit > 1 {
-			b.tellAt = now.Add(blockedInterval)
+			b.lanesAskAt = now.Add(blockedInterval)
 			return f
 		}
 	}
-	if b.count == 0 || b.askAt.After(now) {
+	if b.count == 0 || b.keysAskAt.After(now) {
 		return nil
 	}
-	b.askAt = now.Add(blockedInterval)
+	b.keysAskAt = now.Add(blockedInterval)
 	f := &fetch{kind: readBlockers, holders: map[*key]int64{}}
 	asked := map[storage.LaneKey]bool{}
 	for _, l := range b.lanes {
@@ -265,8 +266,8 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked lets lanes know all their blocked keys. What is in memory is newer than what was
-// read; where more was forgotten meanwhile it isn't all.
+// mergeBlocked takes in the blocked keys of lanes that didn't know all of theirs. It ignores an answer that may be
+// incomplete: one that met its limit, or during which keys were forgotten. What is in memory is newer than the answer.
 func (b *blockedKeys) mergeBlocked(f *fetch) {
 	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {
 		return
@@ -303,8 +304,8 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 	}
 }
 
-// mergeBlockers unblocks keys whose holder is gone: it was written before the read began,
-// and the read didn't meet it. Of several that are left, the first goes first.
+// mergeBlockers unblocks keys whose holder is gone: its state had been written before the read began, and the read didn't
+// meet it. If other messages hold the key, the one with the lowest id becomes the holder.
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	first := map[*lane]map[keyRef]int64{}
 	for _, blocked := range f.blocked {

@@ -143,9 +143,9 @@ func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	return false
 }
 
-// gather puts first what is of the first one's lane, then what is of the next
-// one's, until it makes up a batch of n: so a batch is of few lanes, each of which
-// has its journal written for it. What is first stays first.
+// gather moves the entries of a few lanes to the front of untried: those of the first entry's lane, of the next one's,
+// and so on, until they make up a batch of n. So a batch is of few lanes, and few journals are written for it. Entries
+// otherwise keep their order, and the first stays first.
 func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {
@@ -464,7 +464,9 @@ func (r *resolving) done(e *engine, f *flight) {
 	})
 }
 
-// decide ends a reference by the status of its row, unless that is open.
+// decide acts on what the sink said of a reference's row. If that is open, nothing changes. If the sink has the
+// message, the row is settled as delivered: now if it waits in memory, else once it is read; the reference stays until
+// that is written. In all other cases the reference ends.
 func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	status, there := r.statuses[ref]
 	switch {

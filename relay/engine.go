@@ -93,9 +93,8 @@ type claiming interface {
 	// abandon lets go of what a send holds that doesn't return.
 	abandon(f *flight)
 
-	// controlled does what another control asks for than the one that was in force: what
-	// waits and is paused leaves memory. leaves says that messages of a sink that is paused
-	// wait in the table.
+	// controlled is called when the controls in force have changed: what waits in memory and
+	// is paused now leaves it. leaves says that messages of a paused sink wait in the table.
 	controlled()
 	leaves(q *sinkQueue) bool
 
@@ -139,7 +138,7 @@ type byLanes struct {
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
 	next   time.Time         // when the next deferred row that is known of becomes due
-	none   bool              // the last read found nothing
+	none   bool              // the last read took nothing into memory, and probably nothing more is due
 }
 
 // guard is an optional feature. The shared stages call it at these places, and know nothing
@@ -150,8 +149,8 @@ type guard interface {
 	// lost: the lane is forgotten.
 	lost(l *lane)
 
-	// start gives the sink its next job, and says whether it has: then the shared code
-	// sends nothing for the sink now.
+	// start may give the sink its next job. True means that the guard decides what this sink
+	// sends now, also if that is nothing: the shared code sends nothing for it.
 	start(q *sinkQueue, now time.Time) bool
 
 	// unsendable returns why an item must be parked rather than sent.
@@ -182,8 +181,8 @@ type duplicates interface {
 type polling struct {
 	under      int           // reads under way: by lanes 2 while a full page is taken in, else 1 at most; by rows as many as there are claimers
 	fresh      bool          // there may be new rows: look
-	polled     bool          // the poll's time is the only reason
-	unasked    bool          // it was that of the last look
+	polled     bool          // the poll's time is the only reason for the next look
+	unasked    bool          // the poll's time was the only reason for the last look
 	pace       time.Duration // until the next look, at most Options.Poll
 	began      time.Time     // of the last look
 	at         time.Time     // of the next one, if nothing asks for one before

@@ -21,7 +21,7 @@ type fanout struct {
 	needed   []int  // the queues that it was made with
 
 	left  []string // the sinks whose outcomes aren't written
-	ready []*item  // of these, those that have one
+	ready []*item  // items of these sinks whose outcome is known, and isn't being written yet
 	since time.Time
 
 	writing *item // whose settlement is under way, or whose handler's transaction
@@ -29,8 +29,8 @@ type fanout struct {
 	part    part // what it writes
 }
 
-// part is what a settlement says of a row's sinks: those that the row has, those that it is of, and
-// those that are left then. The last two are empty where it is of the whole row.
+// part is what a settlement says of a row's sinks: those that the row names before it, those that it settles, and those
+// that are left after it. The last two are empty if it settles the whole row.
 type part struct{ sinks, of, left string }
 
 // member is the item of one of its sinks that is in memory; nil if it isn't.

@@ -15,9 +15,9 @@ import (
 )
 
 // Who takes part. Each relay tells the others what its sinks and routes are. One that begins beside relays of
-// another setup would take its share of the messages, and send them elsewhere: so it waits for the end of
-// those, unless it was told to join. What must hold: of relays that weren't, those that take part are of one
-// setup. For this a relay says that it begins, and looks after that whether one of another setup is
+// another setup would take its share of the messages, and send them elsewhere. So it waits until those have
+// ended, unless it was told to join. What must hold: all relays that take part, and weren't told to join, have the
+// same setup. For this a relay first says that it begins, and only then looks whether a relay of another setup is
 // there: of two that begin at the same time, the later one finds the other.
 //
 // A relay that takes part goes on, whoever comes. One that waits is in nobody's way. Where one of
@@ -96,10 +96,10 @@ func setupOf(o Options, names []string) storage.Setup {
 // participation is what the leaser knows of its relay's part among the others.
 type participation struct {
 	*engine
-	self  storage.Identity
-	takes bool      // else it waits
-	heard time.Time // by the database's clock: the last sign of life
-	since time.Time // a relay that waits, and wasn't heard for a while, looks for others from then on
+	self       storage.Identity
+	takes      bool      // else it waits
+	heard      time.Time // by the database's clock: the last sign of life
+	waitsUntil time.Time // until then a relay that waits goes on waiting: it wasn't heard for a while, and others may be back
 }
 
 // beat gives a sign of life. It returns the living relays that take part, with this one, and why this one
@@ -131,7 +131,7 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.options.Lease*3/4
 	p.heard = members.Now
 	if silent {
-		p.since = time.Now().Add(p.options.Lease)
+		p.waitsUntil = time.Now().Add(p.options.Lease)
 	}
 	switch {
 	case p.options.Join:
@@ -141,7 +141,7 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 		err = tell(storage.Waits)
 	case p.takes:
 		waits = ""
-	case waits == "" && time.Now().Before(p.since):
+	case waits == "" && time.Now().Before(p.waitsUntil):
 		waits = "it couldn't reach the database for a while, and waits for relays of another setup that may be back"
 	case waits == "":
 		if err = tell(storage.Begins); err == nil && waits != "" {
@@ -156,8 +156,9 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	return members, waits, err
 }
 
-// bury ends what relays have that are dead for sure, and leaves them out of those that live. One that has
-// left and ended since the beat isn't there at the next one. What fails is tried again at the next renewal.
+// bury ends the leases or claims of members whose processes are known to be dead, and takes these relays out of members.
+// Before that it beats once more: a relay that has deregistered and exited since the last beat is no member any more,
+// and needs no burying. What fails is tried again at the next renewal.
 func (e *engine) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {

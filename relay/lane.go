@@ -25,8 +25,9 @@ import (
 //	                    was no room        key is blocked    looked for
 //
 // What must hold: every row at or below the cursor is finished, or in memory (known), or
-// above a place from which it will be read again. So the lowest of these is the lane's
-// mark: whoever holds the lane next begins there.
+// above a place from which it will be read again. So the lane's mark is below the pending
+// rows in memory, and not above the cursor, any place or the safe id. Whoever holds the
+// lane next begins there.
 
 // lane is a lane that the relay holds. When the lease is lost the lane is forgotten as a
 // whole, and a new lease of the same lane begins with nothing.
@@ -41,7 +42,7 @@ type lane struct {
 	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; or none
 	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; or none
 	pausedFrom    []int64 // by queue: rows above this were passed over, as they are paused; or none
-	passed        *keySet // keys of which such a row was: what follows is passed over, too; nil without any
+	passed        *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
 
 	known       []map[int64]*item // rows in memory, by queue and id
 	fanouts     map[int64]*fanout // of these, rows of several sinks, by id
@@ -226,8 +227,8 @@ type key struct {
 	queued    bool        // stands in the queue
 	back      bool        // of the batch whose outcomes are being judged, an item goes back
 	unwritten int         // items whose outcomes wait for those of their messages' other sinks
-	behind    []outcomeAt // what became of later ones meanwhile: it is written after these
-	aside     *item       // refused, which doesn't count yet: nothing of the key is sent until it is asked again
+	behind    []outcomeAt // outcomes of later items, which must be written after those
+	aside     *item       // an item that was set aside (trouble.go): nothing of the key is sent until this item is tried again
 
 	blocked      bool  // no item but blockedBy may be sent
 	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
@@ -235,7 +236,7 @@ type key struct {
 
 	dropped    bool  // rows of the key above resumeFrom were dropped: they are to be read again
 	resumeFrom int64 // the place to read from
-	after      *item // if it is in memory: another message that has the id of a row that was dropped
+	after      *item // another message, with the id of a row that was dropped: while it is in memory that row isn't read
 }
 
 // keyRef names a key: the same key in two sinks is two keys.
@@ -251,6 +252,13 @@ func (k *key) add(it *item) {
 		at--
 	}
 	k.items = slices.Insert(k.items, at, it)
+}
+
+// addAll puts items among those that wait. The key may be nil if there are none.
+func (k *key) addAll(items []*item) {
+	for _, it := range items {
+		k.add(it)
+	}
 }
 
 // remove takes an item out of those that wait.
@@ -289,14 +297,17 @@ func (k *key) dropAt(id int64) {
 	k.dropped = true
 }
 
-// mustWait says that it is too early to read what was dropped: another message has its
-// id, or what the database would say of the key isn't written.
+// mustWait says that it is too early to read the rows that were dropped: another message with the id of one is still in
+// memory; or the outcome of the message that blocked the key isn't written, and the database would name it once more.
 func (k *key) mustWait() bool {
-	return k.after != nil && k.lane.known[k.after.slot][k.after.row.ID] == k.after || k.fromDatabase && !k.blocked && k.lane.known[k.ref.queue][k.blockedBy] != nil
+	sameID := k.after != nil && k.lane.known[k.after.slot][k.after.row.ID] == k.after
+	unwritten := k.fromDatabase && !k.blocked && k.lane.known[k.ref.queue][k.blockedBy] != nil
+	return sameID || unwritten
 }
 
-// takes says whether the row may come into memory. Behind a blocked key it may
-// not: the key remembers where to read on.
+// takes says whether the row may come into memory. It may not while the key is blocked, unless it is the held row that
+// blocks it, nor while the database must first be asked again (fromDatabase): then the key also remembers to read a
+// pending row later (dropAt). Nor may a pending row above resumeFrom, as it would overtake others.
 func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
@@ -311,9 +322,9 @@ func (k *key) takes(row *storage.Row) bool {
 	}
 }
 
-// item is a row in the relay's memory, from the read that brought it until a
-// read that began after its settle had committed. All of it belongs to the
-// engine's loop; a batch under way is lent to a worker.
+// item is a row in the relay's memory. By rows it stays there until its outcome is written; by lanes also until the
+// reads that began before that have ended, as they could bring the row back. All of it belongs to the engine's loop;
+// a batch in flight is lent to a worker.
 type item struct {
 	row    storage.Row
 	lane   *lane      // nil by rows
@@ -362,8 +373,7 @@ const (
 	dropped               // out of memory; queues pass it over
 )
 
-// rowRef names a row where that is written down: with a checksum of its message's id, as a
-// row's id may be given out again.
+// rowRef names a row in a journal. It has a checksum of the message's id, as the row's id may be given out again.
 type rowRef struct {
 	queue int // as it goes to this one
 	lane  int
@@ -427,7 +437,7 @@ func payloads(rows []storage.Row) (bytes int) {
 type heldLanes struct {
 	lanes  map[int]*lane
 	sorted []*lane // the same by their numbers; nil since one has come or gone
-	rotate int     // the lane that is read first next time
+	rotate int     // how often lanesInTurn was called: the first lane follows from it
 }
 
 // sortedLanes returns the lanes by their numbers. It is the same slice until one
@@ -452,9 +462,8 @@ func (h *heldLanes) skippedAny(q *sinkQueue) bool {
 	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
 }
 
-// lagging returns where the queue has to go on: in each lane from the first row that it passed over, up
-// to the cursor. What is above that is for the cursor to read, so where nothing below it was passed
-// over the queue doesn't lag.
+// lagging returns the positions at which the queue must read again: in each lane from the first row that it skipped up
+// to the cursor. If that place has reached the cursor, it is cleared: the rows above are read with the others.
 func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	for _, l := range h.lanesInTurn() {
 		from := &l.skippedFrom[q.index]

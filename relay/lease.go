@@ -24,19 +24,19 @@ type leasing struct {
 	interval    time.Duration // from one to the next: 2 s at most, to notice relays that came or went
 	safeUntil   time.Time     // nothing is sent after this, by the relay's own clock
 	ended       bool          // the sends were cancelled because of it
-	onlyRelay   bool          // no other relay lives
+	onlyRelay   bool          // no other relay takes part, or is about to
 	downUntil   time.Time     // it leaves its lanes to others, as it can't read
-	yieldsUntil time.Time     // it takes no lanes, as one with its name may be about to
-	relays      int           // that live
+	yieldsUntil time.Time     // until then it acquires no lanes: another relay with its name may be about to
+	relays      int           // that take part or are about to, and this one
 	failures    int
 	waits       bool // for the end of relays that have another setup: it takes no part
 }
 
 // rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
 type rights interface {
-	// renew keeps them, gives back what is another's part of the living relays', and gets
-	// what is missing of the relay's own, which is nothing if it takes no part. Without
-	// members it leaves, and gives all back. The leaser calls it.
+	// renew keeps the rights, gives back those that were given up, and, if the relay takes
+	// part, acquires what its share lacks. Without members the relay leaves, and keeps none.
+	// The leaser calls it.
 	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
 
 	// conclude takes note of what renew has done, and says how many lanes the relay holds
@@ -80,8 +80,9 @@ func (e *engine) startLease(now time.Time) {
 	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || e.readsInVain(now)}
 }
 
-// readsInVain says that others should have the lanes, if there are any, as reads fail here though beats
-// don't, as where a right was revoked. Now and then it tries.
+// readsInVain says that this relay should leave its lanes to others, if there are any. Reads have failed here for longer
+// than a lease, though heartbeats may succeed, as where a right was revoked. After standDownTime the relay tries again,
+// for two leases.
 func (e *engine) readsInVain(now time.Time) bool {
 	since, until := e.health.readFails.Load(), &e.lease.downUntil
 	switch {
@@ -108,7 +109,7 @@ const standDownTime = time.Minute
 func (e *engine) leaser(ctx context.Context) {
 	self := storage.Identity{Name: e.options.Name, Host: e.process.host, Version: e.options.Version, Claim: e.options.Claim, Setup: e.setup}
 	part := participation{engine: e, self: self, takes: e.options.Join}
-	predecessor := e.named // there may be one with the relay's name
+	predecessor := e.named // a relay of the same name may have run before: what it holds is ended first
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,7 +122,7 @@ func (e *engine) leaser(ctx context.Context) {
 				predecessor = job.err != nil
 			}
 			if predecessor {
-				// It is tried again, before the first beat.
+				// Bury failed. The next job tries it again, before the first heartbeat.
 			} else if job.leave {
 				if _, job.err = job.rights.renew(bounded, storage.Members{}, false); job.err == nil {
 					job.err = e.store.Deregister(bounded, e.options.Name)
@@ -227,9 +228,9 @@ func (e *byLanes) rights(leave bool) rights {
 	return r
 }
 
-// renew keeps lanes, gives back what is another's part, and takes what is missing of
-// its own. A relay with a name of its operator's that loses lanes takes none for a while: it would
-// take them from one that was started in its place, and is about to.
+// renew renews leases, releases lanes, and acquires what the relay's share lacks. A relay that its operator has named,
+// and that has lost lanes, acquires none for a while. Another relay may have been started in its place, with the same
+// name: it has ended these leases, and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
 	r.epoch = members.Epoch
@@ -303,7 +304,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 			}
 		}
 		r.poll.fresh, r.poll.dueAt, r.poll.empty = true, now, 0
-		r.tellAt, r.unroutedAt = now, time.Time{}
+		r.lanesAskAt, r.unroutedAt = now, time.Time{}
 	}
 	r.byLanes.share = r.share
 	lanes := r.sortedLanes()
@@ -373,8 +374,8 @@ func (e *byLanes) dropLane(l *lane) {
 	delete(e.lanes, l.Lane)
 }
 
-// abandon leaves the lanes of a send that doesn't return to others: they end by
-// themselves.
+// abandon forgets the lanes of a send that doesn't return. Their leases aren't renewed and run out, and then any relay
+// may acquire the lanes.
 func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.items {
 		if l := it.lane; e.lanes[l.Lane] == l {
@@ -455,7 +456,8 @@ func (e *engine) over() (bool, error) {
 	}
 	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
 	if e.options.Drain && !s.begun && quiet && (allPaused || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained()) {
-		// Two looks in a row found nothing, nothing is in memory, and the table has nothing else.
+		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
+		// the table has nothing else that could be delivered now.
 		if len(e.control.inForce) > 0 {
 			s.err = e.pausedLeft()
 		}

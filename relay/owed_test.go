@@ -71,7 +71,7 @@ func TestWhereAScanBeginsAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := split([]storage.Position{{Lane: 1, After: 10, Until: 40}, {Lane: 2, After: 5, Until: 40}}, c.appeared, c.steps)
+			got := toScanAgain([]storage.Position{{Lane: 1, After: 10, Until: 40}, {Lane: 2, After: 5, Until: 40}}, c.appeared, c.steps)
 			if len(got) != len(c.want) {
 				t.Fatalf("begins anew at %v, want %v", got, c.want)
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// quarantine finds a message that brings its relays down. While a lane that was not
-// released is new, the relay writes down what it is about to send, one batch a
-// sink. What was being sent when a relay died is a suspect, and is sent alone.
+// quarantine finds a message that brings its relays down. For a while (calmAfter) after it
+// has taken over a lane that was not released, a relay writes down what it is about to send,
+// one batch a sink. What was being sent when a relay died is a suspect, and is sent alone.
 // A message that was alone, and nothing else under way, at maxCrashes deaths is
 // parked. A relay that is killed for other reasons parks no message by it.
 type quarantine struct {
@@ -22,8 +22,8 @@ type quarantine struct {
 	dedup    *dedup         // nil if no sink is deduplicating
 	suspects map[rowRef]int // how often each was alone with a relay that died
 
-	// waiting has a suspect to send. Until it is sent nothing else is, so that
-	// it is alone; this lasts as long as all is written down, and no longer.
+	// waiting is the sink that has a suspect to send. Until the suspect is sent, nothing else is, so that it is
+	// alone. This ends with journalAll at the latest.
 	waiting *sinkQueue
 }
 
@@ -175,7 +175,7 @@ type journal struct {
 	*byLanes
 	store   storage.Journaler
 	writing bool           // one is on its way
-	stale   map[*lane]bool // their stored journals differ from what is in flight, and are to be written again
+	stale   map[*lane]bool // their stored journals may name what is over by now, or aren't known: they go into the next write
 }
 
 // begin has a batch written down, and sent.

@@ -21,12 +21,13 @@ type sinkQueue struct {
 	index   int
 	options SinkOptions
 	order   sinks.Order
-	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
+	tx      sinks.TxSink // set if its handler runs in the transaction that settles the message
 	ordered bool         // batches are sorted as they were written: by lanes
 
-	// mayOwe bounds what is sent and not marked: all of it would come again if the relay
-	// died. With what is under way it is half of the buffer, or three batches for each
-	// worker; by rows the buffer, which is smaller, bounds it, and this is 0.
+	// mayOwe bounds the messages that were sent and aren't settled: all of them would come
+	// again if the relay died. Together with what is in flight it is half of the buffer, or
+	// three batches for each worker if that is more. By rows it is 0: the buffer, which is
+	// smaller, is bound enough.
 	mayOwe int
 
 	waiting  waitingLine

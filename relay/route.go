@@ -184,8 +184,8 @@ func (r *router) addAlso(route *Route, to target) error {
 	return nil
 }
 
-// several says why a relay that claims so can't have these routes: by rows a message has one sink;
-// and what a row says of its sinks has to fit.
+// several says why these routes don't fit the way of claiming: by rows a message has one sink; by lanes the names of a
+// topic's sinks must fit into its row. For this, every route with Also is taken to match every topic.
 func (r *router) several(claim storage.Claim) error {
 	all := []target{r.rest}
 	for _, to := range r.exact {
@@ -222,9 +222,9 @@ func (r *router) several(claim storage.Claim) error {
 	return nil
 }
 
-// needs returns the queues whose sinks need a row of a topic, which may name them: at least one. A
-// sink that there is no more is none that this relay has: the row waits as one without a route
-// does. Any goroutine may call it with route being find.
+// needs returns the queues that need a row, at least one: those of the sinks that the row names, or, if it names none,
+// those of its topic's route. If this relay doesn't have a named sink, that stands for the queue of messages without a
+// route, where the row waits. With find as route, any goroutine may call it.
 func (r *router) needs(topic, sinks string, route func(string) target) []int {
 	if sinks == "" {
 		return route(topic).sinks

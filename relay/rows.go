@@ -28,10 +28,10 @@ type byRows struct {
 
 	claims   chan claimJob
 	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
-	reclaims atomic.Int64 // how often ended claims were freed
-	freed    atomic.Int64 // the last of these times that there were any
-	since    int64        // reclaims when the last row came
-	looked   int64        // and when the last claim began that was answered
+	reclaims atomic.Int64 // how many calls of Reclaim have succeeded
+	freed    atomic.Int64 // the number of the last of these calls that made rows free
+	since    int64        // reclaims when the last claim that brought rows was taken in
+	looked   int64        // reclaims when the last claim that succeeded had begun
 }
 
 // amount is a number of rows, and their bytes.
@@ -310,8 +310,9 @@ func (r *byRows) leaves(q *sinkQueue) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(r.except)), func(other *sinkQueue) bool { return other == q })
 }
 
-// drained says that since the last row came nothing could be freed or brought back, that what
-// was so before has been looked for, and that no dead relay has claimed anything.
+// drained says three things. Reclaim has found nothing since the last row came. A claim has begun since Reclaim last
+// made rows free, and so has looked for these. And unless other relays take part, no row is claimed by anyone: the
+// claims of a dead relay are waited for.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed == 0 || !r.lease.onlyRelay)
@@ -357,14 +358,14 @@ func (r *byRows) rights(bool) rights {
 			}
 		}
 	}
-	now, failing := &rowRights{byRows: r}, r.settle.failing()
+	claims, failing := &rowRights{byRows: r}, r.settle.failing()
 	for id, it := range r.known {
 		if !stuck[it] && (it.stage == inQueue || it.stage == inFlight || it.stage == inSettle && failing || it.unwritable) {
-			now.rows = append(now.rows, id)
+			claims.rows = append(claims.rows, id)
 		}
 	}
-	slices.Sort(now.rows)
-	return now
+	slices.Sort(claims.rows)
+	return claims
 }
 
 // renew extends the claims. For a drain it also counts the rows that anyone has

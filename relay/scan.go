@@ -43,8 +43,8 @@ type lateRows struct {
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter, r.lateAfter = lowestSet(lateAfter, r.noteNumbering(f)), none
-	// What appears a few ids back, as most does, later pages read once more. What is far
-	// back is the exception.
+	// Most late rows appear only a few ids back. Later pages begin that much lower (span), and so bring such rows
+	// without a scan. Rows that appear far back are the exception, and don't count for span.
 	if lag := r.furthest() - lateAfter; lateAfter >= 0 && lag <= againBytes/int64(max(r.poll.rowBytes, 256)) {
 		if lag > r.span {
 			r.span = lag
@@ -151,9 +151,10 @@ func (e *byLanes) mergeLate(f *fetch) {
 	}
 }
 
-// lateScan is a scan: where it goes, by what it decides which rows the engine wants, and what
-// it has found. It holds copies, but for sets of paused keys, as it runs in the reader; what it approves of is judged again
-// when it is merged.
+// lateScan is a scan: its positions, what it needs to decide which rows the engine wants, and what it has found. It
+// runs in the reader, beside the loop. So it has copies of the loop's state, and shares only what any goroutine may
+// read: the routes (by find), the pauses, and the atomic sets of paused keys. The loop judges each row again when it
+// merges the scan.
 type lateScan struct {
 	positions []storage.Position
 	left      []storage.Position // what wasn't walked
@@ -170,8 +171,8 @@ type lateScan struct {
 	passed        map[int]*keySet // by lane
 	topics        [][]string      // by queue: those that are known to be its own alone, maxExcept at most
 
-	leftRows, leftBytes int             // so much more may come into memory
-	skipped             map[place]int64 // the first row of each place that may not
+	leftRows, leftBytes int                 // so much more may come into memory
+	skipped             map[laneQueue]int64 // the first row, of each lane and queue, for which there is no room
 
 	brought []storage.Position // late rows: what came with the page, and has to be looked for if it is dropped
 	epoch   string             // of the page
@@ -185,18 +186,18 @@ type lateScan struct {
 // maxExcept bounds the topics of a sink that a scan leaves out by name.
 const maxExcept = 50
 
-// place is a lane and a queue, which lag together.
-type place struct{ lane, queue int }
+// laneQueue is one queue's part of one lane: it falls behind as a whole.
+type laneQueue struct{ lane, queue int }
 
-// scan makes the scan of these positions, which may begin anew further below, but above the
-// safe id.
+// scan makes the scan of these positions. It may begin again further below, but never below the safe id: so it also gets
+// the known rows from there on.
 func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
 		skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
 		pausedFrom: map[int][]int64{}, pauses: r.control.pauses, passed: map[int]*keySet{},
-		leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
+		leftRows: readLimit, leftBytes: readBytes, skipped: map[laneQueue]int64{},
 	}
 	for topic := range r.unrouted {
 		if last := &s.topics[len(s.topics)-1]; len(*last) < maxExcept {
@@ -261,7 +262,7 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 		return false
 	}
 	for _, queue := range wanted {
-		_, fell := s.skipped[place{c.Lane, queue}]
+		_, fell := s.skipped[laneQueue{c.Lane, queue}]
 		full = full || fell
 	}
 	if !full {
@@ -273,7 +274,7 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 		return true
 	}
 	for _, queue := range wanted {
-		p := place{c.Lane, queue}
+		p := laneQueue{c.Lane, queue}
 		if first, fell := s.skipped[p]; !fell || c.ID < first {
 			s.skipped[p] = c.ID
 		}
@@ -281,13 +282,14 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 	return false
 }
 
-// unexpected returns the queues that need the row, and of which it is not expected.
+// unexpected returns the queues that need the row and would miss it: they neither have it in memory nor will come back
+// to it.
 func (s *lateScan) unexpected(c storage.Candidate) []int {
 	return slices.DeleteFunc(slices.Clone(s.routes.needs(c.Topic, c.Sinks, s.routes.find)), func(queue int) bool { return s.expected(c, queue) })
 }
 
-// except returns the topics of which every row at the positions is one that its
-// queue will come back to: those of a sink that is down, mostly.
+// except returns the topics that a scan may leave out: those of queues that will come back to every one of their rows at
+// these positions. Mostly these are the topics of a sink that is down.
 func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	for queue, own := range s.topics {
 		comesBack := func(p storage.Position) bool {
@@ -301,11 +303,10 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	return topics
 }
 
-// scanLate carries a scan for late rows out. A transaction that commits between the page that
-// told of late rows and the scan may have rows below where the scan began and above: it begins
-// anew then, until it has all that belongs before what it has found. What it was told of
-// commits meanwhile is returned, for the next page. If it fails, nothing of what it had found
-// is kept, and left is what has to be walked again.
+// scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below
+// and above where the scan began. So after each round that found rows it asks what has appeared since, and scans again
+// from there, until it has everything that belongs before what it has found. It returns the lowest id that it was told,
+// for the next page. If it fails, what it had found doesn't count, and s.left is what must be walked again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
 	for round := s.positions; len(round) > 0; {
@@ -317,7 +318,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 			}
 		}
 		if len(s.rows) == found {
-			break // and so nothing that could be ahead of anything
+			break // this round found nothing that a missed row could belong before
 		}
 		newLateAfter, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {
@@ -325,7 +326,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 			return lateAfter, err
 		}
 		lateAfter = lowestSet(lateAfter, newLateAfter)
-		round = split(round, newLateAfter, steps > 1)
+		round = toScanAgain(round, newLateAfter, steps > 1)
 	}
 	slices.SortFunc(s.rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return lateAfter, nil
@@ -348,8 +349,7 @@ func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 	return err
 }
 
-// lowestOf returns the parts of positions with the lowest ids, so many of them, in the
-// order of lanes.
+// lowestOf returns the parts of positions that lie within so many ids above the lowest After, in the order of lanes.
 func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Position) {
 	until := slices.MinFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.After, b.After) }).After
 	if until += ids; until < 0 {
@@ -364,8 +364,8 @@ func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Positio
 	return lowest
 }
 
-// restOf returns what has to be walked of positions once parts of them were walked,
-// but for what is left of those.
+// restOf returns what must still be walked of positions. The parts in walked were given to the store, which has come
+// through them but for left.
 func restOf(positions, walked, left []storage.Position) (rest []storage.Position) {
 	after := map[int]int64{}
 	for _, p := range walked {
@@ -424,10 +424,10 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 	return again
 }
 
-// split returns the positions of a scan in which it may have met some rows of a
-// transaction and not others, where rows above an id have appeared since: those
-// that it began above; and all that it went through in several steps.
-func split(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
+// toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows above that id have appeared
+// since: so the scan may have met some rows of a transaction and missed others. These are the positions that began above
+// lateAfter; after a scan of several steps also all others that end above it.
+func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {
 			p.After = lateAfter

@@ -159,9 +159,7 @@ filling:
 				continue
 			}
 			if expired {
-				for _, next := range items[i:] {
-					k.add(next)
-				}
+				k.addAll(items[i:])
 				break
 			}
 			if it.row.BadHeaders != "" {
@@ -172,23 +170,17 @@ filling:
 				why = cmp.Or(why, g.unsendable(it))
 			}
 			if why != nil && i > 0 && q.options.OnPark == HoldKey { // what is before it in its key goes first
-				for _, next := range items[i:] {
-					k.add(next)
-				}
+				k.addAll(items[i:])
 				break
 			}
 			if why != nil {
-				for _, next := range items[i+1:] {
-					k.add(next)
-				}
+				k.addAll(items[i+1:])
 				e.park(it, *why)
 				break
 			}
 			if q.tx != nil && !e.lendTo(it) { // its row is being written for another sink: this one follows
 				if k != nil {
-					for _, next := range items[i:] {
-						k.add(next)
-					}
+					k.addAll(items[i:])
 					k.queued = true
 				}
 				q.waiting.putFirst(entry)
@@ -237,7 +229,7 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 			bounded, cancel := context.WithTimeout(f.ctx, q.longest)
 			began := time.Now()
 			f.messages = messages
-			f.job.do(leased{bounded, e.health}, e, f)
+			f.job.do(leaseCtx{bounded, e.health}, e, f)
 			f.took = time.Since(began)
 			cancel()
 			clear(f.messages)
@@ -247,15 +239,14 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 	}
 }
 
-// leased is a context that is over when the lease is, also where the process
-// was stopped and nobody has cancelled it yet: a sink that asks before each
-// message sends none after the lease.
-type leased struct {
+// leaseCtx is a context whose Err also reports that safeUntil has passed. So it is over even if the process was stopped
+// meanwhile and nobody has cancelled it yet: a sink that asks Err before each message sends none after that.
+type leaseCtx struct {
 	context.Context
 	health *health
 }
 
-func (l leased) Err() error {
+func (l leaseCtx) Err() error {
 	if err := l.Context.Err(); err != nil {
 		return err
 	}
@@ -268,8 +259,8 @@ func (l leased) Err() error {
 // noAnswer is the outcome of a message of which the sink has said nothing.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor is how long a sink that takes messages one by one begins new ones of a batch: those
-// that it has handled wait so long to be written back.
+// beginFor bounds how long a sink that takes messages one by one goes on to begin new ones of a batch: the messages that
+// it has already handled aren't written back before the whole batch has returned.
 const beginFor = 5 * time.Second
 
 // send hands a batch over, traced if the relay is, and returns one outcome a message. After a panic

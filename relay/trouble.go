@@ -8,10 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// trouble is what failed at one destination since it last took a message. What
-// fails for many keys in a row is no message's fault: then nothing is charged or
-// parked, and where the destination is the sink's only one the sink is paused and
-// tried with one message after the other, until one is delivered.
+// trouble is what failed at one destination since it last took a message. Failures of
+// many keys in a row are no message's fault: then nothing is charged or parked. If the
+// sink names no destinations, its circuit opens, and it is tried with one message after
+// the other until one is delivered.
 //
 // A message alone is judged by its own answers. But the first of an outage looks
 // just like it: so a refusal doesn't count before it was repeated by a send that
@@ -22,7 +22,7 @@ type trouble struct {
 	fresh      int               // how many of failing had not failed before
 	charged    map[int64]charged // attempts, by the row's id, that are given back if it is trouble
 	worked     time.Time         // a message was delivered, or the first one failed
-	usual      float64           // how many of fresh there were between two deliveries of late, without a trouble
+	usual      float64           // the recent mean of fresh between two deliveries, while there was no trouble
 	recognised bool              // it is the destination's trouble
 	tries      int               // in vain, since it is recognised
 }
@@ -51,9 +51,9 @@ type refusal struct {
 	counts      bool  // the next refusal does
 }
 
-// roundsOfTrouble is how often a message is asked again, after others were
-// delivered, that was refused with all others: one of these that slips through
-// in the midst of an outage must not condemn the rest.
+// roundsOfTrouble is for messages that were refused together with all others: after so many rounds in which others
+// were delivered, the next refusal counts. So one message that slips through in the midst of an outage doesn't condemn
+// the rest.
 const roundsOfTrouble = 3
 
 // Keys whose messages had failed before, while others were delivered, say little of an
@@ -95,7 +95,7 @@ func (q *sinkQueue) troubleOf(destination string) *trouble {
 	return t
 }
 
-// inTrouble says that the sink as a whole is paused since everything fails.
+// inTrouble says that trouble of the sink as a whole is recognised.
 func (q *sinkQueue) inTrouble() bool {
 	t := q.troubles[""]
 	return t != nil && t.recognised
@@ -154,10 +154,10 @@ func (q *sinkQueue) watch(turn int64, items []*item, outcomes []sinks.Outcome) {
 	}
 }
 
-// fail counts a message that failed, once for each key. One that is refused since
-// others were delivered says nothing of its destination. Fresh are those of which all
-// attempts belong to this row of failures: among many that fail for good, some fail again
-// in each gap between deliveries.
+// fail counts a message that failed, once for each key. It doesn't count a message whose refusal says nothing of its
+// destination, as others were delivered at about the same time (beside). A message is fresh if all attempts that it was
+// charged belong to this run of failures. Among many messages that fail for good, some fail again between any two
+// deliveries: these aren't fresh.
 func (t *trouble) fail(it *item) {
 	name := failingOf(it)
 	if _, counted := t.failing[name]; counted || t.recognised || it.refusal != nil && it.refusal.beside {
@@ -197,8 +197,8 @@ func (t *trouble) evident(limit int, now time.Time) bool {
 	return many || long
 }
 
-// recognise says from which failure on it is the destination's trouble. What was
-// charged or held against messages meanwhile is not.
+// recognise decides, after each batch with failures, whether they are the destination's trouble by now. If so, attempts
+// that were charged meanwhile will be given back, and its messages that were set aside count as refused with all others.
 func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	t.tries++
 	if t.recognised || !t.evident(q.options.TroubleAfter, time.Now()) {
@@ -223,9 +223,11 @@ func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	}
 }
 
-// judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
-// whose context had ended says nothing of its sink; a message that was postponed
-// says that the sink works, though not this message's own destination.
+// judgeCircuit opens the circuit if a batch shows that the sink is unavailable or in trouble. It closes none:
+// opening.done does. Otherwise an answer while the circuit is closed ends the count of failures, and the sink is
+// reported as available again. A postponed message counts as an answer: the sink works, though not this message's own
+// destination. With ended (the context had ended, or the outcomes say nothing of the sink) a batch of which nothing was
+// sent isn't held against the sink.
 func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 	var trouble, failed *sinks.Outcome
 	answered := false
@@ -253,7 +255,7 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 	case q.inTrouble() && answered: // postponed, or invalid by itself: the next one tries it
 	case answered:
 		if q.circuit.state != circuitClosed {
-			break // other batches found it unavailable since: it is opened all the same
+			break // another batch has opened the circuit since: it stays open until Open has succeeded
 		}
 		q.circuit.failures = 0
 		if q.circuit.told {
@@ -281,8 +283,9 @@ func (r *refusal) withAll() {
 	r.counts, r.beside = r.asked >= r.enough, r.asked >= r.enough
 }
 
-// reconsider has messages asked again of which others of the same destination were
-// delivered since, by a send that began later; after a trouble all are.
+// reconsider has messages that were set aside tried again: those of this destination that were refused before the send
+// with this turn began, which has delivered others. If that has ended trouble of the whole sink (all, destination ""),
+// every message is.
 func (q *sinkQueue) reconsider(destination string, turn int64, all bool) {
 	var ready, rest []*item
 	for _, it := range q.refused {

@@ -39,13 +39,14 @@ type Dialect interface {
 	// it is 0.
 	DeleteIDs(table Table, ids []string, token int64) []Query
 
-	// Cancel deletes a scheduled message that isn't due within the time ahead. The message
-	// moves from the hot to the held table only, so each has a statement, in this order;
-	// the second comes if the first affects no row. None locks what it doesn't delete, nor
-	// waits for a message that is being delivered. Where it takes a search without locks to
-	// do so, find selects which of deletes is the first to run, and the row's lane and
-	// id, which are to be put before each one's arguments; there is no message if it has no
-	// row. Its SQL is empty elsewhere.
+	// Cancel deletes a scheduled message that isn't due within the time ahead. There is a
+	// statement for the hot table and one for the held table, in this order, as a message
+	// only moves from hot to held; the second runs if the first affects no row. Neither locks
+	// a row that it doesn't delete, nor waits for a message that is being delivered. Where
+	// this takes a search without locks, find makes it first: it selects the index in deletes
+	// of the statement to begin with, and the row's lane and id, which the caller puts before
+	// the arguments of each statement. If find returns no row, there is no such message. On
+	// other databases the SQL of find is empty.
 	Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query)
 
 	// LockKeys returns statements that hold other writers of these keys back

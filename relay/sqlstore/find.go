@@ -79,7 +79,8 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		}
 		found.Infos = append(found.Infos, infos...)
 	}
-	if filter.RowIDs = nil; len(found.Infos) == 0 || deadline.IsZero() || time.Now().Before(deadline) {
+	filter.RowIDs = nil
+	if len(found.Infos) == 0 || deadline.IsZero() || time.Now().Before(deadline) {
 		filter.AfterID = found.Until
 		infos, until, err := s.walk(ctx, filter, found.Last, deadline)
 		if err != nil {
@@ -97,9 +98,9 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 	return found, err
 }
 
-// findByTime lists the rows of a message that were written around the time of its id, and says after which id
-// there may be more of them. Without any that is the first of these rows, as none is written before its id is made, but
-// where there is time for all.
+// findByTime lists the rows of a message that were written around the time of its id, and says after which id the search
+// goes on. If it finds none, the search goes on from the beginning of the widest of these times, as no row is written
+// before its id is made; without a deadline there is time for all rows, and it goes on from the filter's AfterID.
 func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, highest int64, deadline time.Time) (found []storage.Info, from int64, err error) {
 	made, known := timeOf(id)
 	if !known {

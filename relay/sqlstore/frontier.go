@@ -33,9 +33,10 @@ import (
 //   - [snapshots]: a read tells which transactions it sees (PostgreSQL).
 //   - [openTx]: now and then, the transactions that are open are listed (MySQL,
 //     MariaDB, SQL Server, Oracle).
-//   - [timeBound]: nobody can see them, and a transaction is taken to be over after
-//     so long (the same, where this user lacks the right; TiDB). It is a part of
-//     openTx, as the right may be taken away at any time.
+//   - [timeBound]: nobody can see the open transactions, and each is taken to be over
+//     after a set time (the same databases, if this user lacks the right to see them or
+//     several servers write; TiDB). It is a part of openTx, as the right may be taken
+//     away at any time.
 //
 // before and wrote may be called concurrently; the others by who reads, in turn.
 type frontier interface {
@@ -66,7 +67,8 @@ type frontier interface {
 	// failed is told that a read failed: the server may be another one afterwards.
 	failed()
 
-	// distrust forgets all that is concluded from; see [storage.LaneStore].
+	// distrust forgets what promises rested on: from now on they rest on what is seen from now on. See FoundLate in
+	// [storage.LaneStore].
 	distrust()
 }
 
@@ -179,8 +181,8 @@ func (h *snapshots) wrote(xid uint64, began token) {
 	}
 }
 
-// idle: what has appeared since the page before has an id that was given out, and is
-// above LateAfter.
+// idle: whatever has appeared since the page before has an id above LateAfter, and not above LastID. So nothing has if
+// LateAfter isn't below LastID.
 func (h *snapshots) idle(first backend.FirstLine) bool {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -317,8 +319,8 @@ type checkpoints []checkpoint
 const maxCheckpoints = 512
 
 // floor is below every id that a transaction with this number or a higher one can have written
-// or will write; 0 if nothing is known. It is that of the last of the checkpoints that have a
-// lower number, of which there are so many.
+// or will write; 0 if nothing is known. It is the id of the last checkpoint with a lower number; lower is how many such
+// checkpoints there are.
 func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 	lower, _ = slices.BinarySearchFunc(c, xid, func(c checkpoint, xid uint64) int { return cmp.Compare(c.xid, xid) })
 	if lower > 0 {

@@ -26,24 +26,24 @@ import (
 //
 //	floor(the lowest number that is open)
 //
-// That the moment is counted in lists, and not by a clock alone, is for a server that
-// stands still as a whole: it makes none meanwhile.
+// The moment is counted in lists, and not by a clock alone, because a server may stand
+// still as a whole: it makes no lists meanwhile.
 //
-// What a read shows that the read before didn't, was committed since that one began. So
-// it lies above what was known to be final before that one began, which is what its page
-// said; this is what the next page tells as LateAfter. The caller looks there again,
-// after each page: at what was given out in the last second or so, and at all that was
-// given out since a transaction began that is still open.
+// What a read shows, and the read before it didn't, was committed after that earlier read
+// began. So it lies above the SafeID that the earlier read's page told. The later page tells
+// that id as LateAfter. The caller looks there again, after each page: at what was given out
+// in the last second or so, and at all that was given out since a transaction began that is
+// still open.
 //
-// Where that has become much, another list is made after the read: of the transactions
-// that were open before the last read, those that are open even now have shown nothing
-// to this one.
+// If that has become much, another list is made after the read. A transaction that was open
+// before the previous read, and is still open in this list, has shown nothing to the read:
+// its ids needn't be looked at again.
 type openTx struct {
 	db openTxLister
 
 	server string // that all this is about; empty before the first answer
 	seen   int64  // the highest id that is known to have been given out
-	lastID int64  // the same, and as high as ever on this server
+	lastID int64  // the same, but distrust doesn't lower it
 	safeID int64  // no row can appear any more at or below this id
 
 	number  uint64 // of the last list
@@ -103,8 +103,8 @@ const (
 	// takes some 20 ms, if their rows were deleted and not purged.
 	muchToSee = 100_000
 
-	// vainlyEvery is the longest pause after lists that said nothing: they may be in
-	// each other's way.
+	// vainlyEvery bounds the pause after lists that said nothing, as the lists of several relays may be in each
+	// other's way: the pause is at most half of it, and a random part of listEvery.
 	vainlyEvery = 2 * time.Second
 
 	// silence is how long lists say nothing before an operator is told, and then is
@@ -303,7 +303,8 @@ var silenced = Finding{
 		" or for producers that write bytes into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }
 
-// elsewhere says that this is another server than before; none is none.
+// elsewhere says that this is another server than before. It remembers the first server that it is told; an empty name
+// says nothing.
 func (o *openTx) elsewhere(server string) bool {
 	if o.server == "" {
 		o.server = server
@@ -358,9 +359,9 @@ func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 	return o.listed.Add(listAgain).Sub(now), true
 }
 
-// page says what the page of a read promises that has returned without an error.
-// Afterwards, if it isn't nil, is what was listed since: of those that were open when
-// the read before began, who is still open and has shown nothing, has not appeared.
+// page says what the page of a read promises, once the read has returned without an error. If afterwards isn't nil, it is
+// a list that was made after the read. A transaction that was open when the previous read began, and in afterwards is
+// still open and has shown nothing, has not appeared.
 func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64) {
 	if o.elsewhere(server) {
 		o.restart(server)

@@ -29,9 +29,6 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, s.noLanes)
 	}
 	if claim == storage.ByLanes {
-		// Which server is going to be read, and which ids has it given out? Another one
-		// may have answered when the table was opened. Should yet another answer the
-		// second question, the first page tells.
 		if order := s.traits.Queries.IDsOutOfOrder; order.SQL != "" {
 			wrong, err := backend.Lines(ctx, s.db, order)
 			if err == nil && len(wrong) > 0 {
@@ -41,6 +38,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 				return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)
 			}
 		}
+		// Which server will be read, and which ids has it given out? Another server may have
+		// answered when the table was opened. If yet another one answers lastID, the first page
+		// shows it.
 		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
 			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (of the primary, as no standby will do): %w", s.table, err)

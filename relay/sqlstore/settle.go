@@ -16,8 +16,8 @@ import (
 )
 
 // Settling. What became of rows comes in, by lanes or by rows, and is written by one
-// transaction, in the order of lanes and ids; a handler's effects go with its row's mark
-// into one transaction. Rows that are done are deleted after their retention.
+// transaction, in the order of lanes and ids; a handler's effects and the settlement
+// of its row go into one transaction. Rows that are done are deleted after their retention.
 
 // Settle implements [storage.Store]. A batch is of rows by lanes, or of rows by
 // rows.
@@ -64,9 +64,9 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// alike are settlements of a batch that a backend is given together: of one kind, and, of hot rows
-// that name sinks, those that name the same. Of these it looks whether they still do, which is left
-// out for the many that name none.
+// alike is what settlements have in common that a backend is given in one call: their kind, and, if they move hot rows
+// that name sinks, these sinks. For such rows the backend checks that they still name the same sinks; for the many rows
+// that name none it saves the check.
 type alike struct {
 	kind  int
 	sinks string
@@ -313,7 +313,7 @@ type purges struct {
 // whose transaction took longer than the retention was passed over.
 const purgeAnewEvery = 5 * time.Minute
 
-// Purge implements [storage.Store]. It counts done rows.
+// Purge implements [storage.Store].
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (int, error) {
 	s.purges.mu.Lock()
 	defer s.purges.mu.Unlock()

@@ -17,31 +17,31 @@ pg_current_xact_id()::text::bigint
 COALESCE((SELECT epoch::text FROM {epoch}), '-')
 
 -- The highest id that was given out, by the identity's sequence, whatever its name;
--- null until the first id.
+-- 0 before the first id.
 -- name: given
 COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass), 0)
 
--- A condition that keeps the server from planning a statement once for all, where a
--- parameter that is true stands before it: ($1::boolean OR {never}). A plan that was
--- made while the table was empty reads the whole table when it is full. A plan for any
--- argument would have to reckon with the count, which is dear; one for this argument
--- leaves the condition out. It works without a setting, and so behind a pooler. A page has
--- it for a while after one took long; see trust in postgres.go.
+-- A condition that makes the server plan a statement for each execution (a custom plan),
+-- where a parameter that is true stands before it: ($1::boolean OR {never}). A generic
+-- plan would have to reckon with the count, which is dear; a custom plan, made for this
+-- argument, leaves the condition out. Otherwise a plan that was made while the table was
+-- empty would read the whole table when it is full. It works without a setting, and so
+-- behind a pooler. Pages have it for a while after a read took long; see distrustIfSlow in
+-- postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
--- Something dear to compute that stands beside a bound, COALESCE(bound, {dear}), and
--- never is computed, as the bound isn't null. Where the bound is a condition of an
--- index the planner reckons with the price once; where it is a filter, or has to be
--- checked again after a bitmap of the index, once a row. So it takes the rows in the
--- index's order, and doesn't read and sort all that there are: the right choice also
--- where its statistics say that there are none, as they do after each vacuum of an
--- empty table. A row has to be dearer by it than a page that is read out of turn
--- (random_page_cost 4) is, and twice as much again: the planner reckons half of the
--- words that a text is compared with, each of them 100 operations of 0.0025; there are
--- 100 words. The text is one that the planner doesn't know, of a row or of a SELECT:
--- one that it knows, now() among them, it would compare with all the words each time
--- that it plans, which takes longer than the rest of planning.
+-- An expression that is dear to compute, and never is computed: it stands beside a bound
+-- that isn't null, COALESCE(bound, {dear}). If the bound is a condition of an index, the
+-- planner reckons with the price once; if it is a filter, or is checked again after a bitmap
+-- of the index, once a row. So the planner takes the rows in the index's order, rather than
+-- read and sort all of them. That is right even where its statistics say that there are no
+-- rows, as they do after each vacuum of an empty table. The price must be about three times
+-- that of a page which is read out of turn (random_page_cost 4). It is 12.5: of the 100
+-- words that the text is compared with, the planner reckons with half, and for each with
+-- 100 operations of 0.0025. The text must be one that the planner doesn't know, of a row or
+-- of a SELECT. It would compare one that it knows, such as now(), with all the words each
+-- time that it plans, which takes longer than the rest of planning.
 -- name: dear
 ((SELECT now()::text) @@ ANY ('{words}'::text[]))::int
 
@@ -224,10 +224,10 @@ DELETE FROM {relays} WHERE until < now() - interval '1 day'
 -- ---------------------------------------------------------------------------------
 -- Lanes.
 
--- Passes over lanes that another takes, or in which a settle is in flight: it locks
--- them FOR UPDATE, which waits for no one here, and which a settle's lock excludes
--- until it has committed. $1 how many, $2 relay, $3 microseconds of the lease, $4 by
--- how much the fences grow.
+-- Leases lanes that are free, or whose lease has ended. It locks them FOR UPDATE SKIP
+-- LOCKED, and so passes over lanes that another relay is taking, and over lanes in which a
+-- settle is in flight: a settle's lock lasts until it has committed. $1 how many, $2 relay,
+-- $3 microseconds of the lease, $4 by how much the fences grow.
 -- name: acquire
 WITH free AS MATERIALIZED (
     SELECT lane, owner FROM {lanes}
@@ -500,7 +500,7 @@ WHERE NOT has_table_privilege(name, need)
 UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('{hot}', 'id')
 WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
 
--- Who doesn't vacuum of the tables $1.
+-- What turns autovacuum on again, if it is off for the server or for one of the tables $1.
 -- name: autovacuum off
 SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT current_setting('autovacuum')::boolean
 UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)

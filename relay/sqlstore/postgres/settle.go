@@ -186,19 +186,17 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 // ids would cost the same; but the planner takes that for ten lookups, and reads all
 // of the table rather where it has few statistics.
 //
-// A row is taken if its message's id is the one that stands at its own id's place: of 16
-// bytes each, one after the other. As bytes these cost the server a tenth of what it takes
-// to read an array of them.
+// A row is deleted only if it has the message that was settled. The ids of all messages are given as one string of
+// bytes, 16 for each, in the order of the lists: the place of a row's id among the ids tells which 16 are its own. As
+// bytes they cost the server a tenth of what it takes to read an array of ids.
 //
-// By rows, they aren't locked first, which would cost as much as to delete them: one that
-// another transaction has changed since the statement began stays as it is. One that was
-// found and not deleted is another's claim by now: it counts as fenced. What is always true of
-// given tells the planner that they are few.
+// By rows, the rows aren't locked first, which would cost as much as to delete them. A row that another transaction has
+// changed since the statement began stays as it is. A row that was found and not deleted is another's claim by now, and
+// counts as fenced. The condition on given that is always true (lane + 0 = lane) tells the planner that there are few.
 //
-// Where done rows are kept, those that are deleted are joined with what is given for them, as g,
-// where it differs: for a row that is merely moved, a join costs more than the move. It goes by
-// their ids, and where that isn't enough by their messages, which cost the server as much
-// again.
+// If done rows are kept, the deleted rows get their outcomes from g. If all outcomes are the same, g is a single row of
+// values, as a join costs more than the move itself. Else g is joined by the rows' ids; and by their messages, too, if an
+// id occurs twice, which costs the server as much again.
 func (p *Postgres) settleDone(with *statement, relay string, keep bool, settlements []storage.Settlement) {
 	claim, where, columns, among := "", "JOIN held USING (lane, fence)", "h.ctid AS place", ""
 	if byRows := settlements[0].Token != ""; byRows {
@@ -380,14 +378,14 @@ func add[T comparable](c *given, name, as string, values []T) {
 	}
 }
 
-// rows are which rows are meant.
+// rows adds the columns that say which rows are meant.
 func (c *given) rows(settlements []storage.Settlement) {
 	c.array("id", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
 	c.array("lane", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
 	c.array("message_id", c.args.add(messageIDs(settlements), "uuid[]"))
 }
 
-// outcomes are where they are, and what becomes of them.
+// outcomes adds the columns that say in which table the rows are (held), and what becomes of them.
 func (c *given) outcomes(settlements []storage.Settlement) {
 	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
 	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
