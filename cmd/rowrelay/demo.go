@@ -51,7 +51,7 @@ func (p program) demoCommand() *cobra.Command {
 		RunE:  func(command *cobra.Command, _ []string) error { return d.run(command.Context()) },
 	}
 	command.Flags().IntVar(&d.orders, "orders", 400, "the shop takes this `number` of orders")
-	command.Flags().DurationVar(&d.lasts, "lasts", 5*time.Second, "and this `duration` for it")
+	command.Flags().DurationVar(&d.lasts, "lasts", 5*time.Second, "the shop is open for this `duration`")
 	command.Flags().BoolVar(&d.keep, "keep", false, "keep the database file, to look at it with rowrelay status and messages")
 	return command
 }

@@ -101,8 +101,8 @@ A first use:    rowrelay migrate up --database sqlite:app.db
                 echo '{"topic":"orders","payload":"hello"}' | rowrelay enqueue --database sqlite:app.db
                 rowrelay run --database sqlite:app.db --sink stdout: --drain
 
-Databases are URLs: postgres://user:password@host:5432/name or
-sqlite:path/to/file.db. $ROWRELAY_DATABASE stands for --database where the flag
+Databases are URLs: postgres://user:password@host:5432/name, mysql://…, mariadb://…
+or sqlite:path/to/file.db. $ROWRELAY_DATABASE stands for --database where the flag
 isn't given, and keeps a password out of the list of processes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.`

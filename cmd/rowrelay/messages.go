@@ -157,7 +157,7 @@ func (p program) listCommand() *cobra.Command {
 		}
 		return nil
 	}
-	m.filter.addFlags(command)
+	m.filter.addFlags(command, operate.States...)
 	command.Flags().Int64Var(&m.filter.after, "after", 0, "only messages with an `id` above this one: the next page")
 	command.Flags().IntVar(&m.filter.limit, "limit", 100, "at most this `number`")
 	command.Flags().BoolVar(&everything, "all", false, "look through the whole table, however long it takes")
@@ -335,7 +335,7 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 	if of[0] == storage.StateRetry {
 		everyOne = "every message that waits for its next attempt"
 	}
-	m.filter.addFlags(command)
+	m.filter.addFlags(command, of...)
 	flags := command.Flags()
 	flags.BoolVar(&all, "all", false, everyOne)
 	flags.IntVar(&m.limit, "limit", 0, "at most this `number`, the first ones; 0 is no bound")
@@ -374,12 +374,17 @@ type filterFlags struct {
 	limit                                     int
 }
 
-func (f *filterFlags) addFlags(command *cobra.Command) {
+// addFlags adds the flags for a command that takes messages in these states.
+func (f *filterFlags) addFlags(command *cobra.Command, of ...storage.State) {
+	var names []string
+	for _, state := range of {
+		names = append(names, string(state))
+	}
 	flags := command.Flags()
 	flags.StringVar(&f.topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&f.key, "key", "", "only messages of exactly this `key`")
 	flags.StringVar(&f.sink, "sink", "", "only messages that wait for this `sink`, or came to it, apart from the other sinks of their topic")
-	flags.StringVar(&f.state, "state", "", "only messages in this `state`: pending, claimed, scheduled, retry, error or done")
+	flags.StringVar(&f.state, "state", "", "only messages in this `state`: "+strings.Join(names, ", "))
 	flags.StringVar(&f.since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
 	flags.StringVar(&f.errorText, "error", "", "only messages whose last error contains this `text`")
 }

@@ -23,14 +23,15 @@ their order, with their message ids and with a header rowrelay-replayed that has
 replay's name: consumers that know messages by their ids pass over them. They expire
 no more.
 
-A replay has a name, yours or a time. What it has done is stored with what it writes:
+A replay has a name: yours, of at most 23 small letters, digits, dots, hyphens and
+underscores, or a time. What it has done is stored with what it writes:
 interrupted or killed, it goes on where it was when asked for by its name alone, and
 leaves none out and writes none twice. --stop ends one from elsewhere, until it is
 asked for again; rowrelay messages replays lists all.
 
 It goes beside the traffic: at a rate, and it waits while its earlier copies are still
 to be delivered, of which there are never more than for two seconds. It costs what the
-traffic of its rate costs, and one look through the delivered messages along their key.
+traffic of its rate costs, and one look through all delivered messages.
 The user needs the right to INSERT into the table and to change its settings.`
 
 const replaysHelp = `List the replays that were begun, with how far they are. Those that neither have

@@ -25,7 +25,7 @@ const MostReplayIDs = 50
 // CheckReplayName says what is wrong with the name of a replay.
 func CheckReplayName(name string) error {
 	if !replayName.MatchString(name) {
-		return fmt.Errorf("%.40q is no name of a replay: at most 23 small letters, digits, dots and hyphens", name)
+		return fmt.Errorf("%.40q is no name of a replay: at most 23 small letters, digits, dots, hyphens and underscores", name)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 		if err != nil {
 			return members, 0, err
 		}
-		if !slices.ContainsFunc(relays, func(m storage.Member) bool { return m.Name == self.Name }) { // it had so little time to live
+		if !slices.ContainsFunc(relays, func(m storage.Member) bool { return m.Name == self.Name }) { // its sign of life is over already, as the database took longer than the lease
 			relays = append(relays, storage.Member{Name: self.Name, Setup: self.Setup})
 		}
 		slices.SortFunc(relays, func(a, b storage.Member) int { return strings.Compare(a.Name, b.Name) })
