@@ -319,7 +319,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 			ask{"the extension of claims", func() { _, _ = b.Extend(ctx, "t", []int64{1}, time.Second) }},
 			ask{"the return of what is due", func() { _, _ = b.Reclaim(ctx, 500) }},
 			ask{"the look for a free row", run(queries.FreeRow)},
-			ask{"the look for a claim that has ended", run(queries.ExpiredRow)},
+			ask{"the look for a claim that has ended", run(queries.EndedClaim)},
 			ask{"the end of a dead relay's claims", run(queries.EndClaims, "r")},
 			ask{"the status: claimed messages", run(queries.Status.Claimed)},
 			ask{"the mark of what is delivered", settle(storage.StateDone, "t", 0)},

@@ -69,7 +69,7 @@ func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 	for what, do := range map[string]func(backend.Backend){
 		"settle":         func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "r", true, thirds(500, "", true)) },
 		"settle by rows": func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "r", true, thirds(500, "t", true)) },
-		"held among": func(b backend.Backend) {
+		"blocked among": func(b backend.Backend) {
 			_, _ = b.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: "k1"}, {Lane: 2, Key: "k2"}, {Lane: 1, Key: "k3"}})
 		},
 		"purge":   func(b backend.Backend) { _, _, _ = b.Purge(ctx, 0, 100, time.Time{}) },

@@ -127,7 +127,7 @@ func (u user) readLanes() []storage.Row {
 		u.Errorf("scanned %d rows, read %d", len(scanned), len(page.Rows))
 	}
 	_, err = u.store.BlockedKeys(u.Context(), lanes, 10)
-	u.must("held keys", err)
+	u.must("blocked keys", err)
 	_, _, err = u.store.Due(u.Context(), lanes, storage.DueCursor{}, 10, 1000)
 	u.must("due", err)
 	return page.Rows

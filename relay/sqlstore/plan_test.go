@@ -87,7 +87,7 @@ func hotStatements(t *testing.T, table table, rows bool) (statements, kept map[s
 		"extend": func(b backend.Backend) { _, _ = b.Extend(ctx, "token", []int64{1, 2}, 0) },
 	})
 	queries := table.open(t).BackendOn(nil).Traits().Queries
-	statements["free"], statements["ended"] = queries.FreeRow, queries.ExpiredRow
+	statements["free"], statements["ended"] = queries.FreeRow, queries.EndedClaim
 	if found := reclaims(t, table); len(found) > 0 {
 		statements["reclaim"] = found[0]
 	}

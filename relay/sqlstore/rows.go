@@ -101,7 +101,7 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 
 // Reclaim implements [storage.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
-	expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.ExpiredRow)
+	expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.EndedClaim)
 	if err != nil {
 		return 0, s.otherClaim(ctx, err)
 	}

@@ -92,7 +92,7 @@ func (w *worker) due() (rows []storage.Row) {
 
 func (w *worker) heldKeys() (keys []storage.BlockedKey) {
 	w.Helper()
-	w.do("held keys", func(ctx context.Context) (err error) {
+	w.do("blocked keys", func(ctx context.Context) (err error) {
 		keys, err = w.store.BlockedKeys(ctx, lanes(), plenty)
 		return err
 	})

@@ -121,7 +121,7 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	w.Helper()
 	for _, want := range all {
-		w.do("held keys", func(ctx context.Context) error {
+		w.do("blocked keys", func(ctx context.Context) error {
 			got, err := w.store.BlockedKeys(ctx, []int{want.Lane}, 10)
 			if !slices.Contains(got, want) {
 				w.Errorf("held keys of lane %d are %+v, want %+v among them", want.Lane, got, want)
@@ -133,7 +133,7 @@ func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 			}
 			return err
 		})
-		w.do("held keys", func(ctx context.Context) error {
+		w.do("blocked keys", func(ctx context.Context) error {
 			got, err := w.store.BlockedKeys(ctx, lanes(), 1)
 			if len(got) != 1 {
 				w.Errorf("asked for 1 held key and got %d", len(got))
@@ -197,7 +197,7 @@ func heldAmongOthers(t testing.TB, table Table) {
 
 func (w *worker) wantHeldAmong(asked []storage.LaneKey, want []storage.BlockedKey) {
 	w.Helper()
-	w.do("held among", func(ctx context.Context) error {
+	w.do("blocked among", func(ctx context.Context) error {
 		got, err := w.store.BlockedAmong(ctx, asked)
 		slices.SortFunc(got, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
 		if err == nil && !slices.Equal(got, want) {

@@ -90,7 +90,7 @@ func heldMutants() []mutant {
 		{"who takes a lane over doesn't find its held keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(context.Context, []int, int) ([]storage.BlockedKey, error) { return nil, nil }}
 		}},
-		among("no key is held among others", func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error) { return nil, nil }),
+		among("no key is blocked among others", func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error) { return nil, nil }),
 		among("all held keys are found among others", func(ctx context.Context, s Store, _ []storage.LaneKey) ([]storage.BlockedKey, error) {
 			return s.BlockedKeys(ctx, lanes(), plenty)
 		}),

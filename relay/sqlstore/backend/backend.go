@@ -236,10 +236,10 @@ type Queries struct {
 	// isn't in order. Empty where there is no such setting.
 	IDsOutOfOrder Query
 
-	// FreeRow has a row if there may be a free one, and ExpiredRow if there may be a claim
+	// FreeRow has a row if there may be a free one, and EndedClaim if there may be a claim
 	// that has ended or a held row that is due: for much less than it takes to claim, without
 	// a transaction or a lock. Empty where nobody can tell.
-	FreeRow, ExpiredRow Query
+	FreeRow, EndedClaim Query
 }
 
 // Explainer is implemented by a backend whose database shows everybody the plans of his statements.

@@ -97,7 +97,7 @@ func (m *MySQL) Traits() backend.Traits {
 			EndLeases: m.sql.Query("end leases"), EndClaims: m.sql.Query("end claims"), PurgeRelays: m.sql.Query("purge relays"),
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
 			WrittenFrom: m.sql.Query("written from", int64(0), int64(0)),
-			FreeRow:     m.sql.Query("a free row"), ExpiredRow: m.sql.Query("an expired row"),
+			FreeRow:     m.sql.Query("a free row"), EndedClaim: m.sql.Query("an ended claim"),
 			Replays: m.sql.Query("replays"), LastDelivered: m.sql.Query("last delivered"),
 			Control: backend.ControlStatements(m.sql),
 			Status: backend.StatusQueries{
@@ -406,7 +406,7 @@ func (m *MySQL) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 
 // BlockedKeys implements [backend.Backend].
 func (m *MySQL) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, m.db, m.sql.Fill("held keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
+	return backend.BlockedKeys(ctx, m.db, m.sql.Fill("blocked keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
 }
 
 // BlockedAmong implements [backend.Backend]. It has a list of keys for each lane: ranges of the
@@ -496,12 +496,12 @@ func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.
 // Reclaim implements [backend.Backend].
 func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = m.inTurn(ctx, func(tx *sql.Tx) error {
-		ids, err := backend.IDs(ctx, tx, m.sql.Fill("expired claims", []string{":limit", number(limit)}))
+		ids, err := backend.IDs(ctx, tx, m.sql.Fill("ended claims", []string{":limit", number(limit)}))
 		if err != nil || len(ids) == 0 {
 			return err
 		}
 		freed = len(ids)
-		_, err = backend.Exec(ctx, tx, m.sql.Fill("free expired", []string{":ids", backend.NumberList(ids)}))
+		_, err = backend.Exec(ctx, tx, m.sql.Fill("free ended claims", []string{":ids", backend.NumberList(ids)}))
 		return err
 	})
 	if err != nil {

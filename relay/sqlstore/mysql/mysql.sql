@@ -202,7 +202,7 @@ WHERE t.due_at <= {now} AND t.due_at >= TIMESTAMP':time' AND (t.due_at > TIMESTA
 ORDER BY t.due_at, t.id LIMIT :limit
 
 -- By the column that has the lane of rows that hold their keys.
--- name: held keys
+-- name: blocked keys
 SELECT lane, message_key, topic, sinks, id FROM {held} FORCE INDEX (held_retry)
 WHERE blocks IN :lanes AND message_key <> ''
 LIMIT :limit
@@ -239,7 +239,7 @@ DELETE FROM {ids} WHERE message_id IN (:ids) AND written_at < {now} + INTERVAL :
 -- name: a free row
 SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1
 
--- name: an expired row
+-- name: an ended claim
 SELECT id FROM (SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE claimed_until < {now} ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM {held} FORCE INDEX (held_due) WHERE due_at <= {now} ORDER BY due_at, id LIMIT 1) AS h
 
@@ -258,10 +258,10 @@ SELECT id FROM {hot} FORCE INDEX (id) WHERE {if by rows}id IN :ids AND claim_tok
 -- name: extend
 UPDATE {hot} FORCE INDEX (id) SET claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE id IN :ids
 
--- name: expired claims
+-- name: ended claims
 SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {if by rows}claimed_until < {now} ORDER BY claimed_until LIMIT :limit{skip}
 
--- name: free expired
+-- name: free ended claims
 UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1 WHERE id IN :ids AND claimed_until < {now}
 
 -- Of several held rows with one id, one comes back at a time. A count is asked for each

@@ -392,7 +392,7 @@ func (d *Oracle) Extend(ctx context.Context, token string, ids []int64, ttl time
 // Reclaim implements [backend.Backend].
 func (d *Oracle) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = d.inTx(ctx, func(tx *sql.Tx) error {
-		ids, err := backend.IDs(ctx, tx, d.sql.Query("expired claims", int64(limit)))
+		ids, err := backend.IDs(ctx, tx, d.sql.Query("ended claims", int64(limit)))
 		if err != nil || len(ids) == 0 {
 			return err
 		}

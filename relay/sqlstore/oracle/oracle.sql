@@ -268,7 +268,7 @@ FROM {hot} t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = {stamped}
 -- comes after the lock of a change, which a change of the way of claiming takes, too. Among the
 -- first that have ended, that is: where rows are locked there may be no limit beside. :1 how
 -- many.
--- name: expired claims
+-- name: ended claims
 SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} AND id IN (SELECT id FROM (
     SELECT id FROM {hot} WHERE claimed_until < {now}
     ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED

@@ -56,7 +56,7 @@ func (p *Postgres) Traits() backend.Traits {
 			EndLeases: p.sql.Query("end leases"), EndClaims: p.sql.Query("end claims"), PurgeRelays: p.sql.Query("purge relays"),
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
 			WrittenFrom: p.sql.Query("written from", int64(0)),
-			FreeRow:     p.sql.Query("a free row", true), ExpiredRow: p.sql.Query("an expired row", true),
+			FreeRow:     p.sql.Query("a free row", true), EndedClaim: p.sql.Query("an ended claim", true),
 			Replays: p.sql.Query("replays"), IDsOutOfOrder: p.sql.Query("ids out of order"), LastDelivered: p.sql.Query("last delivered"),
 			Control: backend.ControlStatements(p.sql),
 			Status: backend.StatusQueries{
@@ -255,12 +255,12 @@ func (p *Postgres) Due(ctx context.Context, lanes []int, after storage.DueCursor
 
 // BlockedKeys implements [backend.Backend].
 func (p *Postgres) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held keys", bind.PostgresArray(lanes), int64(limit), true))
+	return backend.BlockedKeys(ctx, p.db, p.sql.Query("blocked keys", bind.PostgresArray(lanes), int64(limit), true))
 }
 
 // BlockedAmong implements [backend.Backend].
 func (p *Postgres) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held among",
+	return backend.BlockedKeys(ctx, p.db, p.sql.Query("blocked among",
 		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) int { return key.Lane })),
 		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true))
 }
@@ -328,7 +328,7 @@ func (p *Postgres) Extend(ctx context.Context, token string, ids []int64, ttl ti
 
 // Reclaim implements [backend.Backend].
 func (p *Postgres) Reclaim(ctx context.Context, limit int) (freed int, err error) {
-	for _, name := range []string{"free expired", "bring back"} {
+	for _, name := range []string{"free ended claims", "bring back"} {
 		err := p.inTx(ctx, func(tx *sql.Tx) error {
 			changed, err := backend.Exec(ctx, tx, p.sql.Query(name, int64(limit), true))
 			freed += changed

@@ -85,8 +85,8 @@ COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
 -- name: held and waiting
 state = 'scheduled' AND COALESCE(available_at <= now(), true)
 
--- The columns of a row t. A NULL in the place of what nearly all rows have is a quarter
--- of what the row's other columns cost, for the server and for the driver.
+-- The columns of a row t. Where nearly all rows have the same value, a NULL is sent in its
+-- place: it costs the server and the driver less.
 -- name: payload
 COALESCE(t.payload, convert_to(t.payload_text, 'UTF8'))
 
@@ -319,14 +319,14 @@ WHERE bytes_before < $5::bigint AND ($6::boolean OR {never})
 
 -- Goes from lane to lane, and so stops at the limit, however many there are. $1 lanes,
 -- $2 how many, $3 true.
--- name: held keys
+-- name: blocked keys
 SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM unnest($1::smallint[]) AS l (lane)
 CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR {never}) LIMIT $2::bigint
 
 -- Looks for each key by itself, so that no plan reads all that is held. $1 lanes, $2
 -- keys, $3 true.
--- name: held among
+-- name: blocked among
 SELECT k.lane, k.key, t.topic, t.sinks, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
 CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id FROM {held} AS h
     WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
@@ -369,7 +369,7 @@ DELETE FROM {ids} AS i USING old AS g WHERE i.message_id = g.message_id
 SELECT id FROM {hot} WHERE claimed_until IS NULL AND {every id} AND ($1::boolean OR {never}) ORDER BY id LIMIT 1
 
 -- What reclaim would begin with. $1 true.
--- name: an expired row
+-- name: an ended claim
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < now() AND ($1::boolean OR {never}) ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM {held} WHERE {is due} AND ($1::boolean OR {never}) ORDER BY {due at}, id LIMIT 1) AS h
 
@@ -392,7 +392,7 @@ extended AS (UPDATE {hot} AS t SET claimed_until = now() + ($3::bigint * interva
 SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)
 
 -- $1 how many, $2 true.
--- name: free expired
+-- name: free ended claims
 {with claim},
 ended AS MATERIALIZED (
     SELECT {place} FROM {hot} WHERE {by rows} AND claimed_until < now()

@@ -49,7 +49,7 @@ func (s *SQLite) Traits() backend.Traits {
 			EndLeases: s.sql.Query("end leases"), EndClaims: s.sql.Query("end claims"), PurgeRelays: s.sql.Query("purge relays"),
 			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
 			WrittenFrom: s.sql.Query("written from", int64(0), int64(0)),
-			FreeRow:     s.sql.Query("a free row"), ExpiredRow: s.sql.Query("an expired row"),
+			FreeRow:     s.sql.Query("a free row"), EndedClaim: s.sql.Query("an ended claim"),
 			Replays: s.sql.Query("replays"), LastDelivered: s.sql.Query("last delivered"),
 			Control: backend.ControlStatements(s.sql),
 			Status: backend.StatusQueries{
@@ -177,13 +177,13 @@ func (s *SQLite) Due(ctx context.Context, lanes []int, after storage.DueCursor, 
 
 // BlockedKeys implements [backend.Backend].
 func (s *SQLite) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held keys", bind.JSON(lanes), int64(limit)))
+	return backend.BlockedKeys(ctx, s.db, s.sql.Query("blocked keys", bind.JSON(lanes), int64(limit)))
 }
 
 // BlockedAmong implements [backend.Backend].
 func (s *SQLite) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	names := bind.JSON(backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} }))
-	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held among", names))
+	return backend.BlockedKeys(ctx, s.db, s.sql.Query("blocked among", names))
 }
 
 // Purge implements [backend.Backend].
@@ -230,7 +230,7 @@ func (s *SQLite) Extend(ctx context.Context, token string, ids []int64, ttl time
 // Reclaim implements [backend.Backend].
 func (s *SQLite) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		freed, err = backend.Exec(ctx, tx, s.sql.Query("free expired", int64(limit)))
+		freed, err = backend.Exec(ctx, tx, s.sql.Query("free ended claims", int64(limit)))
 		return err
 	})
 	if err != nil {

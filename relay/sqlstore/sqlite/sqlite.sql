@@ -215,13 +215,13 @@ WHERE {is due} AND t.lane IN (SELECT value FROM json_each(?))
 ORDER BY {due at}, t.id LIMIT ?
 
 -- A list of lanes, how many.
--- name: held keys
+-- name: blocked keys
 SELECT lane, message_key, topic, sinks, id FROM {held}
 WHERE (state = 'retry' OR holds > 0) AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
 LIMIT ?
 
 -- A list of lane and key.
--- name: held among
+-- name: blocked among
 SELECT t.lane, t.message_key, t.topic, t.sinks, min(t.id)
 FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
@@ -253,7 +253,7 @@ DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
 -- name: a free row
 SELECT h.id FROM {hot} AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1
 
--- name: an expired row
+-- name: an ended claim
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < {now} ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT t.id FROM {held} AS t WHERE {is due} ORDER BY {due at}, t.id LIMIT 1) AS h
 
@@ -262,7 +262,7 @@ UNION ALL SELECT id FROM (SELECT t.id FROM {held} AS t WHERE {is due} ORDER BY {
 UPDATE {hot} SET claimed_until = {from now} WHERE {by rows} AND claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id
 
 -- How many.
--- name: free expired
+-- name: free ended claims
 UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
 WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDER BY claimed_until LIMIT ?)
 

@@ -233,7 +233,7 @@ func (d *SQLServer) Due(ctx context.Context, lanes []int, after storage.DueCurso
 
 // BlockedKeys implements [backend.Backend].
 func (d *SQLServer) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, d.db, d.sql.Query("held keys", int64(limit), bind.SQLServerList(lanes)))
+	return backend.BlockedKeys(ctx, d.db, d.sql.Query("blocked keys", int64(limit), bind.SQLServerList(lanes)))
 }
 
 // BlockedAmong implements [backend.Backend].
@@ -242,7 +242,7 @@ func (d *SQLServer) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([
 	for i, key := range keys {
 		items[i] = []any{i, key.Lane, key.Key}
 	}
-	return backend.BlockedKeys(ctx, d.db, d.sql.Query("held among", bind.SQLServerList(items)))
+	return backend.BlockedKeys(ctx, d.db, d.sql.Query("blocked among", bind.SQLServerList(items)))
 }
 
 // Purge implements [backend.Backend].
@@ -296,7 +296,7 @@ func (d *SQLServer) Extend(ctx context.Context, token string, ids []int64, ttl t
 
 // Reclaim implements [backend.Backend].
 func (d *SQLServer) Reclaim(ctx context.Context, limit int) (int, error) {
-	freed, err := d.change(ctx, d.sql.Query("free expired", int64(limit)))
+	freed, err := d.change(ctx, d.sql.Query("free ended claims", int64(limit)))
 	if err != nil {
 		return 0, err
 	}

@@ -287,7 +287,7 @@ SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_
     UNION ALL SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_holds})) WHERE holds > 0 AND state = N'error'
 
 -- @p1 how many, @p2 a list of lanes.
--- name: held keys
+-- name: blocked keys
 {at one moment}
 SELECT TOP (@p1) lane, message_key, topic, sinks, id FROM ({holding}) AS t
 WHERE DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
@@ -298,7 +298,7 @@ h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN
 
 -- Numbers the keys, as blanks at the end of one don't count for = and GROUP BY. @p1 a list of
 -- number, lane and key.
--- name: held among
+-- name: blocked among
 {at one moment}
 SELECT MIN(t.lane), MIN(t.message_key), t.topic, t.sinks, MIN(t.id)
 FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
@@ -355,7 +355,7 @@ WHERE t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- @p1 how many.
--- name: free expired
+-- name: free ended claims
 {read committed}
 WITH ended AS (
     SELECT TOP (@p1) * FROM {hot} WITH (INDEX({index claim_until}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)

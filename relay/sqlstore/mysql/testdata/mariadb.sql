@@ -123,9 +123,9 @@ SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, 
 
 -- due: as in mysql.sql
 
--- held keys: as in mysql.sql
+-- blocked keys: as in mysql.sql
 
--- held among keys: as in mysql.sql
+-- blocked among keys: as in mysql.sql
 
 -- list open transactions
 SELECT value FROM `app`.`Events_settings` WHERE name = '' FOR UPDATE;
@@ -415,7 +415,7 @@ DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 
 
 -- has free rows: as in mysql.sql
 
--- has expired rows: as in mysql.sql
+-- has ended claims: as in mysql.sql
 
 -- extend: as in mysql.sql
 

@@ -177,12 +177,12 @@ SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks
 WHERE t.due_at <= utc_timestamp(6) AND t.due_at >= TIMESTAMP'2026-01-31 23:59:59.123456' AND (t.due_at > TIMESTAMP'2026-01-31 23:59:59.123456' OR t.id > 9) AND t.lane IN (1,2)
 ORDER BY t.due_at, t.id LIMIT 100;
 
--- held keys
+-- blocked keys
 SELECT lane, message_key, topic, sinks, id FROM `app`.`Events_held` FORCE INDEX (held_retry)
 WHERE blocks IN (1,2) AND message_key <> ''
 LIMIT 100;
 
--- held among keys
+-- blocked among keys
 SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, CAST(t.sinks AS BINARY) AS held_sinks, MIN(t.id) FROM `app`.`Events_held` AS t FORCE INDEX (held_retry)
 WHERE (t.blocks = 1 AND t.message_key IN (?,?)
     OR t.blocks = 2 AND t.message_key IN (?))
@@ -502,7 +502,7 @@ ORDER BY t.urgency, t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
 -- has free rows
 SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
 
--- has expired rows
+-- has ended claims
 SELECT id FROM (SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 1) AS h;
 

@@ -180,7 +180,7 @@ ORDER BY t.urgency, t.id LIMIT 10;
 
 -- has free rows: as in mysql.sql
 
--- has expired rows: as in mysql.sql
+-- has ended claims: as in mysql.sql
 
 -- extend
 SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE id IN (1,2) AND claim_token = ?;

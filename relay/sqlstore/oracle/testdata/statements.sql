@@ -530,13 +530,13 @@ ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-0
 --   5: 100
 --   6: 1048576
 
--- held keys
+-- blocked keys
 SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM app."Events_held" t
 WHERE CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.lane END IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.message_key IS NOT NULL AND ROWNUM <= :2;
 --   1: [1,2]
 --   2: 100
 
--- held among keys
+-- blocked among keys
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "Events_held_retry") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.sinks), MIN(t.id)
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]')) g
 JOIN app."Events_held" t ON CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.lane END = g.lane AND NLSSORT(CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.message_key END, 'NLS_SORT=BINARY') = NLSSORT(g.message_key, 'NLS_SORT=BINARY')
@@ -1284,7 +1284,7 @@ FROM app."Events" t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = (SELEC
 
 -- has free rows
 
--- has expired rows
+-- has ended claims
 
 -- extend
 DECLARE

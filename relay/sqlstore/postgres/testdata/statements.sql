@@ -320,7 +320,7 @@ WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM genera
 --   5: 1048576
 --   6: true
 
--- held keys
+-- blocked keys
 SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM unnest($1::smallint[]) AS l (lane)
 CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $2::bigint;
@@ -328,7 +328,7 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   2: 100
 --   3: true
 
--- held among keys
+-- blocked among keys
 SELECT k.lane, k.key, t.topic, t.sinks, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
 CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id FROM app."Events_held" AS h
     WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
@@ -888,7 +888,7 @@ SELECT id FROM app."Events" WHERE claimed_until IS NULL AND id >= COALESCE((SELE
         AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY id LIMIT 1;
 --   1: true
 
--- has expired rows
+-- has ended claims
 SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < now() AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT 1) AS h;
 --   1: true

@@ -219,14 +219,14 @@ ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
 --   3: 9
 --   4: 100
 
--- held keys
+-- blocked keys
 SELECT lane, message_key, topic, sinks, id FROM app."Events_held"
 WHERE (state = 'retry' OR holds > 0) AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
 LIMIT ?;
 --   1: [1,2]
 --   2: 100
 
--- held among keys
+-- blocked among keys
 SELECT t.lane, t.message_key, t.topic, t.sinks, min(t.id)
 FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t INDEXED BY "Events_held_retry"
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
@@ -557,7 +557,7 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
 -- has free rows
 SELECT h.id FROM app."Events" AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1;
 
--- has expired rows
+-- has ended claims
 SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT t.id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT 1) AS h;
 

@@ -391,7 +391,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   4: 9
 --   5: 1048576
 
--- held keys
+-- blocked keys
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT TOP (@p1) lane, message_key, topic, sinks, id FROM (SELECT lane, message_key, topic, sinks, id FROM app."Events_held" WITH (INDEX ("Events_held_retry")) WHERE state = N'retry'
     UNION ALL SELECT lane, message_key, topic, sinks, id FROM app."Events_held" WITH (INDEX ("Events_held_holds")) WHERE holds > 0 AND state = N'error') AS t
@@ -400,7 +400,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 100
 --   2: [1,2]
 
--- held among keys
+-- blocked among keys
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT MIN(t.lane), MIN(t.message_key), t.topic, t.sinks, MIN(t.id)
 FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
@@ -1018,7 +1018,7 @@ WHERE bytes_before < @p8;
 
 -- has free rows
 
--- has expired rows
+-- has ended claims
 
 -- extend
 SET NOCOUNT ON;
