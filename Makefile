@@ -60,8 +60,8 @@ STORES = -e /relay/sqlstore$$
 # table of their server.
 on-servers:
 	$(COMPILE)
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-race on-servers-stores on-servers-rest
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target on-servers-scenes on-servers-relay on-servers-libraries
+	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-race on-servers-stores on-servers-rest on-servers-libraries
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-scenes on-servers-relay
 
 on-servers-race:
 	$(call tests,-v $(WITHOUT_RACE) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
