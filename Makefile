@@ -56,18 +56,16 @@ STORES = -e /relay/sqlstore$$
 # and with it in proof: scenes with processes of their own, the command and writers, most of relay's tests, of which
 # simulated histories come with it, too, and the store's checks on all servers but one.
 #
-# Stores come before the scenes: these have transactions open for long, which hold up the safe id of each
-# table of their server.
 on-servers:
 	$(COMPILE)
-	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-race on-servers-stores on-servers-rest on-servers-libraries
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-scenes on-servers-relay
+	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-race on-servers-stores on-servers-rest on-servers-libraries on-servers-relay on-servers-scenes
 
 on-servers-race:
 	$(call tests,-v $(WITHOUT_RACE) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
 	$(call tests,$(WITHOUT_RACE),$(AT_ONCE))
 
-on-servers-scenes:
+# After the stores: scenes have transactions open for long, which hold up the safe id of each table of their server.
+on-servers-scenes: on-servers-stores
 	$(call tests,$(PROCESSES),$(SCENES_AT_ONCE))
 
 on-servers-relay:
