@@ -9,7 +9,7 @@ PACKAGES     = ./... ./outbox/...
 # to Go (C has no goroutines to watch, and it would be five times as slow), ciphers and
 # hashes, of which each login has thousands, and regular expressions. Nor within the Kafka client that tests read by,
 # which is nobody else's: closed while it begins to read, it races with itself for its session's id.
-RACE         = -race $(foreach other,modernc.org crypto/internal regexp github.com/twmb/franz-go,'-gcflags=$(other)/...=-race=false')
+RACE         = -race $(foreach other,modernc.org crypto/internal regexp github.com/twmb/franz-go/pkg/kgo,'-gcflags=$(other)/...=-race=false')
 
 # Test programs are thrown away: they are linked without what a debugger needs, are vetted
 # by make lint, have SQLite's C as it stands (optimizing it takes longer than it runs), and
