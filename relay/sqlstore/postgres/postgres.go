@@ -168,7 +168,7 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 		"\n    " + p.sql.Text("no row") +
 		"\nUNION ALL" +
 		"\nSELECT NULL, " + p.sql.Text("hot row") +
-		"\n" + from + p.planIfDistrusted(" AND ", &a)
+		"\n" + from + p.planIfDistrusted(&a)
 	return backend.Query{SQL: query, Args: a}
 }
 
@@ -208,10 +208,10 @@ func (p *Postgres) distrustIfSlow(began time.Time) {
 	}
 }
 
-// planIfDistrusted is planNow where plans aren't kept, and else nothing.
-func (p *Postgres) planIfDistrusted(conjunction string, a *args) string {
+// planIfDistrusted is planNow as a further condition where plans aren't kept, and else nothing.
+func (p *Postgres) planIfDistrusted(a *args) string {
 	if time.Now().UnixNano() < p.distrust.Load() {
-		return conjunction + p.planNow(a)
+		return " AND " + p.planNow(a)
 	}
 	return ""
 }
