@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -145,7 +146,7 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	if err != nil {
 		return nil, err
 	}
-	token := c.options.Name + "/" + randomHex(8)
+	token := fmt.Sprintf("%s/%016x", c.options.Name, rand.Uint64())
 	claimed := time.Now()
 	rows, err := c.store.Claim(ctx, storage.ClaimRequest{
 		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, MaxBytes: readBytes, Pick: c.options.Pick, Topics: c.options.Topics,

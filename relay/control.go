@@ -203,9 +203,6 @@ func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 // returned passes over what was to be sent again, and is paused meanwhile, with what waits
 // behind it in its key.
 func (e *byLanes) returned(f *flight) {
-	if e.control.pauses == nil {
-		return
-	}
 	for _, it := range f.items {
 		e.passOver(it)
 		if k := it.key; k != nil && it.stage == dropped {

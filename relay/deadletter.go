@@ -2,7 +2,6 @@ package relay
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -112,34 +111,29 @@ func (c *databaseClock) now() time.Time {
 	return c.said.Add(time.Since(c.heard))
 }
 
-// checkDeadLetters wants that each sink's dead letters come somewhere. A sink that holds keys can't
+// checkDeadLetter wants that the sink's dead letters come somewhere. A sink that holds keys can't
 // have its own: they would wait behind their message.
-func (o Options) checkDeadLetters(routes *router) error {
-	var problems []error
-	for i, name := range routes.names {
-		sink := o.Sinks[name]
-		to, problem := sink.DeadLetter, error(nil)
-		switch {
-		case to == DeadLetter{}:
-		case to.Topic != "" && to.Sink != "":
-			problem = errors.New("has a topic and a sink: give one of them")
-		case len(to.Topic) > 255:
-			problem = fmt.Errorf("topic of %d bytes: must have at most 255", len(to.Topic))
-		case to.Sink != "" && !slices.Contains(routes.names, to.Sink):
-			problem = fmt.Errorf("there is no sink %q", to.Sink)
-		case to.Sink == name:
-			problem = errors.New("goes to the sink itself, which refused the message; give another, or a topic")
-		case strings.Contains(to.Sink, ",") || len(to.Sink) > storage.MostSinks:
-			problem = fmt.Errorf("the sink %.100q has a name with a comma, or a long one: rows can't name it", to.Sink)
-		case to.Sink != "":
-		case routes.find(to.Topic).sinks[0] == len(routes.names):
-			problem = fmt.Errorf("no route takes the topic %q", to.Topic)
-		case sink.OnPark == HoldKey && slices.Contains(routes.find(to.Topic).sinks, i):
-			problem = fmt.Errorf("the topic %q is routed to the sink itself, where it would wait behind the key that is held", to.Topic)
-		}
-		if problem != nil {
-			problems = append(problems, fmt.Errorf("sink %q: dead letter: %w", name, problem))
-		}
+func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
+	to, problem := s.DeadLetter, ""
+	switch {
+	case to.Topic != "" && to.Sink != "":
+		problem = "has a topic and a sink: give one of them"
+	case len(to.Topic) > 255:
+		problem = fmt.Sprintf("topic of %d bytes: must have at most 255", len(to.Topic))
+	case to.Sink != "" && !slices.Contains(routes.names, to.Sink):
+		problem = fmt.Sprintf("there is no sink %q", to.Sink)
+	case to.Sink == name:
+		problem = "goes to the sink itself, which refused the message; give another, or a topic"
+	case strings.Contains(to.Sink, ",") || len(to.Sink) > storage.MostSinks:
+		problem = fmt.Sprintf("the sink %.100q has a name with a comma, or a long one: rows can't name it", to.Sink)
+	case to.Sink != "":
+	case routes.find(to.Topic).sinks[0] == len(routes.names):
+		problem = fmt.Sprintf("no route takes the topic %q", to.Topic)
+	case s.OnPark == HoldKey && slices.Contains(routes.find(to.Topic).sinks, slices.Index(routes.names, name)):
+		problem = fmt.Sprintf("the topic %q is routed to the sink itself, where it would wait behind the key that is held", to.Topic)
 	}
-	return errors.Join(problems...)
+	if problem == "" {
+		return nil
+	}
+	return fmt.Errorf("sink %q: dead letter: %s", name, problem)
 }

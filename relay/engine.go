@@ -98,7 +98,8 @@ type claiming interface {
 	controlled()
 	leaves(q *sinkQueue) bool
 
-	// returned is told of a job that is done, of whose items some may wait again.
+	// returned is told of a job that is done, of whose items some may wait again, where something
+	// is paused.
 	returned(f *flight)
 
 	// drained says that nothing is left that could be delivered now, as far as the
@@ -187,7 +188,6 @@ type polling struct {
 	began      time.Time     // of the last look
 	at         time.Time     // of the next one, if nothing asks for one before
 	dueAt      time.Time     // by lanes: of the next look at the deferred rows
-	restTold   time.Time     // when the Observer was last told that there is no reason to look
 	pauseUntil time.Time
 	rowBytes   int // of a row, about
 

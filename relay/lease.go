@@ -330,8 +330,11 @@ func beyondShare(lanes []*lane, share int) map[*lane]bool {
 			others = append(others, l)
 		}
 	}
+	missing, each := len(lanes)-share-len(chosen), len(others)
+	if missing <= 0 {
+		return chosen
+	}
 	slices.SortStableFunc(others, func(a, b *lane) int { return b.size() - a.size() })
-	missing, each := max(0, len(lanes)-share-len(chosen)), len(others)
 	for i, l := range others {
 		if (i+1)*missing/each > i*missing/each {
 			chosen[l] = true

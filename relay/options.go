@@ -60,7 +60,8 @@ type Options struct {
 	Poll time.Duration
 
 	// Listener wakes the relay when the database says that there is something
-	// new. Defaults to none: the relay polls, and [Relay.Wake] wakes it.
+	// new. Defaults to none: the relay polls, and [Relay.Wake] wakes it. A drain
+	// doesn't use it: it looks again by itself until nothing is left.
 	Listener Listener
 
 	// Join lets the relay share the messages with living relays whose sinks or routes are others.

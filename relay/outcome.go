@@ -26,7 +26,7 @@ func (b *batch) done(e *engine, f *flight) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
-		if b.settled == nil || !b.settled[i] {
+		if q.tx != nil && (b.settled == nil || !b.settled[i]) {
 			e.unlend(it)
 		}
 		for _, g := range e.guards {

@@ -2,11 +2,10 @@ package relay
 
 import (
 	"bytes"
-	crand "crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -45,9 +44,9 @@ func thisProcess() process {
 // name is one for a relay of this process.
 func (p process) name() string {
 	if p.space == "" {
-		return fmt.Sprintf("%s-%d-%s", p.host, p.pid, randomHex(4))
+		return fmt.Sprintf("%s-%d-%08x", p.host, p.pid, rand.Uint32())
 	}
-	return fmt.Sprintf("%s-%d-%s-%s-%s", p.host, p.pid, p.began, p.space, randomHex(2))
+	return fmt.Sprintf("%s-%d-%s-%s-%04x", p.host, p.pid, p.began, p.space, rand.N(1<<16))
 }
 
 // survived says that the relay's name is one of a process that ran here, and is no more.
@@ -84,10 +83,4 @@ func beginning(pid int) string {
 		return "ended"
 	}
 	return fields[19]
-}
-
-func randomHex(bytes int) string {
-	b := make([]byte, bytes)
-	crand.Read(b)
-	return hex.EncodeToString(b)
 }

@@ -58,9 +58,13 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	options.Sinks = configured
 	routes, err := newRouter(options.Routes, names)
 	if err == nil {
-		err = options.checkDeadLetters(routes)
 		if len(names) > 1 {
-			err = errors.Join(routes.several(options.Claim), err)
+			err = routes.several(options.Claim)
+		}
+		for _, name := range names {
+			if sink := configured[name]; sink.DeadLetter != (DeadLetter{}) {
+				err = errors.Join(err, sink.checkDeadLetter(name, routes))
+			}
 		}
 	}
 	if err := errors.Join(append(problems, err)...); err != nil {

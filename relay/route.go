@@ -222,13 +222,18 @@ func (r *router) several(claim storage.Claim) error {
 	return nil
 }
 
-// needs returns the queues that need a row, at least one: those of the sinks that the row names, or, if it names none,
-// those of its topic's route. If this relay doesn't have a named sink, that stands for the queue of messages without a
-// route, where the row waits. With find as route, any goroutine may call it.
-func (r *router) needs(topic, sinks string, route func(string) target) []int {
-	if sinks == "" {
-		return route(topic).sinks
+// queuesOf returns the queues that need a row, at least one: those of the sinks that it names, or, if it names none,
+// those of its topic's route.
+func (e *engine) queuesOf(topic, sinks string) []int {
+	if sinks != "" {
+		return e.routes.named(sinks)
 	}
+	return e.routes.route(topic).sinks
+}
+
+// named returns the queues of the sinks that a row names. If this relay doesn't have one of them, that stands for the queue
+// of messages without a route, where the row waits. Any goroutine may call it.
+func (r *router) named(sinks string) []int {
 	var named target
 	for _, name := range storage.SplitSinks(sinks) {
 		sink := slices.Index(r.names, name)
@@ -238,11 +243,6 @@ func (r *router) needs(topic, sinks string, route func(string) target) []int {
 		named.sinks = append(named.sinks, sink)
 	}
 	return named.with(nil).sinks
-}
-
-// queuesOf returns the queues whose sinks need a row of a topic, which may name them.
-func (e *engine) queuesOf(topic, sinks string) []int {
-	return e.routes.needs(topic, sinks, e.routes.route)
 }
 
 // route returns what the topic's routes say of it.

@@ -2,7 +2,9 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -58,7 +60,7 @@ const (
 )
 
 func newByRows(e *engine) *byRows {
-	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
+	r := &byRows{engine: e, token: fmt.Sprintf("%s/%016x", e.options.Name, rand.Uint64()), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
 	r.claims, e.didRead = make(chan claimJob, r.claimers()), make(chan func(), r.claimers())
 	e.readers = append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)
 	e.poll.rowBytes = unknownRowBytes

@@ -99,7 +99,7 @@ func (e *engine) run(ctx context.Context) error {
 			start(func(ctx context.Context) { e.sender(ctx, q) })
 		}
 	}
-	if e.options.Listener != nil {
+	if e.options.Listener != nil && !e.options.Drain { // a drain looks again by itself until nothing is left
 		start(e.listen)
 	}
 	problems := []error{e.loop(ctx)}
@@ -150,7 +150,6 @@ func (e *engine) loop(ctx context.Context) error {
 			e.settle.start(now)
 		}
 		over, err := e.over()
-		e.reportIdle(now)
 		e.tellWork(now, over)
 		if over {
 			return err
@@ -188,7 +187,9 @@ func (e *engine) loop(ctx context.Context) error {
 			for _, f := range sent {
 				delete(f.queue.flights, f)
 				f.job.done(e, f)
-				e.claiming.returned(f)
+				if f.queue.paused || len(e.control.inForce) > 0 {
+					e.claiming.returned(f)
+				}
 			}
 		case takeNote := <-e.journaled:
 			takeNote()

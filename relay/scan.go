@@ -285,7 +285,13 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 // unexpected returns the queues that need the row and would miss it: they neither have it in memory nor will come back
 // to it.
 func (s *lateScan) unexpected(c storage.Candidate) []int {
-	return slices.DeleteFunc(slices.Clone(s.routes.needs(c.Topic, c.Sinks, s.routes.find)), func(queue int) bool { return s.expected(c, queue) })
+	var needed []int
+	if c.Sinks != "" {
+		needed = s.routes.named(c.Sinks)
+	} else {
+		needed = slices.Clone(s.routes.find(c.Topic).sinks)
+	}
+	return slices.DeleteFunc(needed, func(queue int) bool { return s.expected(c, queue) })
 }
 
 // except returns the topics that a scan may leave out: those of queues that will come back to every one of their rows at

@@ -29,7 +29,7 @@ func TestDrain(t *testing.T) {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
 				}
 				db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Hour)})
-				r, err := relay.New(db.Store(), relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: to(sink), Drain: true, Claim: claim})
+				r, err := relay.New(db.Store(), relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: to(sink), Drain: true, Claim: claim, Listener: notInADrain{t}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -43,6 +43,15 @@ func TestDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// notInADrain is a Listener that no drain may use.
+type notInADrain struct{ t *testing.T }
+
+func (l notInADrain) Listen(ctx context.Context, _ func()) error {
+	l.t.Error("a drain listens")
+	<-ctx.Done()
+	return nil
 }
 
 func TestDrainTellsOfTopicsWithoutARoute(t *testing.T) {

@@ -14,7 +14,7 @@ func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
 	const limit, maxBytes, size = 2000, 8 << 20, 1 << 20
 	positions := []storage.Position{{Lane: 1}}
 	var p pageSizer
-	first := p.ask(positions, &reading{limit: limit, maxBytes: maxBytes}, false)
+	first := p.ask(&reading{limit: limit, maxBytes: maxBytes, positions: positions}, false)
 	if first.Limit != limit || first.MaxBytes != 0 {
 		t.Errorf("asked for %d rows and %d bytes before anything is known", first.Limit, first.MaxBytes)
 	}
@@ -24,8 +24,8 @@ func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
 	p.learn(page)
 	for what, change := range map[string]func(){"after a large row": func() {}, "after a read that failed": func() { p.rowSize = 0; p.failed() }} {
 		change()
-		into := &reading{limit: limit, maxBytes: maxBytes}
-		if read := p.ask(positions, into, false); read.Limit != 17 || into.asked != 17 || read.MaxBytes != maxBytes {
+		into := &reading{limit: limit, maxBytes: maxBytes, positions: positions}
+		if read := p.ask(into, false); read.Limit != 17 || into.asked != 17 || read.MaxBytes != maxBytes {
 			t.Errorf("%s: asked for %d rows and %d bytes, and expects %d", what, read.Limit, read.MaxBytes, into.asked)
 		}
 	}

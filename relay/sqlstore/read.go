@@ -93,18 +93,29 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 	}
 	s.endOfLane = nil
 
-	r, first, err := s.readGroups(ctx, positions, limit, maxBytes, !began.current)
+	r := reading{limit: limit, maxBytes: maxBytes, expected: min(limit, s.sizer.pageSize), positions: bounded(positions)}
+	first, err := s.backend.Read(ctx, s.sizer.ask(&r, !began.current), r.take)
 	if err != nil {
 		return page, err
 	}
-	page = storage.Page{Rows: r.rows, More: r.full() || r.leftOut, Through: r.through}
+	r.leftOut = r.leftOut || r.full() || len(r.rows) >= r.asked // the statement may have had more
+	s.sizer.learn(&r)
+	if !first.Told { // each row would have told it, and there is none
+		if first, err = s.backend.Read(ctx, backend.Read{}, nil); err != nil {
+			return page, err
+		}
+	}
+	page = storage.Page{Rows: r.rows, More: r.leftOut}
+	if n := len(r.rows); n > 0 && r.byID {
+		page.Through = r.rows[n-1].ID
+	}
 	if err := s.frontier.promise(ctx, first, began, &page); err != nil {
 		return storage.Page{}, err
 	}
 	if len(page.Rows) == 0 && !page.More {
 		s.endOfLane = map[int]int64{}
-		for _, p := range positions {
-			if p.Key == "" && (p.Until == 0 || p.Until == math.MaxInt64) {
+		for _, p := range r.positions {
+			if p.Key == "" && p.Until == math.MaxInt64 {
 				s.endOfLane[p.Lane] = p.After
 			}
 		}
@@ -112,54 +123,15 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 	return page, nil
 }
 
-// readGroups reads the rows of a page, by a statement for each group of positions. If the
-// frontier needs a number the first statement takes one. What a later statement sees
-// beyond the first one's snapshot is told as late by the next page.
-func (s *Store) readGroups(ctx context.Context, positions []storage.Position, limit, maxBytes int, number bool) (r reading, first backend.FirstLine, err error) {
-	r = reading{limit: limit, maxBytes: maxBytes, visited: len(positions), expected: min(limit, s.sizer.pageSize)}
-	groups := grouped(positions)
-	for i, group := range groups {
-		line, err := s.backend.Read(ctx, s.sizer.ask(group, &r, number && i == 0), r.take)
-		if err != nil {
-			return r, first, err
-		}
-		r.leftOut = r.leftOut || r.full() || len(r.rows) >= r.asked // the statement may have had more
-		if !first.Told {
-			first = line
-		}
-		if r.full() {
-			break
-		}
-	}
-	s.sizer.learn(&r)
-	if n := len(r.rows); n > 0 && len(groups) == 1 && r.byID {
-		r.through = r.rows[n-1].ID
-	}
-	if !first.Told { // each row would have told it, and there is none
-		first, err = s.backend.Read(ctx, backend.Read{}, nil)
-	}
-	return r, first, err
-}
-
-// grouped gives each position an end, and splits them, as they come, into groups that one
-// statement can read: all with a key or all without. There is one group at least.
-func grouped(positions []storage.Position) (groups [][]storage.Position) {
+// bounded gives each position an end.
+func bounded(positions []storage.Position) []storage.Position {
 	positions = slices.Clone(positions)
-	start := 0
 	for i := range positions {
-		p := &positions[i]
-		if p.Until == 0 {
-			p.Until = math.MaxInt64
-		}
-		if i == 0 {
-			continue
-		}
-		if (p.Key == "") != (positions[i-1].Key == "") {
-			groups = append(groups, positions[start:i])
-			start = i
+		if positions[i].Until == 0 {
+			positions[i].Until = math.MaxInt64
 		}
 	}
-	return append(groups, positions[start:])
+	return positions
 }
 
 // reading collects rows up to its bounds.
@@ -169,11 +141,9 @@ type reading struct {
 	bytes           int
 	expected        int  // rows, about
 	share           int  // rows of one position; 0: no bound
-	asked           int  // rows, those before included, that the database was asked for
-	visited         int  // positions of the whole page
+	asked           int  // rows that the database was asked for
 	leftOut         bool // there may be more, as positions were read up to a share or an id
 	byID            bool // the rows come in the order of ids
-	through         int64
 
 	positions []storage.Position
 	at        int   // the position of the last row
@@ -221,12 +191,12 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	if len(positions) == 0 {
 		return nil, nil, nil
 	}
-	groups := grouped(positions)
-	first, byID := groups[0], s.sizer.walk == backend.WalkByID && positions[0].Key == ""
+	positions = bounded(positions)
+	byID := s.sizer.walk == backend.WalkByID
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
 		// It is there to check the rows' order, and is never full: candidates bring no payload.
-		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: first, byID: byID}
-		err = s.backend.Candidates(ctx, first, except, candidateLimit, func(c storage.Candidate) (bool, error) {
+		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
+		err = s.backend.Candidates(ctx, positions, except, candidateLimit, func(c storage.Candidate) (bool, error) {
 			met = append(met, c)
 			return order.take(storage.Row{ID: c.ID, Lane: c.Lane})
 		})
@@ -238,7 +208,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	if len(met) == candidateLimit { // what is left after the last row
 		last := met[len(met)-1]
 		found := false
-		for _, p := range first {
+		for _, p := range positions {
 			switch {
 			case byID:
 				p.After = max(p.After, last.ID)
@@ -251,9 +221,6 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 				left = append(left, p)
 			}
 		}
-	}
-	for _, group := range groups[1:] {
-		left = append(left, group...)
 	}
 	var wanted []storage.RowID
 	for _, c := range met {
@@ -361,23 +328,23 @@ const (
 	minShare      = 16      // rows
 )
 
-// ask makes the request for what is left to read.
+// ask makes the request for a page.
 //
 // The database needn't count bytes if rows like those of the page before are
 // far from the bound: rows beyond it are fetched in vain, and cut off here.
 // Else it is asked for hardly more rows than will do, as some databases can't
-// count bytes.
-func (p *pageSizer) ask(positions []storage.Position, into *reading, number bool) backend.Read {
-	into.positions, into.at, into.after, into.count = positions, 0, 0, 0
-	into.byID = p.walk == backend.WalkByID && positions[0].Key == ""
-	read := backend.Read{Positions: positions, Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
+// count bytes. If the frontier needs a number, the statement takes one.
+func (p *pageSizer) ask(into *reading, number bool) backend.Read {
+	keyed := into.positions[0].Key != ""
+	into.byID = p.walk == backend.WalkByID && !keyed
+	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0
 	} else if p.rowSize > 0 {
 		read.Limit = min(read.Limit, 2*read.MaxBytes/p.rowSize+1)
 	}
-	into.asked = len(into.rows) + read.Limit
-	if all := max(into.visited, len(positions)); all >= manyPositions && positions[0].Key == "" && !into.byID {
+	into.asked = read.Limit
+	if all := len(into.positions); all >= manyPositions && !keyed && !into.byID {
 		read.Share = max(minShare, into.asked*max(1, p.shareFactor)/all)
 	}
 	into.share = read.Share

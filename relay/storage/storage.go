@@ -461,7 +461,7 @@ type Position struct {
 	Lane  int
 	After int64  // rows with higher ids only
 	Until int64  // and none above this id; 0 means no bound
-	Key   string // only rows with this key; empty means all
+	Key   string // only rows with this key; empty means all. Of one read all positions have a key, or none has
 }
 
 // Page is what one Read returned.
@@ -566,7 +566,8 @@ type LaneStore interface {
 	// Scan walks over the pending rows at the given positions, up to
 	// [ScanTogether] of them, and returns those that keep approves, in the order
 	// of ids, and the positions that are left to walk. Rows of the topics in
-	// except that name no sinks may be left out, so that they need not be sent.
+	// except that name no sinks may be left out, so that they need not be sent. No position has
+	// a key.
 	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
 
 	// FoundLate is told that a row was found where a page had said that none can

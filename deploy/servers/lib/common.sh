@@ -26,7 +26,7 @@ unprivileged() { if ! is_root; then id -un; elif id postgres &>/dev/null; then e
 free_port() {
 	local port
 	mkdir -p "$state/ports"
-	find "$state/ports" -ignore_readdir_race -mindepth 1 -mmin +60 -delete # others may, too
+	find "$state/ports" -mindepth 1 -mmin +60 -delete 2>/dev/null || true # others may, too
 	while :; do
 		port=$((20000 + RANDOM % 10000))
 		if ! answers 127.0.0.1 "$port" && mkdir "$state/ports/$port" 2>/dev/null; then break; fi

@@ -136,10 +136,13 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 		err = backend.One(ctx, p.db, p.sql.Query("first line"), &line)
 		return line, err
 	}
-	defer p.distrustIfSlow(time.Now())
+	began := time.Now()
 	line, known, err := backend.ReadPage(ctx, p.db, p.reader, p.page(page), take)
 	if !known {
 		p.reader = nil
+	}
+	if now := time.Now(); now.Sub(began) > tookLong { // for a while reads are planned anew
+		p.distrust.Store(now.Add(distrustFor).UnixNano())
 	}
 	return line, err
 }
@@ -168,7 +171,10 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 		"\n    " + p.sql.Text("no row") +
 		"\nUNION ALL" +
 		"\nSELECT NULL, " + p.sql.Text("hot row") +
-		"\n" + from + p.planIfDistrusted(&a)
+		"\n" + from
+	if time.Now().UnixNano() < p.distrust.Load() {
+		query += " AND " + p.planNow(&a)
+	}
 	return backend.Query{SQL: query, Args: a}
 }
 
@@ -200,21 +206,6 @@ const (
 	tookLong    = 100 * time.Millisecond
 	distrustFor = time.Minute
 )
-
-// distrustIfSlow has reads planned anew for a while, if this one took long.
-func (p *Postgres) distrustIfSlow(began time.Time) {
-	if now := time.Now(); now.Sub(began) > tookLong {
-		p.distrust.Store(now.Add(distrustFor).UnixNano())
-	}
-}
-
-// planIfDistrusted is planNow as a further condition where plans aren't kept, and else nothing.
-func (p *Postgres) planIfDistrusted(a *args) string {
-	if time.Now().UnixNano() < p.distrust.Load() {
-		return " AND " + p.planNow(a)
-	}
-	return ""
-}
 
 // planNow is a condition that is always true, and makes PostgreSQL plan the statement for each execution (a custom plan)
 // instead of once (a generic one); see "never" in postgres.sql.
