@@ -156,9 +156,6 @@ func (q *sinkQueue) inFlight() (n int) {
 
 // tellWork tells the Observer, once a second, what is in memory; and the log, each minute, what was
 // done, if that was anything, and at the end of a run that has lasted for one.
-//
-// A healthy relay that has no reason to read, as it waits, has no lanes, or no room while its sinks are down, also tells
-// the Observer of an empty read each second: else the time of its last one would stand still, and an alert take it for dead.
 func (e *engine) tellWork(now time.Time, over bool) {
 	w := &e.work
 	observe, log := now.Sub(w.observed) >= time.Second, now.Sub(w.began) >= time.Minute || over && now.Sub(w.started) >= time.Minute
@@ -167,9 +164,6 @@ func (e *engine) tellWork(now time.Time, over bool) {
 	}
 	if observe {
 		w.observed = now
-		if idle := e.poll.under == 0 && (e.mayRead(now) || e.lease.waits); idle && e.health.readFails.Load() == 0 && e.health.lease.since.Load() == 0 {
-			e.options.Observer.Polled(0)
-		}
 	}
 	inFlight, buffered := 0, 0
 	for _, q := range e.queues {

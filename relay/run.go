@@ -150,6 +150,7 @@ func (e *engine) loop(ctx context.Context) error {
 			e.settle.start(now)
 		}
 		over, err := e.over()
+		e.reportIdle(now)
 		e.tellWork(now, over)
 		if over {
 			return err

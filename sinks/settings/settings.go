@@ -149,6 +149,8 @@ func (f Field) Bounds() string {
 		parts = append(parts, "required")
 	case f.Default != "":
 		parts = append(parts, f.Default)
+	case f.Type == TypeBool:
+		parts = append(parts, "false")
 	default:
 		parts = append(parts, "none")
 	}
