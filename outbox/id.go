@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -27,7 +29,8 @@ func newID(now time.Time, last *atomic.Uint64) string {
 	binary.BigEndian.PutUint64(id[:8], tick>>12<<16|0x7000|tick&0xfff)
 	_, _ = rand.Read(id[8:]) // never fails
 	id[8] = id[8]&0x3f | 0x80
-	return formatUUID(id)
+	text := hex.EncodeToString(id[:])
+	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
 // nextTick is the time in 4096ths of a millisecond, or the one after the last.
@@ -42,39 +45,8 @@ func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	}
 }
 
-func formatUUID(id [16]byte) string {
-	var text [36]byte
-	hex.Encode(text[0:8], id[0:4])
-	hex.Encode(text[9:13], id[4:6])
-	hex.Encode(text[14:18], id[6:8])
-	hex.Encode(text[19:23], id[8:10])
-	hex.Encode(text[24:36], id[10:16])
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-	return string(text[:])
-}
-
 // isUUID knows the canonical form only, in either letter case, and refuses the
 // one of zeros, which is a variable that was never set.
-func isUUID(text string) bool {
-	if len(text) != 36 {
-		return false
-	}
-	set := false
-	for i, c := range []byte(text) {
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if c != '-' {
-				return false
-			}
-			continue
-		}
-		if !isHex(c) {
-			return false
-		}
-		set = set || c != '0'
-	}
-	return set
-}
+func isUUID(text string) bool { return uuid.MatchString(text) && strings.Trim(text, "0-") != "" }
 
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
-}
+var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)

@@ -55,8 +55,12 @@ func (h *home) checkedCopy(program, want string) (string, error) {
 	// would inherit it until its exec, and nobody can run a file that is open so.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	got, err := copyFile(program, path)
-	switch {
+	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
+	if err != nil {
+		return "", err
+	}
+	got, err := copyTo(target, program)
+	switch err = errors.Join(err, target.Close()); {
 	case err != nil:
 		return "", fmt.Errorf("copy the plug-in's program: %w", err)
 	case got != strings.ToLower(want):
@@ -65,18 +69,14 @@ func (h *home) checkedCopy(program, want string) (string, error) {
 	return path, nil
 }
 
-// copyFile makes an executable copy, and returns the checksum of what it wrote.
-func copyFile(from, to string) (sum string, err error) {
-	source, err := os.Open(from)
+// copyTo writes a file's bytes to a writer, and returns their checksum.
+func copyTo(target io.Writer, path string) (sum string, err error) {
+	source, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = source.Close() }()
-	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
-	if err != nil {
-		return "", err
-	}
 	hash := sha256.New()
 	_, err = io.Copy(io.MultiWriter(target, hash), source)
-	return hex.EncodeToString(hash.Sum(nil)), errors.Join(err, target.Close())
+	return hex.EncodeToString(hash.Sum(nil)), err
 }

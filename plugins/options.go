@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -139,10 +140,7 @@ func (o Options) name() string { return filepath.Base(o.Path) }
 
 // settings are what the plug-in's sink is told.
 func (o Options) settings() map[string]string {
-	settings := make(map[string]string, len(o.Config)+len(o.Secrets))
-	for name, value := range o.Config {
-		settings[name] = value
-	}
+	settings := maps.Collect(maps.All(o.Config))
 	for name, value := range o.Secrets {
 		settings[name] = value.Reveal()
 	}
@@ -179,8 +177,8 @@ func Kind(logger *slog.Logger) sinks.Kind {
 			{Name: "args", Type: settings.TypeList, Help: "The program's arguments. Anyone on the machine can see them in the list of processes."},
 			{Name: "config", Type: settings.TypeMap, Help: "Settings for the plug-in's sink, by name; lists and maps as JSON. `rowrelay plugin describe` says what a plug-in has."},
 			{Name: "secrets", Type: settings.TypeSecretMap, Help: "Settings as those of `config`, but taken out of whatever the plug-in says, as far as they have 4 characters or more."},
-			{Name: "env", Type: settings.TypeSecretMap, Check: func(value any) error { return checkEnv(value.(map[string]settings.Secret)) }, Help: "The plug-in's environment. Nothing of the relay's own environment is passed on."},
-			{Name: "sha256", Type: settings.TypeString, Check: func(value any) error { return checkSHA256(value.(string)) }, Help: "The checksum that the program must have, as sha256sum prints it. What runs is a private copy of what was checked."},
+			{Name: "env", Type: settings.TypeSecretMap, Check: settings.Check(checkEnv), Help: "The plug-in's environment. Nothing of the relay's own environment is passed on."},
+			{Name: "sha256", Type: settings.TypeString, Check: settings.Check(checkSHA256), Help: "The checksum that the program must have, as sha256sum prints it. What runs is a private copy of what was checked."},
 			{Name: "memory", Type: settings.TypeSize, Min: "0", Help: "How much memory the plug-in's processes may have in use together; with more it is killed. 0: as much as they like. On Linux only."},
 			{Name: "tls", Type: settings.TypeBool, Default: "true", Help: "Whether both sides identify themselves, and what they say is encrypted, with certificates made for one run (AutoMTLS). The socket is in a private directory in any case."},
 			{Name: "directory", Type: settings.TypeString, Help: "Where the private directory for the socket, and for the copy of a checked program, is made. By default the system's for temporary files. Programs must be allowed to run there."},

@@ -53,12 +53,16 @@ func (o *output) readStdout(from io.Reader, handshake *io.PipeWriter) {
 // and attributes.
 func (o *output) readStderr(from io.Reader) {
 	for line := range lines(from) {
-		o.remember(line)
-		if level, message, attributes, ok := logged(line); ok {
-			o.log(level, message, attributes)
-		} else {
+		level, message, attributes, ok := logged(line)
+		if !ok {
+			o.remember(line)
 			o.printed(line)
+			continue
 		}
+		if level >= slog.LevelWarn {
+			o.remember(message)
+		}
+		o.log(level, message, attributes)
 	}
 }
 
@@ -76,12 +80,6 @@ func (o *output) log(level slog.Level, message string, attributes []slog.Attr) {
 }
 
 func (o *output) remember(line string) {
-	if level, message, _, ok := logged(line); ok {
-		if level < slog.LevelWarn {
-			return
-		}
-		line = message
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.panics {
@@ -144,18 +142,12 @@ func logged(line string) (level slog.Level, message string, attributes []slog.At
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &members) != nil {
 		return 0, "", nil, false
 	}
-	prefix := ""
+	textKey, levelKey := slog.MessageKey, slog.LevelKey
 	if members["@message"] != nil {
-		prefix = "@"
+		textKey, levelKey = "@message", "@level"
 	}
-	message, isText := members[prefix+slog.MessageKey].(string)
-	if prefix == "@" {
-		message, isText = members["@message"].(string)
-	}
-	if !isText {
-		return 0, "", nil, false
-	}
-	return levelOf(members[prefix+slog.LevelKey]), message, attributesOf(members), true
+	message, isText := members[textKey].(string)
+	return levelOf(members[levelKey]), message, attributesOf(members), isText
 }
 
 // levelOf reads a level's name; hclog's lowest is below slog's.

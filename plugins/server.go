@@ -108,7 +108,7 @@ func troubled(err error) *pluginv1.OpenResponse {
 func promise(sink sinks.Sink) *pluginv1.OpenResponse {
 	response := &pluginv1.OpenResponse{MaxRequestBytes: serverRequestBytes}
 	if ordered, ok := sink.(sinks.Ordered); ok {
-		response.Order = orderToWire(ordered.Order())
+		response.Order = ordersToWire[ordered.Order()]
 	}
 	if limited, ok := sink.(sinks.Limited); ok {
 		limits := limited.Limits()

@@ -229,18 +229,11 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	return o
 }
 
-var orders = []sinks.Order{sinks.OrderNone, sinks.OrderPrefix, sinks.OrderAtomic} // by the wire's number
-
-func orderToWire(order sinks.Order) pluginv1.Order {
-	return pluginv1.Order(max(slices.Index(orders, order), 0))
-}
-
-func orderFromWire(order pluginv1.Order) sinks.Order {
-	if order < 0 || int(order) >= len(orders) {
-		return sinks.OrderNone
-	}
-	return orders[order]
-}
+// What isn't here is no order.
+var (
+	ordersToWire   = map[sinks.Order]pluginv1.Order{sinks.OrderPrefix: pluginv1.Order_ORDER_PREFIX, sinks.OrderAtomic: pluginv1.Order_ORDER_ATOMIC}
+	ordersFromWire = map[pluginv1.Order]sinks.Order{pluginv1.Order_ORDER_PREFIX: sinks.OrderPrefix, pluginv1.Order_ORDER_ATOMIC: sinks.OrderAtomic}
+)
 
 // shorten keeps so many bytes of a text, and makes UTF-8 of it, which is all
 // that the wire carries.

@@ -186,12 +186,12 @@ func oneOf[V ~string](words ...V) parseFunc[V] {
 
 // text parses 1 to most bytes.
 func text(most int) parseFunc[string] {
-	return as[string](settings.Field{Type: settings.TypeString, Required: true, Check: func(value any) error {
-		if len(value.(string)) > most {
+	return as[string](settings.Field{Type: settings.TypeString, Required: true, Check: settings.Check(func(value string) error {
+		if len(value) > most {
 			return fmt.Errorf("is longer than %d bytes", most)
 		}
 		return nil
-	}})
+	})})
 }
 
 // orWord lets a word stand for a number: never, unlimited.

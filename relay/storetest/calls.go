@@ -90,12 +90,14 @@ func (w *worker) due() (rows []storage.Row) {
 	return rows
 }
 
+// heldKeys are sorted by the rows that hold them.
 func (w *worker) heldKeys() (keys []storage.BlockedKey) {
 	w.Helper()
 	w.do("blocked keys", func(ctx context.Context) (err error) {
 		keys, err = w.store.BlockedKeys(ctx, lanes(), plenty)
 		return err
 	})
+	slices.SortFunc(keys, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
 	return keys
 }
 

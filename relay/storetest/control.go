@@ -39,7 +39,7 @@ func controlsAreKept(t testing.TB, table Table) {
 	if got := a.controls(); len(got) != 0 {
 		t.Fatalf("a new table has controls: %v", got)
 	}
-	before := a.now()
+	before := a.beat(storage.ByLanes, long).Now
 	put := []storage.Control{
 		{Kind: storage.PauseKey, Name: "k €1", By: "ann@host", Reason: "as it's wrong"},
 		{Kind: storage.LimitSink, Name: "kafka", Rate: 100},
@@ -84,20 +84,6 @@ func controlsAreKept(t testing.TB, table Table) {
 	lift(b, storage.Control{Kind: storage.PauseSink, Name: "kafka"}, false)
 	lift(b, storage.Control{Kind: storage.PauseSink, Name: "KAFKA"}, false)
 	check(put[0], put[1], put[2], put[3], put[5])
-}
-
-// now is about the database's time.
-func (w *worker) now() (now time.Time) {
-	w.Helper()
-	w.do("beat", func(ctx context.Context) error {
-		if err := w.store.SetClaimMode(ctx, storage.ByLanes); err != nil {
-			return err
-		}
-		members, err := w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Claim: storage.ByLanes}, long)
-		now = members.Now
-		return err
-	})
-	return now
 }
 
 // A control ends at its time, by the database's clock; one that is put in its place has a time

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -12,7 +11,7 @@ import (
 func pageTellsTheEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(3)...)
-	epoch := a.epoch()
+	epoch := a.beat(storage.ByLanes, long).Epoch
 	for range 2 { // the second time it may be answered by less
 		page := a.read(everything(), plenty, plentyBytes)
 		if page.Epoch != epoch {
@@ -32,21 +31,11 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 	}
 }
 
-func (w *worker) epoch() (epoch string) {
-	w.Helper()
-	w.do("beat", func(ctx context.Context) error {
-		members, err := w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Claim: storage.ByLanes}, long)
-		epoch = members.Epoch
-		return err
-	})
-	return epoch
-}
-
 // Marks that were made in another epoch than the server's are not stored; the lease
 // is extended, and given back, all the same.
 func marksOfAnotherEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
-	epoch := a.epoch()
+	epoch := a.beat(storage.ByLanes, long).Epoch
 	if epoch == "" {
 		return // nothing is ever lost there
 	}

@@ -23,23 +23,12 @@ func named(key string) outbox.Message {
 	return outbox.Message{ID: outbox.NewID(), Topic: "named", Key: key}
 }
 
-// stateOf is the state of one message, or "" if there is none.
-func (w *worker) stateOf(message outbox.Message) storage.State {
-	w.Helper()
-	infos := w.list(storage.Filter{IDs: []string{message.ID}})
-	if len(infos) == 0 {
-		return ""
-	}
-	if len(infos) > 1 || infos[0].Message.ID != message.ID {
-		w.Fatalf("the list has for message %s: %+v", message.ID, infos)
-	}
-	return infos[0].State
-}
-
+// wantStateOf requires that one message is in this state; "": that there is none.
 func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	w.Helper()
-	if got := w.stateOf(message); got != want {
-		w.Errorf("message %s is %q, want %q", message.ID, got, want)
+	infos := w.list(storage.Filter{IDs: []string{message.ID}})
+	if len(infos) != min(1, len(want)) || len(infos) == 1 && (infos[0].Message.ID != message.ID || infos[0].State != want) {
+		w.Errorf("message %s is to be %q, and the list has %+v", message.ID, want, infos)
 	}
 }
 

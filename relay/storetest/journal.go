@@ -4,21 +4,15 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// journal writes what is being sent of one lane and returns the leases that
-// held. It skips the test if the store keeps no journals, which is its choice.
+// journal writes what is being sent of one lane and returns the leases that held.
 func (w *worker) journal(lease storage.Lease, suspects ...storage.Suspect) (held []storage.Lease) {
 	w.Helper()
-	journaler, able := w.store.(storage.Journaler)
-	if !able {
-		w.Skip("the store keeps no journals")
-	}
 	w.do("write journal", func(ctx context.Context) (err error) {
-		held, err = journaler.WriteJournal(ctx, w.name, []storage.Journal{{Lease: lease, Suspects: suspects}})
+		held, err = w.journaler().WriteJournal(ctx, w.name, []storage.Journal{{Lease: lease, Suspects: suspects}})
 		return err
 	})
 	return held
@@ -37,7 +31,7 @@ func journalsAreKept(t testing.TB, table Table) {
 		}
 	}
 	a.journal(a.lease(1)) // nothing is being sent any more
-	a.renewCalmly(2, short)
+	a.renew(short, storage.Renewal{Lease: a.lease(2), Calm: true})
 	a.release(storage.Renewal{Lease: a.lease(3)})
 	for _, grant := range b.takeOver(storage.Lanes, short) {
 		wantSuspects(t, grant, map[int][]storage.Suspect{0: suspects, 4: suspects}[grant.Lane])
@@ -52,13 +46,6 @@ func journalsAreKept(t testing.TB, table Table) {
 		if grant.Lane != 4 { // whose second holder has written nothing
 			wantSuspects(t, grant, map[int][]storage.Suspect{0: suspects[1:]}[grant.Lane])
 		}
-	}
-}
-
-func (w *worker) renewCalmly(lane int, ttl time.Duration) {
-	w.Helper()
-	if held := w.renew(ttl, storage.Renewal{Lease: w.lease(lane), Calm: true}); len(held) != 1 {
-		w.Fatalf("renewed %+v, held are %+v", w.lease(lane), held)
 	}
 }
 

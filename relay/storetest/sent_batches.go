@@ -9,6 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
+// journaler skips the test if the store keeps no journals, which is its choice.
 func (w *worker) journaler() storage.Journaler {
 	w.Helper()
 	journaler, able := w.store.(storage.Journaler)

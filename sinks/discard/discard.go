@@ -5,8 +5,6 @@ package discard
 
 import (
 	"context"
-	"errors"
-	"net/url"
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/settings"
@@ -33,7 +31,7 @@ func (Sink) Destination() string { return "discard" }
 // Send calls the whole batch delivered, unless the context has ended.
 func (Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
-		return sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
+		return sinks.All(len(batch), sinks.Cancelled())
 	}
 	return sinks.All(len(batch), sinks.Ok(""))
 }
@@ -50,14 +48,7 @@ func Kind() sinks.Kind {
 		Name:    "discard",
 		Summary: "Takes every message and keeps none.",
 		Schemes: []string{"discard"},
-		FromURL: fromURL,
+		FromURL: settings.NothingFromURL,
 		New:     func(settings.Values) (sinks.Sink, error) { return New(), nil },
 	}
-}
-
-func fromURL(u *url.URL) (map[string]any, error) {
-	if *u != (url.URL{Scheme: "discard", OmitHost: u.OmitHost}) {
-		return nil, errors.New("nothing may follow discard: in the URL")
-	}
-	return nil, nil
 }

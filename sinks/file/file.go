@@ -5,6 +5,7 @@ package file
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,9 +55,7 @@ func New(options Options) (*Sink, error) {
 	if options.Path == "" {
 		return nil, errors.New("make a file sink: the path is empty")
 	}
-	if options.Mode == 0 {
-		options.Mode = DefaultMode
-	}
+	options.Mode = cmp.Or(options.Mode, DefaultMode)
 	if options.Mode&^os.ModePerm != 0 {
 		return nil, fmt.Errorf("make a file sink: the mode %#o is more than permissions", uint32(options.Mode))
 	}
@@ -154,23 +153,15 @@ func Kind() sinks.Kind {
 		New:     fromSettings,
 		Fields: []settings.Field{
 			{Name: "path", Type: settings.TypeString, Required: true, Help: "The file to append to. It is made where it isn't there; its folder is not."},
-			{Name: "mode", Type: settings.TypeString, Default: "0600", Check: checkMode, Help: "Permissions of a file that the sink makes, in octal digits and quotes, whatever the umask is."},
+			{Name: "mode", Type: settings.TypeString, Default: "0600", Check: settings.Parses(parseMode), Help: "Permissions of a file that the sink makes, in octal digits and quotes, whatever the umask is."},
 			{Name: "sync", Type: settings.TypeBool, Default: "true", Help: "Whether a message is delivered only when it is on the disk. Without it, a power cut can lose delivered messages."},
 		},
 	}
 }
 
 func fromSettings(s settings.Values) (sinks.Sink, error) {
-	mode, err := parseMode(s.Text("mode"))
-	if err != nil {
-		return nil, err
-	}
+	mode, _ := parseMode(s.Text("mode")) // checked before
 	return New(Options{Path: s.Text("path"), Mode: mode, NoSync: !s.Bool("sync")})
-}
-
-func checkMode(value any) error {
-	_, err := parseMode(value.(string))
-	return err
 }
 
 func parseMode(text string) (fs.FileMode, error) {

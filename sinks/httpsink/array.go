@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -181,10 +180,10 @@ type element struct {
 	Topic         string            `json:"topic"`
 	Key           string            `json:"key,omitempty"`
 	Payload       json.RawMessage   `json:"payload,omitempty"`
-	PayloadBase64 *string           `json:"payload_base64,omitempty"`
+	PayloadBase64 []byte            `json:"payload_base64,omitzero"`
 	Headers       map[string]string `json:"headers,omitempty"`
 	Attempt       int               `json:"attempt"`
-	CreatedAt     *time.Time        `json:"created_at,omitempty"`
+	CreatedAt     time.Time         `json:"created_at,omitzero"`
 }
 
 // piece is a message that is ready for an array.
@@ -219,16 +218,11 @@ func (s *Sink) element(m sinks.Message) ([]byte, error) {
 	if err := sinks.CheckUTF8(m); err != nil {
 		return nil, err
 	}
-	e := element{MessageID: m.ID, Topic: m.Topic, Key: m.Key, Headers: m.Headers, Attempt: m.Attempt}
-	if !m.CreatedAt.IsZero() {
-		at := m.CreatedAt.UTC()
-		e.CreatedAt = &at
-	}
+	e := element{MessageID: m.ID, Topic: m.Topic, Key: m.Key, Headers: m.Headers, Attempt: m.Attempt, CreatedAt: m.CreatedAt.UTC()}
 	if utf8.Valid(m.Payload) && json.Valid(m.Payload) {
 		e.Payload = m.Payload
-	} else if m.Payload != nil {
-		text := base64.StdEncoding.EncodeToString(m.Payload)
-		e.PayloadBase64 = &text
+	} else {
+		e.PayloadBase64 = m.Payload
 	}
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

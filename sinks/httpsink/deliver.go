@@ -85,10 +85,14 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 		*c.status = response.StatusCode
 	}
 	text := c.redact(read(response, cancel))
-	if token == "" {
-		return s.answered(response, text)
+	if token != "" { // which may have been revoked, and which the answer may repeat
+		if response.StatusCode == http.StatusUnauthorized {
+			s.tokens.forget(token)
+			return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
+		}
+		text = settings.NewRedactor(settings.Secret(token)).Redact(text)
 	}
-	return s.answeredToken(response, token, text)
+	return s.answered(response, text)
 }
 
 // redact takes this request's own URL out of a text.
@@ -97,16 +101,6 @@ func (c call) redact(text string) string {
 		return ""
 	}
 	return settings.NewRedactor(secretsOf(c.url)...).Redact(text)
-}
-
-// answeredToken is answered for a request with a token, which may have been
-// revoked, and which the answer may repeat.
-func (s *Sink) answeredToken(response *http.Response, token, body string) sinks.Outcome {
-	if response.StatusCode == http.StatusUnauthorized {
-		s.tokens.forget(token)
-		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
-	}
-	return s.answered(response, settings.NewRedactor(settings.Secret(token)).Redact(body))
 }
 
 // authorize adds a token, and returns it; none where none is needed.

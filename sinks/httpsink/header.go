@@ -86,11 +86,11 @@ func hideIdempotency(header http.Header) {
 	}
 }
 
-// checkStatic checks the headers of the options. Its errors show no value.
-func checkStatic(headers map[string]settings.Secret) error {
+// checkHeaders checks headers of the options. Its errors show no value.
+func checkHeaders[T ~string](headers map[string]T) error {
 	before := http.Header{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		value := headers[name].Reveal()
+		value := string(headers[name])
 		err := checkHeader(before, name, value)
 		if err == nil && value == "" {
 			err = errors.New("has no value")
@@ -155,22 +155,15 @@ func percentEncode(text string) string {
 // parseHeaders reads the templates of headers that each message fills, by the
 // headers' canonical names. Its errors complete "the message headers …".
 func parseHeaders(templates map[string]string) (map[string]settings.Template, error) {
-	parsed, before := map[string]settings.Template{}, http.Header{}
-	for _, name := range slices.Sorted(maps.Keys(templates)) {
-		template, err := settings.ParseTemplate(templates[name])
-		if bad := checkHeader(before, name, templates[name]); bad != nil {
-			err = bad
-		}
-		if templates[name] == "" {
-			err = errors.New("has no value")
-		}
+	parsed := map[string]settings.Template{}
+	for name, text := range templates {
+		template, err := settings.ParseTemplate(text)
 		if err != nil {
 			return nil, fmt.Errorf("can't be sent: %q %w", name, err)
 		}
-		before.Set(name, templates[name])
 		parsed[http.CanonicalHeaderKey(name)] = template
 	}
-	return parsed, nil
+	return parsed, checkHeaders(templates)
 }
 
 // checkMade checks the headers that messages fill, also against the others.

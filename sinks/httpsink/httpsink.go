@@ -226,12 +226,7 @@ func (s *Sink) Destination() string {
 // Open makes no request to the endpoint: whether it is there, the first message
 // will tell. It gets a token where requests need one.
 func (s *Sink) Open(ctx context.Context) error {
-	if s.tokens == nil {
-		return nil
-	}
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	if _, err := s.tokens.get(limited); err != nil {
+	if _, err := s.authorize(ctx, http.Header{}); err != nil {
 		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: s.presentable(err.Error())}
 	}
 	return nil
@@ -249,22 +244,12 @@ func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
 			return false, nil
 		}
 	}
-	port := to.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[to.Scheme]
-	}
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	conn, err := s.transport.DialContext(limited, "tcp", net.JoinHostPort(to.Hostname(), port))
+	address := net.JoinHostPort(to.Hostname(), portOf(to))
+	conn, err := s.transport.DialContext(limited, "tcp", address)
 	if err == nil && to.Scheme == "https" {
-		config := s.transport.TLSClientConfig.Clone()
-		if config == nil {
-			config = &tls.Config{}
-		}
-		if config.ServerName == "" {
-			config.ServerName = to.Hostname()
-		}
-		err = tls.Client(conn, config).HandshakeContext(limited)
+		_, err = settings.Handshake(limited, conn, s.transport.TLSClientConfig, address)
 	}
 	if conn != nil {
 		err = errors.Join(err, conn.Close())

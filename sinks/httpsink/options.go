@@ -59,7 +59,7 @@ func (o Options) check() error {
 	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointGiveUp < 0 {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
-	problems = append(problems, settings.About("headers", checkStatic(o.Headers)), settings.About("content type", checkValue(o.ContentType)),
+	problems = append(problems, settings.About("headers", checkHeaders(o.Headers)), settings.About("content type", checkValue(o.ContentType)),
 		settings.About("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
 	_, err := parseNetworks(o.InsideNetworks)
 	problems = append(problems, settings.About("inside networks", err), settings.About("message headers", o.checkMade()))
@@ -193,10 +193,10 @@ func Kind() sinks.Kind {
 		FromURL: fromURL,
 		New:     fromSettings,
 		Fields: slices.Concat([]settings.Field{
-			{Name: "url", Type: settings.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
-			{Name: "headers", Type: settings.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
-			{Name: "message_headers", Type: settings.TypeMap, Check: checkMade, Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
+			{Name: "headers", Type: settings.TypeSecretMap, Check: settings.Check(checkHeaders[settings.Secret]), Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
+			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
 			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
 			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
 			{Name: "oauth2_token_url", Type: settings.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
@@ -205,7 +205,7 @@ func Kind() sinks.Kind {
 			{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The scopes to ask for."},
 			{Name: "username", Type: settings.TypeString, Help: "The user name of HTTP's basic authentication."},
 			{Name: "password", Type: settings.TypeSecret, Help: "The password of HTTP's basic authentication."},
-			{Name: "signing_secret", Type: settings.TypeSecret, Check: func(value any) error { return checkSigning(value.(settings.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
+			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
 			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
 			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
 			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
@@ -214,10 +214,10 @@ func Kind() sinks.Kind {
 			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
 			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
 			{Name: "endpoint_give_up", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
-			{Name: "reject_statuses", Type: settings.TypeList, Check: checkRejectStatuses, Help: "Which of 401, 403 and 404 are a message's own fault, so that it is parked. Without it they are the endpoint's trouble, and are tried again."},
+			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "Which of 401, 403 and 404 are a message's own fault, so that it is parked. Without it they are the endpoint's trouble, and are tried again."},
 			{Name: "max_retry_after", Type: settings.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
 			{Name: "outside_only", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
-			{Name: "inside_networks", Type: settings.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
+			{Name: "inside_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
 		}, settings.TLSFields(), cloudevents.Fields()),
 	}
 }
@@ -226,9 +226,7 @@ func Kind() sinks.Kind {
 // address is wrong, or one.
 var accusing = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}
 
-func checkRejectStatuses(value any) error {
-	return validRejectStatuses(statusesOf(value.([]string)))
-}
+func checkRejectStatuses(texts []string) error { return validRejectStatuses(statusesOf(texts)) }
 
 func validRejectStatuses(statuses []int) error {
 	for _, status := range statuses {
@@ -247,23 +245,6 @@ func statusesOf(texts []string) (statuses []int) {
 	}
 	return statuses
 }
-
-func checkURL(value any) error {
-	_, err := parseTarget(value.(string))
-	return err
-}
-
-func checkMade(value any) error {
-	_, err := parseHeaders(value.(map[string]string))
-	return err
-}
-
-func checkNetworks(value any) error {
-	_, err := parseNetworks(value.([]string))
-	return err
-}
-
-func checkHeaders(value any) error { return checkStatic(value.(map[string]settings.Secret)) }
 
 func checkText(value any) error {
 	if secret, ok := value.(settings.Secret); ok {

@@ -89,7 +89,7 @@ func (s *BatchSink) Limits() sinks.Limits {
 // Send calls the handler. A panic is a retry of the whole batch.
 func (s *BatchSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
-		return sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
+		return sinks.All(len(batch), sinks.Cancelled())
 	}
 	err := recovered(func() error { return s.handler(ctx, batch) })
 	each, ok := errors.AsType[Errors](err)

@@ -41,7 +41,7 @@ func (s *TxSink) Close(context.Context) error { return nil }
 // HandleTx calls the handler. A panic is a retry.
 func (s *TxSink) HandleTx(ctx context.Context, tx *sql.Tx, m sinks.Message) sinks.Outcome {
 	if ctx.Err() != nil {
-		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
+		return sinks.Cancelled()
 	}
 	return outcomeOf(ctx, recovered(func() error { return s.handler(ctx, tx, m) }))
 }

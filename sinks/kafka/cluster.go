@@ -135,12 +135,10 @@ func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic,
 	if len(missing) == 0 && len(names) > 0 {
 		return found, nil
 	}
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
+	if !enter(ctx, c.turn) {
 		return nil, ctx.Err()
 	}
+	defer func() { <-c.turn }()
 	if found, missing = c.remembered(names); len(missing) == 0 && len(names) > 0 {
 		return found, nil
 	}

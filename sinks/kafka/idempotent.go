@@ -187,36 +187,29 @@ type plannedBatch struct {
 
 // linesOf sorts messages into record batches, and these by partition and by
 // their sequences: a line is what is sent one after the other.
-func linesOf(batch []sinks.Message) [][]plannedBatch {
+func linesOf(batch []sinks.Message) map[place][]plannedBatch {
 	byName := map[string]*plannedBatch{}
-	var all []*plannedBatch
 	for i := range batch {
 		name := batch[i].BatchRef.Batch
 		e := byName[name]
 		if e == nil {
 			e = &plannedBatch{}
 			e.id, e.err = parseBatchID(name)
-			byName[name], all = e, append(all, e)
+			byName[name] = e
 		}
 		e.members = append(e.members, i)
 	}
-	var order []place
 	lines := map[place][]plannedBatch{}
-	for _, e := range all {
+	for _, e := range byName {
 		slices.SortFunc(e.members, func(a, b int) int { return batch[a].BatchRef.Place - batch[b].BatchRef.Place })
-		if lines[e.id.to] == nil {
-			order = append(order, e.id.to)
-		}
 		lines[e.id.to] = append(lines[e.id.to], *e)
 	}
-	sorted := make([][]plannedBatch, len(order))
-	for i, to := range order {
-		slices.SortStableFunc(lines[to], func(a, b plannedBatch) int {
+	for _, line := range lines {
+		slices.SortFunc(line, func(a, b plannedBatch) int {
 			return cmp.Or(cmp.Compare(a.id.producer, b.id.producer), cmp.Compare(a.id.base, b.id.base))
 		})
-		sorted[i] = lines[to]
 	}
-	return sorted
+	return lines
 }
 
 // batchID is what the name of a planned batch says: all by which another relay can

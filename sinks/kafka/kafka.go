@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -29,7 +30,7 @@ type Sink struct {
 	brokers  *wire
 	client   *kafkago.Client
 	cluster  *cluster
-	lanes    *lanes
+	gates    sync.Map      // to partitions: a chan struct{} of each place
 	slots    chan struct{} // one for each record batch under way
 	redactor settings.Redactor
 	events   *cloudevents.Encoder
@@ -61,7 +62,6 @@ func New(options Options) (*Sink, error) {
 		brokers:  brokers,
 		client:   client,
 		cluster:  newCluster(client, options.Brokers),
-		lanes:    newLanes(),
 		slots:    make(chan struct{}, options.Concurrency),
 		redactor: settings.NewRedactor(options.Password),
 		events:   events,

@@ -180,8 +180,8 @@ func Kind() sinks.Kind {
 }
 
 var fields = []settings.Field{
-	{Name: "brokers", Type: settings.TypeList, Required: true, Check: checkList, Help: "The addresses that the cluster is found by, as host:port."},
-	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: checkTopicText, Help: "The topic to write to. {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
+	{Name: "brokers", Type: settings.TypeList, Required: true, Check: settings.Check(checkList), Help: "The addresses that the cluster is found by, as host:port."},
+	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
 	{Name: "partition_header", Type: settings.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
 	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
 	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
@@ -202,17 +202,12 @@ var fields = []settings.Field{
 	{Name: "password", Type: settings.TypeSecret, Help: "The password to log in with."},
 }
 
-func checkList(value any) error {
-	brokers := Options{Brokers: value.([]string)}.withDefaults().Brokers
+func checkList(addresses []string) error {
+	brokers := Options{Brokers: addresses}.withDefaults().Brokers
 	if err := checkBrokers(brokers); err != nil {
 		return fmt.Errorf("must be addresses such as host:9092: %w", err)
 	}
 	return nil
-}
-
-func checkTopicText(value any) error {
-	_, err := parseTopic(value.(string))
-	return err
 }
 
 func fromSettings(s settings.Values) (sinks.Sink, error) {

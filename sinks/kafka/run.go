@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -219,7 +218,7 @@ func (r *run) mustWait(i int) bool {
 // carry sends a lane's record batch when its partition is free and there is a
 // slot.
 func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer {
-	gate := r.sink.lanes.gate(l.place)
+	gate := r.sink.gate(l.place)
 	if !enter(ctx, gate) {
 		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}}
 	}
@@ -327,22 +326,11 @@ func delivered(partition int, offset int64, n int) []sinks.Outcome {
 	return outcomes
 }
 
-// lanes are the gates to partitions, over all Sends: one record batch at a time,
-// so that what comes first is first in the log.
-type lanes struct {
-	mu    sync.Mutex
-	gates map[place]chan struct{}
-}
-
-func newLanes() *lanes { return &lanes{gates: map[place]chan struct{}{}} }
-
-func (l *lanes) gate(at place) chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gates[at] == nil {
-		l.gates[at] = make(chan struct{}, 1)
-	}
-	return l.gates[at]
+// gate is that to a partition, over all Sends: one record batch at a time, so that
+// what comes first is first in the log.
+func (s *Sink) gate(at place) chan struct{} {
+	gate, _ := s.gates.LoadOrStore(at, make(chan struct{}, 1))
+	return gate.(chan struct{})
 }
 
 func enter(ctx context.Context, gate chan struct{}) bool {

@@ -80,7 +80,7 @@ func (s *searches) at(p place) *search {
 
 // search says whether a batch is in the log; or that it has to go on.
 func (s *IdempotentSink) search(ctx context.Context, leader string, id batchID) (deliveryStatus, error) {
-	gate := s.lanes.gate(id.to)
+	gate := s.gate(id.to)
 	if !enter(ctx, gate) {
 		return absent, ctx.Err()
 	}
@@ -191,14 +191,11 @@ func readFetched(r *stream, known *search) error {
 	return r.failure(code)
 }
 
-// headBytes are those of a record batch before its records.
-const headBytes = 61
-
 // readHeads reads what record batches say of themselves. The last one may be cut
 // off; its head is as good as a whole one's.
 func readHeads(r *stream, left int, known *search) {
-	for left >= headBytes && r.err == nil {
-		head := r.take(headBytes)
+	for left >= batchBytes && r.err == nil {
+		head := r.take(batchBytes)
 		base, size := int64(binary.BigEndian.Uint64(head)), 12+int(binary.BigEndian.Uint32(head[8:]))
 		const modern = 2
 		if format := head[16]; format < modern { // it knows no producers
@@ -210,7 +207,7 @@ func readHeads(r *stream, left int, known *search) {
 				known.found[m] = true
 			}
 		}
-		r.skip(min(size, left) - headBytes)
+		r.skip(min(size, left) - batchBytes)
 		left -= size
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // wire is a pool of connections to brokers, each for one request at a time. It
@@ -149,9 +151,12 @@ func (w *wire) connect(ctx context.Context, address string) (*conn, error) {
 
 // greet does what comes before the first request.
 func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, error) {
-	link, err := w.secured(ctx, raw, address)
-	if err != nil {
-		return nil, err
+	link := raw
+	if w.tls != nil {
+		var err error
+		if link, err = settings.Handshake(ctx, raw, w.tls, address); err != nil {
+			return nil, fmt.Errorf("TLS handshake (does the broker expect TLS here?): %w", err)
+		}
 	}
 	c := newConn(raw, link, w.clientID)
 	if err := c.agree(); err != nil {
@@ -161,26 +166,6 @@ func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, 
 		return c, nil
 	}
 	return c, c.logIn(ctx, w.login)
-}
-
-func (w *wire) secured(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
-	if w.tls == nil {
-		return raw, nil
-	}
-	config := w.tls
-	if config.ServerName == "" {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
-		config = config.Clone()
-		config.ServerName = host
-	}
-	link := tls.Client(raw, config)
-	if err := link.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("TLS handshake (does the broker expect TLS here?): %w", err)
-	}
-	return link, nil
 }
 
 // giveBack keeps a connection, and closes those that nobody has needed for long.
@@ -335,10 +320,10 @@ func (c *conn) silent() bool {
 type stream struct {
 	from *bufio.Reader
 	err  error
-	head [headBytes]byte
+	head [batchBytes]byte
 }
 
-// take returns up to headBytes, until the next call.
+// take returns up to batchBytes, until the next call.
 func (r *stream) take(n int) []byte {
 	taken := r.head[:n]
 	clear(taken)

@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 )
 
@@ -18,8 +17,7 @@ type link struct {
 	// confirms nothing for as long as that takes, and not all shall pay for it.
 	silent atomic.Bool
 
-	mu      sync.Mutex
-	current *session
+	current atomic.Pointer[session]
 }
 
 // newLink returns a link. Each begins with another host.
@@ -27,21 +25,9 @@ func newLink(s *Sink, number int) *link {
 	return &link{sink: s, turn: make(chan struct{}, 1), next: number}
 }
 
-func (l *link) load() *session {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.current
-}
-
-func (l *link) store(n *session) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.current = n
-}
-
 // ready returns a session that was checked.
 func (l *link) ready(ctx context.Context) (*session, error) {
-	if n := l.load(); n != nil && !n.dead() && n.wasChecked() {
+	if n := l.current.Load(); n != nil && !n.dead() && n.checked.Load() {
 		return n, n.blockedNow()
 	}
 	return l.connect(ctx)
@@ -49,8 +35,8 @@ func (l *link) ready(ctx context.Context) (*session, error) {
 
 // open connects if necessary, and checks in any case.
 func (l *link) open(ctx context.Context) error {
-	if n := l.load(); n != nil {
-		n.setChecked(false)
+	if n := l.current.Load(); n != nil {
+		n.checked.Store(false)
 	}
 	_, err := l.connect(ctx)
 	return err
@@ -73,7 +59,7 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 
 // checked returns the current session, or a new one, when it was checked.
 func (l *link) checked(ctx context.Context) (n *session, err error) {
-	n = l.load()
+	n = l.current.Load()
 	if n == nil || n.dead() {
 		if n != nil {
 			n.close(ctx)
@@ -83,16 +69,16 @@ func (l *link) checked(ctx context.Context) (n *session, err error) {
 		if l.next = at + 1; err != nil {
 			return nil, err
 		}
-		l.store(n)
+		l.current.Store(n)
 	}
-	if n.wasChecked() {
+	if n.checked.Load() {
 		return n, n.blockedNow() // by another Send, meanwhile
 	}
 	return n, n.check(ctx)
 }
 
 func (l *link) close(ctx context.Context) {
-	if n := l.load(); n != nil {
+	if n := l.current.Load(); n != nil {
 		n.close(ctx)
 	}
 }

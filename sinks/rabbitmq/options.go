@@ -36,7 +36,7 @@ func (o Options) check() (exchange, routingKey settings.Template, err error) {
 	problems := []error{settings.About("exchange", err)}
 	routingKey, err = settings.ParseTemplate(o.RoutingKey)
 	problems = append(problems, settings.About("routing key", err), settings.About("list of hosts", checkHosts(o.Hosts)), settings.About("content type", checkShort(o.ContentType)))
-	problems = append(problems, o.checkNumbers(), o.checkLogin(), o.Declare.check(o))
+	problems = append(problems, o.checkNumbers(), o.checkLogin(), o.Declare.check(o, exchange))
 	return exchange, routingKey, errors.Join(problems...)
 }
 
@@ -136,17 +136,17 @@ func Kind() sinks.Kind {
 
 func fields() []settings.Field {
 	return []settings.Field{
-		{Name: "hosts", Type: settings.TypeList, Required: true, Check: checkHostsValue, Help: "The nodes of one cluster, as host or host:port. The port is 5672 by default, 5671 with TLS."},
+		{Name: "hosts", Type: settings.TypeList, Required: true, Check: settings.Check(checkHosts), Help: "The nodes of one cluster, as host or host:port. The port is 5672 by default, 5671 with TLS."},
 		{Name: "virtual_host", Type: settings.TypeString, Default: "/", Help: "The virtual host."},
 		{Name: "username", Type: settings.TypeString, Help: "The user's name. Without it and a password, guest."},
 		{Name: "password", Type: settings.TypeSecret, Help: "The user's password."},
 		{Name: "tls", Type: settings.TypeBool, Default: "false", Help: "Connects over TLS."},
 		{Name: "login_by_certificate", Type: settings.TypeBool, Default: "false", Help: "Logs in by the client's certificate instead of a password (SASL EXTERNAL)."},
-		{Name: "exchange", Type: settings.TypeString, Check: checkTemplate, Help: "The exchange to publish to, the default one if empty. A template: {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
-		{Name: "routing_key", Type: settings.TypeString, Default: DefaultRoutingKey, Check: checkTemplate, Help: "The routing key, a template as well."},
+		{Name: "exchange", Type: settings.TypeString, Check: settings.Parses(settings.ParseTemplate), Help: "The exchange to publish to, the default one if empty. A template: {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
+		{Name: "routing_key", Type: settings.TypeString, Default: DefaultRoutingKey, Check: settings.Parses(settings.ParseTemplate), Help: "The routing key, a template as well."},
 		{Name: "mandatory", Type: settings.TypeBool, Default: "true", Help: "Parks messages that no queue receives. Otherwise they count as delivered."},
 		{Name: "persistent", Type: settings.TypeBool, Default: "true", Help: "Has the broker write messages to its disk."},
-		{Name: "content_type", Type: settings.TypeString, Check: checkShortValue, Help: "The content type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
+		{Name: "content_type", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The content type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
 		{Name: "expiration", Type: settings.TypeDuration, Min: "0s", Max: "1000h", Help: "How long a message may wait in a queue before the broker drops or dead-letters it. Without it, no limit."},
 		{Name: "priority", Type: settings.TypeBool, Default: "false", Help: "Sets AMQP's priority to the message's, cut to 0 to 255."},
 		{Name: "connections", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConnections), Min: "1", Max: "16", Help: "How many connections are kept. A key always goes through the same one."},
@@ -154,19 +154,10 @@ func fields() []settings.Field {
 		{Name: "connect_timeout", Type: settings.TypeDuration, Default: DefaultConnectTimeout.String(), Min: "100ms", Max: "5m", Help: "How long one host may take to answer, up to the end of the login."},
 		{Name: "heartbeat", Type: settings.TypeDuration, Default: DefaultHeartbeat.String(), Min: "2s", Max: "10m", Help: "How often both sides show that they live, in whole seconds."},
 		{Name: "declare_exchange", Type: settings.TypeString, Choices: exchangeTypes, Help: "Creates the exchange, durable and of this type, if it isn't there."},
-		{Name: "declare_queue", Type: settings.TypeString, Check: checkShortValue, Help: "Creates a durable queue of this name, if it isn't there, and binds it to the exchange."},
+		{Name: "declare_queue", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "Creates a durable queue of this name, if it isn't there, and binds it to the exchange."},
 		{Name: "declare_queue_type", Type: settings.TypeString, Default: "quorum", Choices: queueTypes, Help: "The type of the queue to create."},
-		{Name: "declare_binding_key", Type: settings.TypeString, Check: checkShortValue, Help: "The routing key that the queue is bound with. With a topic exchange, # takes everything."},
+		{Name: "declare_binding_key", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The routing key that the queue is bound with. With a topic exchange, # takes everything."},
 	}
-}
-
-func checkHostsValue(value any) error { return checkHosts(value.([]string)) }
-
-func checkShortValue(value any) error { return checkShort(value.(string)) }
-
-func checkTemplate(value any) error {
-	_, err := settings.ParseTemplate(value.(string))
-	return err
 }
 
 func fromSettings(s settings.Values) (sinks.Sink, error) {

@@ -1,8 +1,6 @@
 package rabbitmq
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,7 +26,7 @@ func reasonOf(err error) sinks.Reason {
 	if answer := (*amqp.Error)(nil); errors.As(err, &answer) {
 		return reasonOfAnswer(answer)
 	}
-	if isTLS(err) {
+	if strings.Contains(err.Error(), "tls: ") { // as all of its errors say
 		return sinks.ReasonConfig
 	}
 	return sinks.ReasonConnection
@@ -60,19 +58,6 @@ func reasonNotAllowed(text string) sinks.Reason {
 		return sinks.ReasonAuth
 	}
 	return sinks.ReasonConfig
-}
-
-func isTLS(err error) bool {
-	var (
-		verification *tls.CertificateVerificationError
-		record       tls.RecordHeaderError
-		alert        tls.AlertError
-		authority    x509.UnknownAuthorityError
-		name         x509.HostnameError
-		invalid      x509.CertificateInvalidError
-	)
-	return errors.As(err, &verification) || errors.As(err, &record) || errors.As(err, &alert) ||
-		errors.As(err, &authority) || errors.As(err, &name) || errors.As(err, &invalid) || strings.Contains(err.Error(), "tls: ")
 }
 
 // tellsMore prefers an error that an operator can do something about.

@@ -350,7 +350,7 @@ func (p *part) settle(i int, o sinks.Outcome) {
 	}
 	switch {
 	case o.Result != sinks.Delivered:
-		p.stopKey(i)
+		p.behind(i, sinks.Blocked())
 	default:
 		p.heard = true
 		if p.next[i] != 0 {
@@ -359,11 +359,11 @@ func (p *part) settle(i int, o sinks.Outcome) {
 	}
 }
 
-// stopKey notes that no message behind this one may be sent: all are of its
-// key.
-func (b *batch) stopKey(i int) {
+// behind gives an outcome to the messages behind this one, which are of its key:
+// none of them may be sent.
+func (b *batch) behind(i int, o sinks.Outcome) {
 	for i = b.next[i]; i != 0; i = b.next[i] {
-		b.outcomes[i] = sinks.Blocked()
+		b.outcomes[i] = o
 	}
 }
 
@@ -407,20 +407,8 @@ func (p *part) leave() {
 			p.settle(i, unknown("published once, and not again: "+p.trouble.Detail))
 			continue
 		}
-		p.fail(i, *p.trouble)
-	}
-}
-
-// fail gives a message, and all of its key behind it, an outcome, unless they
-// have one.
-func (b *batch) fail(i int, o sinks.Outcome) {
-	for ; ; i = b.next[i] {
-		if b.outcomes[i] == (sinks.Outcome{}) {
-			b.outcomes[i] = o
-		}
-		if b.next[i] == 0 {
-			return
-		}
+		p.outcomes[i] = *p.trouble
+		p.behind(i, *p.trouble)
 	}
 }
 

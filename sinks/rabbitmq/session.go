@@ -2,13 +2,15 @@ package rabbitmq
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // frameSize is the largest frame to ask for. It is RabbitMQ's own default.
@@ -69,12 +71,8 @@ func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Co
 	if s.options.TLS == nil {
 		return amqp.Open(w, config)
 	}
-	trust := s.options.TLS.Clone()
-	if trust.ServerName == "" {
-		trust.ServerName, _, _ = net.SplitHostPort(address) // it is made of both
-	}
-	secured := tls.Client(w, trust)
-	if err := secured.HandshakeContext(ctx); err != nil {
+	secured, err := settings.Handshake(ctx, w, s.options.TLS, address)
+	if err != nil {
 		return nil, fmt.Errorf("agree on TLS: %w", err)
 	}
 	return amqp.Open(secured, config)
@@ -87,8 +85,9 @@ type session struct {
 	wire       *wire
 	background sync.WaitGroup // goroutines that end with the connection
 
+	checked atomic.Bool // the exchange was there and the broker took messages
+
 	mu      sync.Mutex
-	checked bool          // the exchange was there and the broker took messages
 	free    []*channel    // ready for the next Send
 	blocked bool          // the broker reads nothing until it says so
 	reason  string        // why
@@ -252,9 +251,7 @@ func (c *channel) takeReturn(id string) (amqp.Return, bool) {
 		c.returned[r.MessageId] = r
 	}
 	r, found := c.returned[id]
-	if found {
-		delete(c.returned, id)
-	}
+	delete(c.returned, id)
 	return r, found
 }
 

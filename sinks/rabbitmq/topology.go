@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,18 +12,6 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
-
-func (n *session) wasChecked() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.checked
-}
-
-func (n *session) setChecked(checked bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.checked = checked
-}
 
 // check creates what it was asked to create and finds out what would close a
 // channel under messages, or swallow them: an exchange that isn't there, and a
@@ -39,7 +28,7 @@ func (n *session) check(ctx context.Context) error {
 			return err
 		}
 	}
-	n.setChecked(true)
+	n.checked.Store(true)
 	return nil
 }
 
@@ -123,7 +112,7 @@ var (
 	queueTypes    = []string{"classic", "quorum", "stream"}
 )
 
-func (t *Topology) check(o Options) error {
+func (t *Topology) check(o Options, exchange settings.Template) error {
 	switch {
 	case t == nil:
 		return nil
@@ -131,17 +120,12 @@ func (t *Topology) check(o Options) error {
 		return fmt.Errorf("the exchange type %q must be direct, fanout, topic or headers", t.ExchangeType)
 	case t.QueueType != "" && !slices.Contains(queueTypes, t.QueueType):
 		return fmt.Errorf("the queue type %q must be classic, quorum or stream", t.QueueType)
-	case t.ExchangeType != "" && (o.Exchange == "" || isTemplate(o.Exchange)):
+	case t.ExchangeType != "" && (o.Exchange == "" || exchange.Places() > 0):
 		return errors.New("an exchange can be created only if its name is set and the same for all messages")
 	case t.BindingKey != "" && t.Queue == "":
 		return errors.New("a binding needs the name of a queue")
 	}
 	return settings.About("queue's name", checkShort(t.Queue))
-}
-
-func isTemplate(text string) bool {
-	t, err := settings.ParseTemplate(text)
-	return err != nil || t.Places() > 0
 }
 
 // declare creates what the sink was asked to create. What is there in another
@@ -164,10 +148,7 @@ func (s *Sink) declare(c *amqp.Channel) error {
 }
 
 func (t *Topology) declareQueue(c *amqp.Channel, exchange string) error {
-	kind := t.QueueType
-	if kind == "" {
-		kind = "quorum"
-	}
+	kind := cmp.Or(t.QueueType, "quorum")
 	if _, err := c.QueueDeclare(t.Queue, true, false, false, false, amqp.Table{"x-queue-type": kind}); err != nil {
 		return fmt.Errorf("create the queue %q: %w", t.Queue, err)
 	}

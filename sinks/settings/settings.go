@@ -69,6 +69,19 @@ type Field struct {
 	Check func(value any) error
 }
 
+// Check makes a [Field.Check] of a check of one type.
+func Check[T any](check func(T) error) func(any) error {
+	return func(value any) error { return check(value.(T)) }
+}
+
+// Parses makes a [Field.Check] of what reads a value.
+func Parses[T, P any](parse func(T) (P, error)) func(any) error {
+	return func(value any) error {
+		_, err := parse(value.(T))
+		return err
+	}
+}
+
 // Parse reads a value as it comes from a configuration, checks it, and returns it
 // as the getter of [Values] does. Its error completes the sentence "the
 // setting …".

@@ -1,10 +1,13 @@
 package settings
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 )
 
@@ -58,4 +61,15 @@ func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	}
 	_, err := config.GetClientCertificate(nil)
 	return config, err
+}
+
+// Handshake makes a connection to an address, host:port, one with TLS. The server's name is
+// the host's, unless the configuration, which may be nil, has another.
+func Handshake(ctx context.Context, raw net.Conn, config *tls.Config, address string) (net.Conn, error) {
+	config = cmp.Or(config, &tls.Config{}).Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	secured := tls.Client(raw, config)
+	return secured, secured.HandshakeContext(ctx)
 }

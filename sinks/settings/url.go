@@ -34,6 +34,14 @@ func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	return settings, nil
 }
 
+// NothingFromURL is for a kind without settings: its URL is its scheme and a colon.
+func NothingFromURL(u *url.URL) (map[string]any, error) {
+	if *u != (url.URL{Scheme: u.Scheme, OmitHost: u.OmitHost}) {
+		return nil, fmt.Errorf("nothing may follow %s: in the URL", u.Scheme)
+	}
+	return nil, nil
+}
+
 // PathFromURL is the file that a URL such as file:path or file:///absolute/path names.
 func PathFromURL(u *url.URL) (string, error) {
 	if u.Host != "" || u.User != nil {

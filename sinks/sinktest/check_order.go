@@ -1,7 +1,7 @@
 package sinktest
 
 import (
-	"context"
+	"cmp"
 	"slices"
 	"sync"
 
@@ -90,34 +90,25 @@ func concurrentSends(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message
 	var workers sync.WaitGroup
-	for worker := range s.workers() {
+	const most = 8
+	for worker := range min(cmp.Or(s.limits().Workers, most), most) {
 		keys := []string{string(rune('a' + worker)), "", string(rune('A' + worker))}
 		var batches [][]sinks.Message
 		for range 10 {
 			batch := s.batch(keys...)
 			batches, sent = append(batches, batch), append(sent, batch...)
 		}
-		workers.Go(func() { s.deliverAll(ctx, batches) })
+		workers.Go(func() {
+			for _, batch := range batches {
+				s.deliver(ctx, batch)
+			}
+		})
 	}
 	workers.Wait()
 	if s.Received != nil {
 		got := s.arrivals(ids(sent))
 		s.arrivedOnce(got, sent)
 		s.inOrder(got, sent)
-	}
-}
-
-func (s *subject) workers() int {
-	const most = 8
-	if allowed := s.limits().Workers; allowed > 0 {
-		return min(allowed, most)
-	}
-	return most
-}
-
-func (s *subject) deliverAll(ctx context.Context, batches [][]sinks.Message) {
-	for _, batch := range batches {
-		s.deliver(ctx, batch)
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"io"
-	"net/url"
 	"os"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -108,14 +106,7 @@ func Kind() sinks.Kind {
 		Name:    "stdout",
 		Summary: "Writes each message as a line of JSON to the standard output.",
 		Schemes: []string{"stdout"},
-		FromURL: fromURL,
+		FromURL: settings.NothingFromURL,
 		New:     func(settings.Values) (sinks.Sink, error) { return New(Options{}), nil },
 	}
-}
-
-func fromURL(u *url.URL) (map[string]any, error) {
-	if *u != (url.URL{Scheme: "stdout", OmitHost: u.OmitHost}) {
-		return nil, errors.New("nothing may follow stdout: in the URL")
-	}
-	return nil, nil
 }
