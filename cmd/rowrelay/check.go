@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -107,10 +108,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 			c.tried(name+"disconnection", "", err)
 		}
 	}()
-	claim := source.Claim
-	if claim == "" {
-		claim = storage.ByLanes
-	}
+	claim := cmp.Or(source.Claim, storage.ByLanes)
 	store, err := openStore(ctx, source, db, d)
 	if err != nil && d.Denied(err) { // all that the user lacks, not the first of it
 		for _, found := range sqlstore.Check(ctx, db, d, sqlstore.Options{Table: source.Table}, claim) {
@@ -130,11 +128,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 			c.add(finding{Name: name + found.Name, OK: found.OK, Detail: found.Detail, Hint: found.Hint})
 		}
 	}
-	retention := source.Retention
-	if retention == 0 {
-		retention = relay.DefaultRetention
-	}
-	behind := store.CheckRetention(ctx, max(0, retention))
+	behind := store.CheckRetention(ctx, max(0, cmp.Or(source.Retention, relay.DefaultRetention)))
 	c.add(finding{Name: name + behind.Name, OK: behind.OK, Detail: behind.Detail, Hint: behind.Hint})
 	if source.Listen != config.Off && !source.Database.Polled() {
 		c.checkNotifications(ctx, name, source, db, d)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,9 +152,7 @@ func (r *replaying) read(args []string) (err error) {
 
 // begin stores a new replay, or has an old one go on.
 func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRate bool) (err error) {
-	if r.replay.Name == "" {
-		r.replay.Name = operate.NameReplay(time.Now())
-	}
+	r.replay.Name = cmp.Or(r.replay.Name, operate.NameReplay(time.Now()))
 	name := r.replay.Name
 	r.replay, err = operate.BeginReplay(ctx, operator, r.replay, r.all || r.selects(), newRate)
 	switch {

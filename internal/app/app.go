@@ -11,6 +11,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,14 +120,11 @@ func New(c config.Config, options Options) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
-	a := &App{config: c, options: options, logger: options.Logger, back: make(chan *source)}
+	a := &App{config: c, options: options, logger: cmp.Or(options.Logger, slog.Default()), back: make(chan *source)}
 	if c.Admin.Listen != "" {
 		a.metrics = metrics.New(options.Build)
 	}
 	a.ended, a.end = context.WithCancel(context.Background())
-	if a.logger == nil {
-		a.logger = slog.Default()
-	}
 	var problems []error
 	for _, from := range c.Sources {
 		s, err := a.newSource(from)
