@@ -139,30 +139,13 @@ func (a *App) newSource(from config.Source) (*source, error) {
 	s := &source{config: from, sinks: map[string]relay.SinkOptions{}}
 	var names []string
 	for _, to := range a.config.SinksOf(from.Name) {
-		sink, err := to.Make(a.options.Sinks)
+		made, err := to.Make(a.options.Sinks)
 		if err != nil {
 			return nil, fmt.Errorf("sink %q: %w", to.Name, err)
 		}
 		names = append(names, to.Name)
-		s.sinks[to.Name] = relay.SinkOptions{
-			Sink:        sink,
-			Batch:       to.Batch,
-			BatchBytes:  to.BatchBytes,
-			Workers:     to.Workers,
-			Buffer:      to.Buffer,
-			BufferBytes: to.BufferBytes,
-			Timeout:     to.Timeout,
-			MaxAttempts: to.MaxAttempts,
-
-			TroubleAfter: to.TroubleAfter,
-			RejectAfter:  to.RejectAfter,
-			Fuse:         to.Fuse,
-			OnPark:       to.OnPark,
-			DeadLetter:   to.DeadLetter,
-
-			Backoff: to.Backoff,
-			Reopen:  to.Reopen,
-		}
+		to.Sink = made
+		s.sinks[to.Name] = to.SinkOptions
 	}
 	if a.config.Admin.Listen != "" {
 		s.metrics = a.metrics.Source(from.Name, names...)
