@@ -21,12 +21,12 @@ type line struct {
 	Payload       *string           `json:"payload"`
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
 	Headers       map[string]string `json:"headers,omitempty"`
-	AvailableAt   *time.Time        `json:"available_at,omitempty"`
-	ExpiresAt     *time.Time        `json:"expires_at,omitempty"`
+	AvailableAt   time.Time         `json:"available_at,omitzero"`
+	ExpiresAt     time.Time         `json:"expires_at,omitzero"`
 	Priority      int16             `json:"priority,omitempty"`
 	Attempt       int               `json:"attempt,omitempty"`
 	Sequence      int64             `json:"sequence,omitempty"`
-	CreatedAt     *time.Time        `json:"created_at,omitempty"`
+	CreatedAt     time.Time         `json:"created_at,omitzero"`
 }
 
 // binaryLine is a line whose payload isn't text.
@@ -48,8 +48,8 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 	encoder.SetEscapeHTML(false)
 	l := line{
 		MessageID: m.ID, Topic: m.Topic, Key: m.Key, Headers: m.Headers,
-		AvailableAt: orNil(m.AvailableAt), ExpiresAt: orNil(m.ExpiresAt), Priority: m.Priority,
-		Attempt: m.Attempt, Sequence: m.Sequence, CreatedAt: orNil(m.CreatedAt),
+		AvailableAt: m.AvailableAt.UTC(), ExpiresAt: m.ExpiresAt.UTC(), Priority: m.Priority,
+		Attempt: m.Attempt, Sequence: m.Sequence, CreatedAt: m.CreatedAt.UTC(),
 	}
 	if !utf8.Valid(m.Payload) {
 		l.PayloadBase64 = m.Payload
@@ -95,9 +95,9 @@ func ReadLine(text []byte) (Message, error) {
 	return Message{
 		Message: outbox.Message{
 			ID: l.MessageID, Topic: l.Topic, Key: l.Key, Payload: payload,
-			Headers: l.Headers, AvailableAt: orZero(l.AvailableAt), ExpiresAt: orZero(l.ExpiresAt), Priority: l.Priority,
+			Headers: l.Headers, AvailableAt: l.AvailableAt, ExpiresAt: l.ExpiresAt, Priority: l.Priority,
 		},
-		Attempt: l.Attempt, Sequence: l.Sequence, CreatedAt: orZero(l.CreatedAt),
+		Attempt: l.Attempt, Sequence: l.Sequence, CreatedAt: l.CreatedAt,
 	}, nil
 }
 
@@ -115,21 +115,6 @@ func CheckUTF8(m Message) error {
 		}
 	}
 	return nil
-}
-
-func orNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
-func orZero(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }
 
 // ContentType guesses the media type of a payload that comes without one:

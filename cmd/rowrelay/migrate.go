@@ -342,10 +342,10 @@ func (m *migrate) lookForTrigger(ctx context.Context, steps *migrations.Migratio
 
 // migrationJSON is a migration as JSON.
 type migrationJSON struct {
-	Version   int64      `json:"version"`
-	Name      string     `json:"name"`
-	Applied   bool       `json:"applied"`
-	AppliedAt *time.Time `json:"applied_at,omitempty"`
+	Version   int64     `json:"version"`
+	Name      string    `json:"name"`
+	Applied   bool      `json:"applied"`
+	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
 // report prints migrations, or the text if there is none.
@@ -353,7 +353,7 @@ func (m *migrate) report(source config.Source, name string, list []migrations.Mi
 	if m.json {
 		shown := []migrationJSON{}
 		for _, each := range list {
-			shown = append(shown, migrationJSON{each.Version, each.Name, each.Applied, orNil(each.AppliedAt)})
+			shown = append(shown, migrationJSON{each.Version, each.Name, each.Applied, each.AppliedAt.UTC()})
 		}
 		report := map[string]any{"table": source.Table, strings.ReplaceAll(name, " ", "_"): shown}
 		if m.notifies != nil {

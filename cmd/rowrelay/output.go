@@ -71,14 +71,6 @@ func shownTime(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-func orNil(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	at = at.UTC()
-	return &at
-}
-
 // checkedWriter remembers that the output couldn't be written: a report that
 // was cut short must not look like a whole one. A Write that doesn't return, as its
 // reader has stopped reading, holds up no other method: the process ends all the same.

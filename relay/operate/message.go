@@ -20,9 +20,9 @@ type Message struct {
 	Attempts    int           `json:"attempts"`
 	Crashes     int           `json:"crashes"`
 	CreatedAt   time.Time     `json:"created_at"`
-	AvailableAt *time.Time    `json:"available_at,omitempty"`
-	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
-	FinishedAt  *time.Time    `json:"finished_at,omitempty"`
+	AvailableAt time.Time     `json:"available_at,omitzero"`
+	ExpiresAt   time.Time     `json:"expires_at,omitzero"`
+	FinishedAt  time.Time     `json:"finished_at,omitzero"`
 	ClaimedBy   string        `json:"claimed_by,omitempty"`
 	Receipt     string        `json:"receipt,omitempty"`
 	LastError   string        `json:"last_error,omitempty"`
@@ -34,17 +34,9 @@ func NewMessage(info storage.Info) Message {
 	return Message{
 		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
 		Sinks: storage.SplitSinks(info.Sinks), Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
-		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), ExpiresAt: orNil(info.Message.ExpiresAt), FinishedAt: orNil(info.FinishedAt),
+		CreatedAt: info.CreatedAt.UTC(), AvailableAt: info.Message.AvailableAt.UTC(), ExpiresAt: info.Message.ExpiresAt.UTC(), FinishedAt: info.FinishedAt.UTC(),
 		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError, HoldsKey: info.Holds == storage.HoldsKey,
 	}
-}
-
-func orNil(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	at = at.UTC()
-	return &at
 }
 
 // FullMessage has what it carries as well. A payload that isn't UTF-8 is in
