@@ -335,16 +335,11 @@ func (a *App) runRelays(ctx context.Context) {
 			}
 		})
 		if s.watch != nil {
-			a.running.Go(func() { s.metrics.Watch(ctx, counter(s.watch.Counting(s.table.Store.Status))) })
+			a.running.Go(func() { s.metrics.Watch(ctx, s.watch.Counting(s.table.Store.Status)) })
 		}
 	}
 	a.running.Go(func() { relays.Wait(); a.end() })
 }
-
-// counter counts a table.
-type counter func(context.Context) (storage.Status, error)
-
-func (c counter) Status(ctx context.Context) (storage.Status, error) { return c(ctx) }
 
 // Stop lets the relays finish what is being sent, each within its drain
 // timeout, or until the context ends; then everything is closed, what was
