@@ -106,15 +106,11 @@ func (m *messages) command(use, short, long string, work func(context.Context, s
 			if err != nil {
 				return usage(err)
 			}
-			source, err := m.target.resolve(m.program, command)
-			if err != nil {
-				return err
-			}
-			return withOperator(command.Context(), source, func(operator storage.Operator) error {
+			return m.target.operate(m.program, command, func(ctx context.Context, operator storage.Operator) error {
 				if m.by != "" {
 					operator = storage.Logged(operator, m.by, m.reason, filter.Describe())
 				}
-				return work(command.Context(), operator, filter)
+				return work(ctx, operator, filter)
 			})
 		},
 	}
