@@ -58,13 +58,7 @@ or two where its sinks have room; until then it shows as retry. Other states are
 With --state retry it is about messages that wait for their next attempt.`
 
 func (p program) messagesCommand() *cobra.Command {
-	group := &cobra.Command{
-		Use:   "messages",
-		Short: "List, show, requeue, redrive, replay, skip or discard messages",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  onlyCommands,
-	}
-	group.AddCommand(
+	return group("messages", "List, show, requeue, redrive, replay, skip or discard messages",
 		p.listCommand(), p.showCommand(),
 		p.requeueCommand(), p.redriveCommand(), p.replayCommand(), p.replaysCommand(),
 		p.changeCommand("retry [ID…]", "Try messages again now that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
@@ -72,7 +66,6 @@ func (p program) messagesCommand() *cobra.Command {
 			change{operate.Skip, "skipped", "their keys go on, and what was behind them can't be put back"}, storage.StateError, storage.StateRetry),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, change{operate.Discard, "discarded", "they are deleted for good"}, storage.StateError, storage.StateRetry),
 	)
-	return group
 }
 
 // messages are the flags of one of the group's commands.
