@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -17,19 +16,26 @@ import (
 // oracleVersions is goose's table on Oracle, for which goose itself knows no
 // statements. A version is unique, as on the other databases.
 type oracleVersions struct {
+	database.StoreExtender
 	dialect.Repeating
-	table string
 }
 
-var _ database.StoreExtender = oracleVersions{}
-
-func (v oracleVersions) Tablename() string { return v.table }
+func newOracleVersions(d dialect.Repeating, table string) (database.Store, error) {
+	store, err := database.NewStoreFromQuerier(table, versions{
+		create: "CREATE TABLE %s (version_id NUMBER(19) NOT NULL PRIMARY KEY, is_applied NUMBER(1) NOT NULL," +
+			" tstamp TIMESTAMP(6) DEFAULT SYS_EXTRACT_UTC(SYSTIMESTAMP) NOT NULL)",
+		place: [2]string{":1", ":2"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return oracleVersions{store.(database.StoreExtender), d}, nil
+}
 
 // CreateVersionTable may find a table that was left without a row: it is committed
 // before goose inserts the first.
 func (v oracleVersions) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
-	_, err := db.ExecContext(ctx, "CREATE TABLE "+v.table+" (version_id NUMBER(19) NOT NULL PRIMARY KEY, is_applied NUMBER(1) NOT NULL,"+
-		" tstamp TIMESTAMP(6) DEFAULT SYS_EXTRACT_UTC(SYSTIMESTAMP) NOT NULL)")
+	err := v.StoreExtender.CreateVersionTable(ctx, db)
 	if v.Made(err) {
 		return nil
 	}
@@ -49,53 +55,8 @@ func (v oracleVersions) TableExists(ctx context.Context, db database.DBTxConn) (
 // Insert has a number where goose's own have a truth value, which Oracle's tables
 // don't know before 23.
 func (v oracleVersions) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
-	_, err := db.ExecContext(ctx, "INSERT INTO "+v.table+" (version_id, is_applied) VALUES (:1, 1)", req.Version)
+	_, err := db.ExecContext(ctx, "INSERT INTO "+v.Tablename()+" (version_id, is_applied) VALUES (:1, 1)", req.Version)
 	return err
-}
-
-func (v oracleVersions) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
-	_, err := db.ExecContext(ctx, "DELETE FROM "+v.table+" WHERE version_id = :1", version)
-	return err
-}
-
-func (v oracleVersions) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
-	var at time.Time
-	var applied bool
-	err := db.QueryRowContext(ctx, "SELECT tstamp, is_applied FROM "+v.table+" WHERE version_id = :1", version).Scan(&at, &applied)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, database.ErrVersionNotFound
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &database.GetMigrationResult{Timestamp: at, IsApplied: applied}, nil
-}
-
-func (v oracleVersions) GetLatestVersion(ctx context.Context, db database.DBTxConn) (int64, error) {
-	var version sql.NullInt64
-	if err := db.QueryRowContext(ctx, "SELECT MAX(version_id) FROM "+v.table).Scan(&version); err != nil {
-		return 0, err
-	}
-	if !version.Valid {
-		return 0, database.ErrVersionNotFound
-	}
-	return version.Int64, nil
-}
-
-func (v oracleVersions) ListMigrations(ctx context.Context, db database.DBTxConn) (all []*database.ListMigrationsResult, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT version_id, is_applied FROM "+v.table+" ORDER BY version_id DESC")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var one database.ListMigrationsResult
-		if err := rows.Scan(&one.Version, &one.IsApplied); err != nil {
-			return nil, err
-		}
-		all = append(all, &one)
-	}
-	return all, rows.Err()
 }
 
 // What goose's files have around a statement with semicolons in it.

@@ -111,7 +111,7 @@ func (c *catalog) query(statement string) (*answer, error) {
 	if table := tableOf.FindStringSubmatch(statement); table != nil && !c.objects[table[1]] {
 		return nil, errors.New("ORA-00942: table or view does not exist")
 	}
-	if strings.HasPrefix(statement, "SELECT MAX(") {
+	if strings.HasPrefix(statement, "SELECT max(") {
 		return c.latest(), nil
 	}
 	found := &answer{}

@@ -16,7 +16,7 @@ import (
 func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error) {
 	switch d.Name() {
 	case "oracle":
-		return oracleVersions{d.(dialect.Repeating), table.SchemaVersion}, nil
+		return newOracleVersions(d.(dialect.Repeating), table.SchemaVersion)
 	case "mysql", "mariadb", "tidb":
 		return newMySQLStore(d.Name(), table)
 	case "postgres":

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,12 +88,12 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 	}
 	o := options
 	asRelay, err := Options{
-		Name: o.Name, Claim: storage.ByRows, Pick: o.Pick, Lease: or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
+		Name: o.Name, Claim: storage.ByRows, Pick: o.Pick, Lease: cmp.Or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
 		Observer: o.Observer, Logger: o.Logger,
 	}.withDefaults()
 	o.Name, o.Pick, o.Lease, o.Poll, o.Retention = asRelay.Name, asRelay.Pick, asRelay.Lease, asRelay.Poll, asRelay.Retention
 	o.Observer, o.Logger = asRelay.Observer, asRelay.Logger
-	o.MaxAttempts = or(o.MaxAttempts, 20)
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, 20)
 	var backoffErr error
 	o.Backoff, backoffErr = o.Backoff.withDefaults("backoff", 5*time.Minute)
 	routes, routesErr := newRouter([]Route{{Topic: "*", ExpireAfter: o.ExpireAfter, OnExpire: o.OnExpire}}, []string{""})

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -73,9 +74,9 @@ func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, pa
 	} {
 		headers[name] = value
 	}
-	parked.deadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: or(to.Topic, row.Message.Topic), Sinks: to.Sink, Headers: headersText(headers)}
+	parked.deadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: cmp.Or(to.Topic, row.Message.Topic), Sinks: to.Sink, Headers: headersText(headers)}
 	e.options.Observer.DeadLettered(q.name)
-	return "; its dead letter goes to " + or(to.Sink, to.Topic)
+	return "; its dead letter goes to " + cmp.Or(to.Sink, to.Topic)
 }
 
 // withoutError is a dead letter that says of an error that the database can't store it.

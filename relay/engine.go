@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,7 @@ const quickPoll = 7 * time.Millisecond
 // begin notes that a look begins, and when the next one is due.
 func (p *polling) begin(now time.Time, longest time.Duration) {
 	p.unasked, p.fresh, p.polled = p.polled, false, false
-	p.pace = min(or(p.pace, longest), longest)
+	p.pace = min(cmp.Or(p.pace, longest), longest)
 	p.began, p.at = now, now.Add(p.pace)
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,7 +60,7 @@ func setupOf(o Options, names []string) storage.Setup {
 			text += ", also"
 		}
 		if r.ExpireAfter > 0 {
-			text += fmt.Sprintf(", expires after %v (%s)", r.ExpireAfter, or(r.OnExpire, ParkExpired))
+			text += fmt.Sprintf(", expires after %v (%s)", r.ExpireAfter, cmp.Or(r.OnExpire, ParkExpired))
 		}
 		switch {
 		case r.Pattern != "":
@@ -246,7 +247,7 @@ func difference(own *storage.Setup, name string, other *storage.Setup) string {
 	if here == "" && there == "" {
 		return "They differ in what is too much to be shown, or in the order of patterns"
 	}
-	return fmt.Sprintf("This one has: %s. %s has: %s", or(here, "nothing else"), name, or(there, "nothing else"))
+	return fmt.Sprintf("This one has: %s. %s has: %s", cmp.Or(here, "nothing else"), name, cmp.Or(there, "nothing else"))
 }
 
 // noteWaits takes note of whether the relay waits for others to end.

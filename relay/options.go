@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,15 +255,15 @@ type Listener interface {
 
 // withDefaults fills in what was left empty and reports all that is wrong.
 func (o Options) withDefaults() (Options, error) {
-	o.Name = or(o.Name, thisProcess().name())
-	o.Claim = or(o.Claim, storage.ByLanes)
-	o.Pick = or(o.Pick, storage.Oldest)
-	o.Lease = or(o.Lease, 15*time.Second)
-	o.Poll = or(o.Poll, 200*time.Millisecond)
-	o.Retention = or(o.Retention, DefaultRetention)
-	o.DrainTimeout = or(o.DrainTimeout, 10*time.Second)
-	o.Observer = or[Observer](o.Observer, NoObserver{})
-	o.Logger = or(o.Logger, slog.Default())
+	o.Name = cmp.Or(o.Name, thisProcess().name())
+	o.Claim = cmp.Or(o.Claim, storage.ByLanes)
+	o.Pick = cmp.Or(o.Pick, storage.Oldest)
+	o.Lease = cmp.Or(o.Lease, 15*time.Second)
+	o.Poll = cmp.Or(o.Poll, 200*time.Millisecond)
+	o.Retention = cmp.Or(o.Retention, DefaultRetention)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)
+	o.Observer = cmp.Or[Observer](o.Observer, NoObserver{})
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	var problems []error
 	reject := func(bad bool, format string, args ...any) {
 		if bad {
@@ -290,7 +291,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 		if _, ok := store.(storage.TxStore); !ok {
 			return s, errors.New("a transactional handler needs a store over a SQL database")
 		}
-		s.Batch = or(s.Batch, 1) // each message has a transaction of its own
+		s.Batch = cmp.Or(s.Batch, 1) // each message has a transaction of its own
 	}
 	if _, isExact := s.Sink.(sinks.Deduplicating); isExact {
 		if _, ok := store.(storage.Journaler); !ok || claim != storage.ByLanes {
@@ -301,20 +302,20 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 	if limited, ok := s.Sink.(sinks.Limited); ok {
 		limits = limited.Limits()
 	}
-	s.Batch = min(or(s.Batch, 500), or(limits.Messages, math.MaxInt))
-	s.BatchBytes = min(or(s.BatchBytes, 4<<20), or(limits.Bytes, math.MaxInt))
-	s.Workers = min(or(s.Workers, 2), or(limits.Workers, math.MaxInt))
+	s.Batch = min(cmp.Or(s.Batch, 500), cmp.Or(limits.Messages, math.MaxInt))
+	s.BatchBytes = min(cmp.Or(s.BatchBytes, 4<<20), cmp.Or(limits.Bytes, math.MaxInt))
+	s.Workers = min(cmp.Or(s.Workers, 2), cmp.Or(limits.Workers, math.MaxInt))
 	batches := 8 // of each worker
 	if claim == storage.ByRows {
 		batches = 4 // what one relay has claimed no other one can have
 	}
-	s.Buffer = or(s.Buffer, max(s.Batch, min(batches*s.Batch*s.Workers, 8000)))
-	s.BufferBytes = or(s.BufferBytes, 16<<20)
-	s.Timeout = or(s.Timeout, 30*time.Second)
-	s.MaxAttempts = or(s.MaxAttempts, 20)
-	s.TroubleAfter = or(s.TroubleAfter, 5)
-	s.RejectAfter = or(s.RejectAfter, 5*time.Second)
-	s.Fuse = or(s.Fuse, 50)
+	s.Buffer = cmp.Or(s.Buffer, max(s.Batch, min(batches*s.Batch*s.Workers, 8000)))
+	s.BufferBytes = cmp.Or(s.BufferBytes, 16<<20)
+	s.Timeout = cmp.Or(s.Timeout, 30*time.Second)
+	s.MaxAttempts = cmp.Or(s.MaxAttempts, 20)
+	s.TroubleAfter = cmp.Or(s.TroubleAfter, 5)
+	s.RejectAfter = cmp.Or(s.RejectAfter, 5*time.Second)
+	s.Fuse = cmp.Or(s.Fuse, 50)
 	for _, n := range []struct {
 		name  string
 		value int
@@ -323,7 +324,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 			return s, fmt.Errorf("%s %d: must be at least 1", n.name, n.value)
 		}
 	}
-	switch s.OnPark = or(s.OnPark, ContinueKey); {
+	switch s.OnPark = cmp.Or(s.OnPark, ContinueKey); {
 	case s.OnPark != ContinueKey && s.OnPark != HoldKey:
 		return s, fmt.Errorf("on park %q: must be %q or %q", s.OnPark, ContinueKey, HoldKey)
 	case s.OnPark == HoldKey && claim == storage.ByRows:
@@ -339,8 +340,8 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 }
 
 func (b Backoff) withDefaults(name string, longest time.Duration) (Backoff, error) {
-	b.Min = or(b.Min, 500*time.Millisecond)
-	b.Max = or(b.Max, max(longest, b.Min))
+	b.Min = cmp.Or(b.Min, 500*time.Millisecond)
+	b.Max = cmp.Or(b.Max, max(longest, b.Min))
 	if b.Min <= 0 || b.Max < b.Min {
 		return b, fmt.Errorf("%s: min %v must be positive and not above max %v", name, b.Min, b.Max)
 	}
@@ -360,12 +361,4 @@ func (b Backoff) draw(n int) time.Duration {
 func isNil(value any) bool {
 	v := reflect.ValueOf(value)
 	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-func or[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 	if !p.at.After(now) {
 		p.polled = p.polled || !p.fresh
 		p.fresh = true
-		p.at = now.Add(min(or(p.pace, longest), longest))
+		p.at = now.Add(min(cmp.Or(p.pace, longest), longest))
 	}
 }
 

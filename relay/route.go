@@ -117,7 +117,7 @@ func newRouter(routes []Route, names []string) (*router, error) {
 
 // target checks what a route says.
 func (r *router) target(route *Route) (to target, err error) {
-	to = target{expireAfter: route.ExpireAfter, onExpire: or(route.OnExpire, ParkExpired)}
+	to = target{expireAfter: route.ExpireAfter, onExpire: cmp.Or(route.OnExpire, ParkExpired)}
 	r.expires = r.expires || route.ExpireAfter > 0
 	set, sinks := 0, slices.Clone(route.Sinks)
 	for _, s := range []string{route.Topic, route.Prefix, route.Pattern} {

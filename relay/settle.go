@@ -162,7 +162,7 @@ func (s *settling) start(now time.Time) {
 	for i := range s.lists {
 		q := &s.lists[i]
 		if ready[i] && (inFlight == 0 || len(q.unwritten) >= worth) {
-			n := min(len(q.unwritten), or(q.most, settleBatch))
+			n := min(len(q.unwritten), cmp.Or(q.most, settleBatch))
 			job.items, job.of[i] = append(job.items, q.unwritten[:n]...), n
 			q.unwritten = slices.Delete(q.unwritten, 0, n)
 			q.inFlight, q.retryAt = n, time.Time{}

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -46,7 +47,7 @@ func (o Oagudo) Start(ctx context.Context, d *table.Database, handle Handler) (s
 		return nil, err
 	}
 	db := stdlib.OpenDBFromPool(pool)
-	batch := or(o.Batch, most)
+	batch := cmp.Or(o.Batch, most)
 	reader := outbox.NewReader(outbox.NewDBContext(db, outbox.SQLDialectPostgres), publisher(handle),
 		outbox.WithInterval(tick), outbox.WithReadBatchSize(batch), outbox.WithDeleteBatchSize(batch))
 	reader.Start()

@@ -50,13 +50,6 @@ const (
 	most = 5000
 )
 
-func or(value, otherwise int) int {
-	if value == 0 {
-		return otherwise
-	}
-	return value
-}
-
 // some is how many messages a transaction writes: many for a backlog, yet not all
 // of it.
 const some = 1000

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -87,7 +88,7 @@ func (r River) config(handle Handler) *river.Config {
 	river.AddWorker(workers, &riverWorker{handle: handle})
 	return &river.Config{
 		FetchCooldown: 2 * tick, FetchPollInterval: 2 * tick, JobTimeout: -1, Logger: silent(),
-		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: or(r.Workers, 1000)}},
+		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cmp.Or(r.Workers, 1000)}},
 		Workers: workers,
 	}
 }

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -101,11 +102,11 @@ func (w Watermill) subscriber(pool *pgxpool.Pool) (*watermillsql.Subscriber, err
 	bytes := func(string) string { return "BYTEA" }
 	config := watermillsql.SubscriberConfig{
 		PollInterval:   tick,
-		SchemaAdapter:  watermillsql.DefaultPostgreSQLSchema{GeneratePayloadType: bytes, SubscribeBatchSize: or(w.Batch, most)},
+		SchemaAdapter:  watermillsql.DefaultPostgreSQLSchema{GeneratePayloadType: bytes, SubscribeBatchSize: cmp.Or(w.Batch, most)},
 		OffsetsAdapter: watermillsql.DefaultPostgreSQLOffsetsAdapter{},
 	}
 	if w.Delete {
-		config.SchemaAdapter = watermillsql.PostgreSQLQueueSchema{GeneratePayloadType: bytes, SubscribeBatchSize: or(w.Batch, most)}
+		config.SchemaAdapter = watermillsql.PostgreSQLQueueSchema{GeneratePayloadType: bytes, SubscribeBatchSize: cmp.Or(w.Batch, most)}
 		config.OffsetsAdapter = watermillsql.PostgreSQLQueueOffsetsAdapter{DeleteOnAck: true}
 	}
 	return watermillsql.NewSubscriber(watermillsql.BeginnerFromPgx(pool), config, watermill.NopLogger{})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -81,15 +82,15 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 	var problems *config.Problems
 	switch {
 	case err == nil:
-		c.add(finding{Name: "config", OK: true, Detail: fmt.Sprintf("%s: %d sources, %d sinks, %d routes",
+		c.add(sqlstore.Finding{Name: "config", OK: true, Detail: fmt.Sprintf("%s: %d sources, %d sinks, %d routes",
 			file, len(configured.Sources), len(configured.Sinks), len(configured.Routes))})
 		return configured, nil
 	case errors.As(err, &problems):
 		for _, problem := range problems.List {
-			c.add(finding{Name: "config", Detail: problems.File + ":" + problem.String()})
+			c.add(sqlstore.Finding{Name: "config", Detail: problems.File + ":" + problem.String()})
 		}
 	default:
-		c.add(finding{Name: "config", Detail: err.Error()})
+		c.add(sqlstore.Finding{Name: "config", Detail: err.Error()})
 	}
 	return config.Config{}, nil
 }
@@ -107,15 +108,13 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 			c.tried(name+"disconnection", "", err)
 		}
 	}()
-	claim := source.Claim
-	if claim == "" {
-		claim = storage.ByLanes
-	}
+	claim := cmp.Or(source.Claim, storage.ByLanes)
 	store, err := openStore(ctx, source, db, d)
 	if err != nil && d.Denied(err) { // all that the user lacks, not the first of it
 		for _, found := range sqlstore.Check(ctx, db, d, sqlstore.Options{Table: source.Table}, claim) {
 			if found.Name == "rights" && !found.OK {
-				c.add(finding{Name: name + found.Name, Detail: found.Detail, Hint: found.Hint})
+				found.Name = name + found.Name
+				c.add(found)
 				return
 			}
 		}
@@ -127,15 +126,13 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 		// These two are checked here: the schema above, with the whole command to
 		// run, and the claim below, which only a living relay contradicts.
 		if found.Name != "schema" && found.Name != "claim" {
-			c.add(finding{Name: name + found.Name, OK: found.OK, Detail: found.Detail, Hint: found.Hint})
+			found.Name = name + found.Name
+			c.add(found)
 		}
 	}
-	retention := source.Retention
-	if retention == 0 {
-		retention = relay.DefaultRetention
-	}
-	behind := store.CheckRetention(ctx, max(0, retention))
-	c.add(finding{Name: name + behind.Name, OK: behind.OK, Detail: behind.Detail, Hint: behind.Hint})
+	behind := store.CheckRetention(ctx, max(0, cmp.Or(source.Retention, relay.DefaultRetention)))
+	behind.Name = name + behind.Name
+	c.add(behind)
 	if source.Listen != config.Off && !source.Database.Polled() {
 		c.checkNotifications(ctx, name, source, db, d)
 	}
@@ -155,7 +152,7 @@ func (c *checkReport) checkOthers(name string, configured config.Config, source 
 		c.tried(name+"relays", "", err)
 		return
 	}
-	found := finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; one of this configuration would take its part beside them", len(living))}
+	found := sqlstore.Finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; one of this configuration would take its part beside them", len(living))}
 	if !found.OK {
 		found.Detail = "a relay of this configuration would wait, and take no message: " + waits
 		found.Hint = "stop the others first, or let them be replaced one by one: it takes over when the last of them has stopped. To have it share the messages with them: rowrelay run --join, or join: true in the configuration. rowrelay status lists the relays"
@@ -210,27 +207,19 @@ func (c *checkReport) checkSink(ctx context.Context, source config.Source, to co
 type checkReport struct {
 	program
 	json     bool
-	findings []finding
+	findings []sqlstore.Finding
 }
 
-// finding is what one check found.
-type finding struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail,omitempty"`
-	Hint   string `json:"hint,omitempty"` // what to do where it isn't ok
-}
-
-func (c *checkReport) add(f finding) { c.findings = append(c.findings, f) }
+func (c *checkReport) add(f sqlstore.Finding) { c.findings = append(c.findings, f) }
 
 // tried adds the finding of something that was tried, and says whether it
 // worked.
 func (c *checkReport) tried(name, detail string, err error) bool {
 	if err == nil {
-		c.add(finding{Name: name, OK: true, Detail: detail})
+		c.add(sqlstore.Finding{Name: name, OK: true, Detail: detail})
 		return true
 	}
-	f := finding{Name: name, Detail: err.Error()}
+	f := sqlstore.Finding{Name: name, Detail: err.Error()}
 	var explained *explainedError
 	if errors.As(err, &explained) {
 		f.Detail, f.Hint = explained.error.Error(), explained.hint

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
 func TestCheckingWhatWorks(t *testing.T) {
@@ -27,7 +28,7 @@ func TestCheckingWhatWorks(t *testing.T) {
 		}
 		var report struct {
 			OK     bool
-			Checks []finding
+			Checks []sqlstore.Finding
 		}
 		asJSON := checked(t, "--json", "--config", file)
 		if err := json.Unmarshal([]byte(asJSON.stdout), &report); err != nil || !report.OK || len(report.Checks) < 5 {

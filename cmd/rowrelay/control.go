@@ -97,12 +97,8 @@ func (s *steering) command(use, short, long string, read func(*cobra.Command, []
 			if err := control.Validate(); err != nil {
 				return usage(err)
 			}
-			source, err := s.target.resolve(s.program, command)
-			if err != nil {
-				return err
-			}
-			return withOperator(command.Context(), source, func(operator storage.Operator) error {
-				return work(command.Context(), operator, control)
+			return s.target.operate(s.program, command, func(ctx context.Context, operator storage.Operator) error {
+				return work(ctx, operator, control)
 			})
 		},
 	}
@@ -223,12 +219,8 @@ func (p program) actionsCommand() *cobra.Command {
 			if limit < 1 {
 				return usagef("--limit must be at least 1, not %d", limit)
 			}
-			source, err := t.resolve(p, command)
-			if err != nil {
-				return err
-			}
-			return withOperator(command.Context(), source, func(operator storage.Operator) error {
-				actions, err := operator.Actions(command.Context(), limit)
+			return t.operate(p, command, func(ctx context.Context, operator storage.Operator) error {
+				actions, err := operator.Actions(ctx, limit)
 				if err != nil {
 					return err
 				}

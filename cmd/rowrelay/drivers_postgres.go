@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -19,9 +20,7 @@ func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB,
 	if err != nil {
 		return nil, unparsed(err)
 	}
-	if settings.ConnectTimeout == 0 {
-		settings.ConnectTimeout = connectTimeout
-	}
+	settings.ConnectTimeout = cmp.Or(settings.ConnectTimeout, connectTimeout)
 	if _, named := settings.RuntimeParams["application_name"]; !named {
 		settings.RuntimeParams["application_name"] = "rowrelay"
 	}

@@ -156,6 +156,13 @@ func noArguments(command *cobra.Command, args []string) error {
 	return nil
 }
 
+// group is a command that has only sub-commands.
+func group(use, short string, of ...*cobra.Command) *cobra.Command {
+	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	command.AddCommand(of...)
+	return command
+}
+
 // onlyCommands is the action of a command that has only sub-commands.
 func onlyCommands(command *cobra.Command, args []string) error {
 	if len(args) > 0 {

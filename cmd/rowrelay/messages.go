@@ -58,13 +58,7 @@ or two where its sinks have room; until then it shows as retry. Other states are
 With --state retry it is about messages that wait for their next attempt.`
 
 func (p program) messagesCommand() *cobra.Command {
-	group := &cobra.Command{
-		Use:   "messages",
-		Short: "List, show, requeue, redrive, replay, skip or discard messages",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  onlyCommands,
-	}
-	group.AddCommand(
+	return group("messages", "List, show, requeue, redrive, replay, skip or discard messages",
 		p.listCommand(), p.showCommand(),
 		p.requeueCommand(), p.redriveCommand(), p.replayCommand(), p.replaysCommand(),
 		p.changeCommand("retry [ID…]", "Try messages again now that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
@@ -72,14 +66,13 @@ func (p program) messagesCommand() *cobra.Command {
 			change{operate.Skip, "skipped", "their keys go on, and what was behind them can't be put back"}, storage.StateError, storage.StateRetry),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, change{operate.Discard, "discarded", "they are deleted for good"}, storage.StateError, storage.StateRetry),
 	)
-	return group
 }
 
 // messages are the flags of one of the group's commands.
 type messages struct {
 	program
 	target target
-	filter filterFlags
+	filter operate.Selection
 	json   bool
 
 	// Of a command that changes messages.
@@ -101,19 +94,16 @@ func (m *messages) command(use, short, long string, work func(context.Context, s
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
-			filter, err := m.filter.read(args)
+			m.filter.IDs = args
+			filter, err := m.filter.Filter("--")
 			if err != nil {
 				return usage(err)
 			}
-			source, err := m.target.resolve(m.program, command)
-			if err != nil {
-				return err
-			}
-			return withOperator(command.Context(), source, func(operator storage.Operator) error {
+			return m.target.operate(m.program, command, func(ctx context.Context, operator storage.Operator) error {
 				if m.by != "" {
 					operator = storage.Logged(operator, m.by, m.reason, filter.Describe())
 				}
-				return work(command.Context(), operator, filter)
+				return work(ctx, operator, filter)
 			})
 		},
 	}
@@ -152,14 +142,14 @@ func (p program) listCommand() *cobra.Command {
 		return m.printTable(rows)
 	})
 	command.PreRunE = func(command *cobra.Command, _ []string) error {
-		if m.filter.limit < 1 {
-			return usagef("--limit must be at least 1, not %d", m.filter.limit)
+		if m.filter.Limit < 1 {
+			return usagef("--limit must be at least 1, not %d", m.filter.Limit)
 		}
 		return nil
 	}
-	m.filter.addFlags(command, operate.States...)
-	command.Flags().Int64Var(&m.filter.after, "after", 0, "only messages with an `id` above this one: the next page")
-	command.Flags().IntVar(&m.filter.limit, "limit", 100, "at most this `number`")
+	m.filterFlags(command, operate.States...)
+	command.Flags().Int64Var(&m.filter.After, "after", 0, "only messages with an `id` above this one: the next page")
+	command.Flags().IntVar(&m.filter.Limit, "limit", 100, "at most this `number`")
 	command.Flags().BoolVar(&everything, "all", false, "look through the whole table, however long it takes")
 	return command
 }
@@ -200,7 +190,7 @@ func (m *messages) find(ctx context.Context, operator storage.Operator, filter s
 
 // tellBound says that there may be more, where a listing ended as it had looked at so many.
 func (m *messages) tellBound(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-	if filter.LookThrough == 0 || filter.Topic+filter.Key+filter.Sink+filter.Error+string(filter.State) == "" && filter.Since.IsZero() {
+	if filter.LookThrough == 0 || !m.filter.Selects() {
 		return nil
 	}
 	status, err := operator.Status(ctx)
@@ -245,7 +235,7 @@ func (p program) showCommand() *cobra.Command {
 		}
 		return nil
 	}
-	command.Flags().Int64Var(&m.filter.after, "after", 0, "only rows with an `id` above this one")
+	command.Flags().Int64Var(&m.filter.After, "after", 0, "only rows with an `id` above this one")
 	command.Flags().BoolVar(&everything, "all", false, "look through the whole table for a message's id, however long it takes")
 	return command
 }
@@ -335,7 +325,7 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 	if of[0] == storage.StateRetry {
 		everyOne = "every message that waits for its next attempt"
 	}
-	m.filter.addFlags(command, of...)
+	m.filterFlags(command, of...)
 	flags := command.Flags()
 	flags.BoolVar(&all, "all", false, everyOne)
 	flags.IntVar(&m.limit, "limit", 0, "at most this `number`, the first ones; 0 is no bound")
@@ -344,8 +334,7 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 		flags.BoolVar(&m.yes, "yes", false, "don't ask")
 	}
 	command.PreRunE = func(command *cobra.Command, args []string) error {
-		f := m.filter
-		selects := f.topic+f.key+f.sink+f.state+f.since+f.errorText != "" || len(args) > 0
+		state, selects := storage.State(m.filter.State), m.filter.Selects() || len(args) > 0
 		switch {
 		case all && selects:
 			return usagef("--all is %s: it can't be given with ids or filters", everyOne)
@@ -353,11 +342,11 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 			return usagef("say which messages: ids, filters, or --all for every one")
 		case m.limit < 0:
 			return usagef("--limit must not be negative, not %d", m.limit)
-		case f.state != "" && slices.Contains(of, storage.State(f.state)):
-		case f.state != "" && len(of) > 1:
-			return usagef("--state %s: only parked messages, those in state error, and those in state retry can be %s", f.state, c.done)
-		case f.state != "" && storage.State(f.state) != of[0]:
-			return usagef("--state %s: only %s can be %s", f.state, map[bool]string{true: "parked messages, those in state error,", false: "messages in state retry"}[of[0] == storage.StateError], c.done)
+		case state == "" || slices.Contains(of, state):
+		case len(of) > 1:
+			return usagef("--state %s: only parked messages, those in state error, and those in state retry can be %s", state, c.done)
+		default:
+			return usagef("--state %s: only %s can be %s", state, map[bool]string{true: "parked messages, those in state error,", false: "messages in state retry"}[of[0] == storage.StateError], c.done)
 		}
 		if c.loss != "" && len(args) == 0 && !m.yes && !m.dryRun && columns(m.stdin) == 0 {
 			return usagef("%s changes what can't be undone, and nobody can be asked: --yes says that you mean it, --dry-run what it would be", command.CommandPath())
@@ -367,32 +356,19 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 	author(command, &m.by, &m.reason)
 }
 
-// filterFlags select messages.
-type filterFlags struct {
-	topic, key, sink, state, since, errorText string
-	after                                     int64
-	limit                                     int
-}
-
-// addFlags adds the flags for a command that takes messages in these states.
-func (f *filterFlags) addFlags(command *cobra.Command, of ...storage.State) {
+// filterFlags adds the flags that select messages, for a command that takes those in these states.
+func (m *messages) filterFlags(command *cobra.Command, of ...storage.State) {
 	var names []string
 	for _, state := range of {
 		names = append(names, string(state))
 	}
 	flags := command.Flags()
-	flags.StringVar(&f.topic, "topic", "", "only messages of exactly this `topic`")
-	flags.StringVar(&f.key, "key", "", "only messages of exactly this `key`")
-	flags.StringVar(&f.sink, "sink", "", "only messages that wait for this `sink`, or came to it, apart from the other sinks of their topic")
-	flags.StringVar(&f.state, "state", "", "only messages in this `state`: "+strings.Join(names, ", "))
-	flags.StringVar(&f.since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
-	flags.StringVar(&f.errorText, "error", "", "only messages whose last error contains this `text`")
-}
-
-// read checks the flags and the ids.
-func (f *filterFlags) read(ids []string) (storage.Filter, error) {
-	selection := operate.Selection{IDs: ids, Topic: f.topic, Key: f.key, Sink: f.sink, State: f.state, Since: f.since, Error: f.errorText, After: f.after, Limit: f.limit}
-	return selection.Filter("--")
+	flags.StringVar(&m.filter.Topic, "topic", "", "only messages of exactly this `topic`")
+	flags.StringVar(&m.filter.Key, "key", "", "only messages of exactly this `key`")
+	flags.StringVar(&m.filter.Sink, "sink", "", "only messages that wait for this `sink`, or came to it, apart from the other sinks of their topic")
+	flags.StringVar(&m.filter.State, "state", "", "only messages in this `state`: "+strings.Join(names, ", "))
+	flags.StringVar(&m.filter.Since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
+	flags.StringVar(&m.filter.Error, "error", "", "only messages whose last error contains this `text`")
 }
 
 // printMessage shows a message to people: text as it is, bytes as base64.

@@ -34,16 +34,8 @@ type migrate struct {
 }
 
 func (p program) migrateCommand() *cobra.Command {
-	group := &cobra.Command{
-		Use:   "migrate",
-		Short: "Make or update the tables, or print the SQL that does",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  onlyCommands,
-	}
-	group.AddCommand(
-		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand(),
-	)
-	return group
+	return group("migrate", "Make or update the tables, or print the SQL that does",
+		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand())
 }
 
 // command makes one of the group's commands. It runs for each table that is

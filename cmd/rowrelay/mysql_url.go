@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -56,9 +57,7 @@ func mysqlSettings(text string) (*mysql.Config, error) {
 	}
 	driver.User, driver.DBName = address.User.Username(), strings.TrimPrefix(address.Path, "/")
 	driver.Passwd, _ = address.User.Password()
-	if driver.Timeout == 0 {
-		driver.Timeout = connectTimeout
-	}
+	driver.Timeout = cmp.Or(driver.Timeout, connectTimeout)
 	files, err := settings.TLSConfig(own["ca_file"], own["cert_file"], own["key_file"])
 	if files != nil {
 		files.ServerName = address.Hostname()

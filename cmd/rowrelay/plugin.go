@@ -16,14 +16,7 @@ import (
 )
 
 func (p program) pluginCommand() *cobra.Command {
-	group := &cobra.Command{
-		Use:   "plugin",
-		Short: "List, check or describe plug-ins",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  onlyCommands,
-	}
-	group.AddCommand(p.pluginListCommand(), p.pluginCheckCommand(), p.pluginDescribeCommand())
-	return group
+	return group("plugin", "List, check or describe plug-ins", p.pluginListCommand(), p.pluginCheckCommand(), p.pluginDescribeCommand())
 }
 
 // pluginFlags are the flags of one of the group's commands.

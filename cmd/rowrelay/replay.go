@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,18 +64,14 @@ func (p program) replayCommand() *cobra.Command {
 			if err := r.target.checkSink(r.program, r.replay.To); err != nil {
 				return err
 			}
-			source, err := r.target.resolve(r.program, command)
-			if err != nil {
-				return err
-			}
-			return withOperator(command.Context(), source, func(operator storage.Operator) error {
+			return r.target.operate(r.program, command, func(ctx context.Context, operator storage.Operator) error {
 				if r.stop != "" {
-					return r.stopIt(command.Context(), operator)
+					return r.stopIt(ctx, operator)
 				}
-				if err := r.begin(command.Context(), operator, command.Flags().Changed("rate")); err != nil {
+				if err := r.begin(ctx, operator, command.Flags().Changed("rate")); err != nil {
 					return err
 				}
-				return r.run(command.Context(), storage.Logged(operator, r.by, r.reason, "replay "+r.replay.Name))
+				return r.run(ctx, storage.Logged(operator, r.by, r.reason, "replay "+r.replay.Name))
 			})
 		},
 	}
@@ -98,13 +95,7 @@ func (p program) replaysCommand() *cobra.Command {
 	r := &replaying{program: p}
 	command := &cobra.Command{
 		Use: "replays", Short: "List the replays", Long: replaysHelp, Args: noArguments,
-		RunE: func(command *cobra.Command, _ []string) error {
-			source, err := r.target.resolve(r.program, command)
-			if err != nil {
-				return err
-			}
-			return withOperator(command.Context(), source, func(operator storage.Operator) error { return r.list(command.Context(), operator) })
-		},
+		RunE: func(command *cobra.Command, _ []string) error { return r.target.operate(p, command, r.list) },
 	}
 	r.target.addFlags(command)
 	jsonFlag(command, &r.json)
@@ -151,9 +142,7 @@ func (r *replaying) read(args []string) (err error) {
 
 // begin stores a new replay, or has an old one go on.
 func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRate bool) (err error) {
-	if r.replay.Name == "" {
-		r.replay.Name = operate.NameReplay(time.Now())
-	}
+	r.replay.Name = cmp.Or(r.replay.Name, operate.NameReplay(time.Now()))
 	name := r.replay.Name
 	r.replay, err = operate.BeginReplay(ctx, operator, r.replay, r.all || r.selects(), newRate)
 	switch {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/relay/admin"
+	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -53,18 +55,11 @@ func (p program) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !watch {
+				every = 0
+			}
 			return withOperator(command.Context(), source, func(operator storage.Operator) error {
-				if watch {
-					return p.watchStatus(command.Context(), operator, source.Table, every, asJSON)
-				}
-				status, err := operator.Status(command.Context())
-				if err != nil {
-					return fmt.Errorf("count the messages of %s: %w", source.Table, err)
-				}
-				if asJSON {
-					return p.printJSON(admin.NewReport(status))
-				}
-				return p.printStatus(admin.NewReport(status), nil)
+				return p.showStatus(command.Context(), operator, source.Table, every, asJSON)
 			})
 		},
 	}
@@ -75,106 +70,100 @@ func (p program) statusCommand() *cobra.Command {
 	return command
 }
 
-// watchStatus shows the status again and again.
-func (p program) watchStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
+// showStatus shows the status, and then again every so often; where that is 0, once.
+func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
 	var last *statusBefore
-	return p.redraw(ctx, every, func(p program) error {
+	show := func(p program) error {
 		status, err := operator.Status(ctx)
 		if err != nil {
 			return fmt.Errorf("count the messages of %s: %w", table, err)
 		}
-		r, at := admin.NewReport(status), time.Now()
 		if asJSON {
-			return p.printJSON(r)
-		}
-		if err := p.print(fmt.Sprintf("%s at %s, every %v\n\n", table, at.Format(time.TimeOnly), every)); err != nil {
-			return err
+			return p.printJSON(admin.NewReport(status))
 		}
 		before := last
-		last = &statusBefore{r, at}
-		return p.printStatus(r, before)
-	})
+		last = &statusBefore{status, time.Now()}
+		if every > 0 {
+			if err := p.print(fmt.Sprintf("%s at %s, every %v\n\n", table, last.at.Format(time.TimeOnly), every)); err != nil {
+				return err
+			}
+		}
+		return p.printStatus(status, before)
+	}
+	if every > 0 {
+		return p.redraw(ctx, every, show)
+	}
+	return show(p)
 }
 
 // statusBefore is one that was shown before, to tell the changes by.
 type statusBefore struct {
-	admin.Report
+	storage.Status
 	at time.Time
 }
 
 // rate is by how many a second a count has changed since, where both were counted; empty where
 // it hasn't.
-func (b *statusBefore) rate(r admin.Report, state storage.State, was, is int64) string {
-	for _, report := range []admin.Report{b.Report, r} {
-		if slices.Contains(report.Estimated, state) || slices.Contains(report.AtLeast, state) || slices.Contains(report.Absent, storage.GaugeCounts) {
+func (b *statusBefore) rate(now storage.Status, state storage.State) string {
+	for _, status := range []storage.Status{b.Status, now} {
+		if slices.Contains(status.Estimated, state) || slices.Contains(status.AtLeast, state) || !status.Has(storage.GaugeCounts) {
 			return ""
 		}
 	}
-	if was == is {
+	more := now.Counts[state] - b.Counts[state]
+	if more == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%+.1f/s", float64(is-was)/max(time.Since(b.at).Seconds(), 0.001))
+	return fmt.Sprintf("%+.1f/s", float64(more)/max(time.Since(b.at).Seconds(), 0.001))
 }
 
 // printStatus shows a status, with what has changed since the one before, if there is one.
-func (p program) printStatus(r admin.Report, before *statusBefore) error {
-	claim := string(r.Claim)
-	if claim == "" {
-		claim = "not claimed yet"
-	}
-	rows := [][]string{{"claim", claim}, {"lanes leased", fmt.Sprintf("%d of %d", r.Lanes, storage.Lanes)}}
-	for _, line := range []struct {
-		state storage.State
-		of    func(admin.Report) int64
-	}{
-		{storage.StatePending, func(r admin.Report) int64 { return r.Pending }}, {storage.StateClaimed, func(r admin.Report) int64 { return r.Claimed }},
-		{storage.StateScheduled, func(r admin.Report) int64 { return r.Scheduled }}, {storage.StateRetry, func(r admin.Report) int64 { return r.Retry }},
-		{storage.StateError, func(r admin.Report) int64 { return r.Error }}, {storage.StateDone, func(r admin.Report) int64 { return r.Done }},
-	} {
-		count := fmt.Sprint(line.of(r))
-		if slices.Contains(r.Estimated, line.state) {
+func (p program) printStatus(status storage.Status, before *statusBefore) error {
+	rows := [][]string{{"claim", cmp.Or(string(status.Claim), "not claimed yet")}, {"lanes leased", fmt.Sprintf("%d of %d", status.LanesLeased, storage.Lanes)}}
+	for _, state := range operate.States {
+		count := fmt.Sprint(status.Counts[state])
+		if slices.Contains(status.Estimated, state) {
 			count = "about " + count
 		}
-		if slices.Contains(r.AtLeast, line.state) {
+		if slices.Contains(status.AtLeast, state) {
 			count = "at least " + count
 		}
-		if slices.Contains(r.Absent, storage.GaugeCounts) {
+		if !status.Has(storage.GaugeCounts) {
 			count = tooLong
 		}
-		row := []string{string(line.state), count}
+		row := []string{string(state), count}
 		if before != nil {
-			row = append(row, before.rate(r, line.state, line.of(before.Report), line.of(r)))
+			row = append(row, before.rate(status, state))
 		}
 		rows = append(rows, row)
 	}
-	age := func(gauge storage.Gauge, seconds float64) string {
-		if slices.Contains(r.Absent, gauge) {
+	age := func(gauge storage.Gauge, age time.Duration) string {
+		if !status.Has(gauge) {
 			return tooLong
 		}
-		age := time.Duration(seconds * float64(time.Second))
 		if columns(p.stdout) > 0 {
 			return elapsed(age)
 		}
 		return age.Round(time.Millisecond).String()
 	}
-	rows = append(rows, []string{"oldest pending", age(storage.GaugeOldestPending, r.OldestPendingSeconds)})
-	if r.Retry > 0 {
-		rows = append(rows, []string{"oldest retry", age(storage.GaugeOldestRetry, r.OldestRetrySeconds)})
+	rows = append(rows, []string{"oldest pending", age(storage.GaugeOldestPending, status.OldestPending)})
+	if status.Counts[storage.StateRetry] > 0 {
+		rows = append(rows, []string{"oldest retry", age(storage.GaugeOldestRetry, status.OldestRetry)})
 	}
-	if slices.Contains(r.Absent, storage.GaugeHeldKeys) {
+	if !status.Has(storage.GaugeHeldKeys) {
 		rows = append(rows, []string{"held keys", tooLong})
-	} else if r.HeldKeys > 0 {
-		rows = append(rows, []string{"held keys", fmt.Sprint(r.HeldKeys)}, []string{"oldest held key", age(storage.GaugeHeldKeys, r.OldestHeldSeconds)})
+	} else if status.HeldKeys > 0 {
+		rows = append(rows, []string{"held keys", fmt.Sprint(status.HeldKeys)}, []string{"oldest held key", age(storage.GaugeHeldKeys, status.OldestHeld)})
 	}
-	rows = append(rows, []string{"relays", fmt.Sprint(len(r.Relays))})
+	rows = append(rows, []string{"relays", fmt.Sprint(len(status.Relays))})
 	if err := p.printTable(rows); err != nil {
 		return err
 	}
-	if err := p.printControls(r.Controls); err != nil || len(r.Relays) == 0 {
+	if err := p.printControls(status.Controls); err != nil || len(status.Relays) == 0 {
 		return err
 	}
 	rows = [][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}
-	for _, each := range r.Relays {
+	for _, each := range status.Relays {
 		alive := map[bool]string{true: "yes", false: "no"}[each.Alive]
 		if each.Alive && each.Setup.Part == storage.Waits {
 			alive = "waits"

@@ -55,16 +55,12 @@ func (p program) tailCommand() *cobra.Command {
 			if f.from, err = operate.Moment("--since", f.since); err != nil {
 				return usage(err)
 			}
-			source, err := f.target.resolve(p, command)
-			if err != nil {
-				return err
-			}
-			return withOperator(command.Context(), source, func(operator storage.Operator) error {
+			return f.target.operate(p, command, func(ctx context.Context, operator storage.Operator) error {
 				follower, ok := operator.(storage.Follower)
 				if !ok {
 					return errors.ErrUnsupported
 				}
-				return f.run(command.Context(), follower)
+				return f.run(ctx, follower)
 			})
 		},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strings"
@@ -49,6 +50,15 @@ func (t *target) resolve(p program, command *cobra.Command) (config.Source, erro
 		return config.Source{}, usagef("name one of the sources of %s with --source: %s", t.config, namesOf(sources))
 	}
 	return sources[0], nil
+}
+
+// operate does an operator's work on the one table that was meant.
+func (t *target) operate(p program, command *cobra.Command, work func(context.Context, storage.Operator) error) error {
+	source, err := t.resolve(p, command)
+	if err != nil {
+		return err
+	}
+	return withOperator(command.Context(), source, func(operator storage.Operator) error { return work(command.Context(), operator) })
 }
 
 // resolveAll returns the tables that were meant: those of all sources of a

@@ -275,7 +275,7 @@ func TestWatchingTheStatus(t *testing.T) {
 			return nil
 		}}
 		out := &terminal{columns: 60}
-		if err := (program{stdout: out}).watchStatus(ctx, operator, "outbox", 2*time.Second, false); err != nil {
+		if err := (program{stdout: out}).showStatus(ctx, operator, "outbox", 2*time.Second, false); err != nil {
 			t.Error(err)
 		}
 		frames := strings.Split(out.String(), "\x1b[H")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -21,9 +22,7 @@ func build() metrics.Build {
 	if !ok {
 		return b
 	}
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
+	b.Version = cmp.Or(b.Version, info.Main.Version)
 	for _, setting := range info.Settings {
 		if setting.Key == "vcs.revision" {
 			b.Revision = setting.Value

@@ -11,6 +11,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,14 +120,11 @@ func New(c config.Config, options Options) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
-	a := &App{config: c, options: options, logger: options.Logger, back: make(chan *source)}
+	a := &App{config: c, options: options, logger: cmp.Or(options.Logger, slog.Default()), back: make(chan *source)}
 	if c.Admin.Listen != "" {
 		a.metrics = metrics.New(options.Build)
 	}
 	a.ended, a.end = context.WithCancel(context.Background())
-	if a.logger == nil {
-		a.logger = slog.Default()
-	}
 	var problems []error
 	for _, from := range c.Sources {
 		s, err := a.newSource(from)
@@ -141,30 +139,13 @@ func (a *App) newSource(from config.Source) (*source, error) {
 	s := &source{config: from, sinks: map[string]relay.SinkOptions{}}
 	var names []string
 	for _, to := range a.config.SinksOf(from.Name) {
-		sink, err := to.Make(a.options.Sinks)
+		made, err := to.Make(a.options.Sinks)
 		if err != nil {
 			return nil, fmt.Errorf("sink %q: %w", to.Name, err)
 		}
 		names = append(names, to.Name)
-		s.sinks[to.Name] = relay.SinkOptions{
-			Sink:        sink,
-			Batch:       to.Batch,
-			BatchBytes:  to.BatchBytes,
-			Workers:     to.Workers,
-			Buffer:      to.Buffer,
-			BufferBytes: to.BufferBytes,
-			Timeout:     to.Timeout,
-			MaxAttempts: to.MaxAttempts,
-
-			TroubleAfter: to.TroubleAfter,
-			RejectAfter:  to.RejectAfter,
-			Fuse:         to.Fuse,
-			OnPark:       to.OnPark,
-			DeadLetter:   to.DeadLetter,
-
-			Backoff: to.Backoff,
-			Reopen:  to.Reopen,
-		}
+		to.Sink = made
+		s.sinks[to.Name] = to.SinkOptions
 	}
 	if a.config.Admin.Listen != "" {
 		s.metrics = a.metrics.Source(from.Name, names...)
@@ -354,16 +335,11 @@ func (a *App) runRelays(ctx context.Context) {
 			}
 		})
 		if s.watch != nil {
-			a.running.Go(func() { s.metrics.Watch(ctx, counter(s.watch.Counting(s.table.Store.Status))) })
+			a.running.Go(func() { s.metrics.Watch(ctx, s.watch.Counting(s.table.Store.Status)) })
 		}
 	}
 	a.running.Go(func() { relays.Wait(); a.end() })
 }
-
-// counter counts a table.
-type counter func(context.Context) (storage.Status, error)
-
-func (c counter) Status(ctx context.Context) (storage.Status, error) { return c(ctx) }
 
 // Stop lets the relays finish what is being sent, each within its drain
 // timeout, or until the context ends; then everything is closed, what was

@@ -148,10 +148,12 @@ log:
 			{Name: "other", Database: Database{SQLite, "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
 		},
 		Sinks: []Sink{
-			{"web", "http", map[string]any{"url": "https://example.org/in", "token": "hunter2", "port": int64(8080),
-				"tls": true, "headers": map[string]any{"a": "b"}}, "", 100, 2 << 20, 4, 1000, 8 << 20, 3 * time.Second, -1, -1, -1, -1, relay.HoldKey, relay.DeadLetter{Sink: "nothing"},
-				relay.Backoff{Min: time.Second, Max: time.Minute}, relay.Backoff{Min: 2 * time.Second, Max: 2 * time.Minute}},
-			{Name: "nothing", Type: "discard", Settings: map[string]any{}, MaxAttempts: 5},
+			{relay.SinkOptions{Batch: 100, BatchBytes: 2 << 20, Workers: 4, Buffer: 1000, BufferBytes: 8 << 20, Timeout: 3 * time.Second,
+				MaxAttempts: -1, TroubleAfter: -1, RejectAfter: -1, Fuse: -1, OnPark: relay.HoldKey, DeadLetter: relay.DeadLetter{Sink: "nothing"},
+				Backoff: relay.Backoff{Min: time.Second, Max: time.Minute}, Reopen: relay.Backoff{Min: 2 * time.Second, Max: 2 * time.Minute}},
+				"web", "http", map[string]any{"url": "https://example.org/in", "token": "hunter2", "port": int64(8080),
+					"tls": true, "headers": map[string]any{"a": "b"}}, ""},
+			{Name: "nothing", Type: "discard", Settings: map[string]any{}, SinkOptions: relay.SinkOptions{MaxAttempts: 5}},
 		},
 		Routes: []Route{
 			{relay.Route{Topic: "orders", Sink: "web", ExpireAfter: 90 * time.Minute, OnExpire: relay.DiscardExpired}, "shop"},

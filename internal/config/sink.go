@@ -15,8 +15,9 @@ import (
 )
 
 // Sink is a destination and how it is used. Numbers and durations that are
-// zero leave the choice to the relay; its SinkOptions say what it is.
+// zero leave the choice to the relay. The options' own Sink is nil: Make makes it.
 type Sink struct {
+	relay.SinkOptions
 	Name     string
 	Type     string         // the name of a sinks.Kind
 	Settings map[string]any // the kind's own; may hold secrets
@@ -24,23 +25,6 @@ type Sink struct {
 	// URL stands for Type and Settings where it isn't empty, as on a command
 	// line; the file has no such thing. It may hold secrets.
 	URL string
-
-	Batch       int
-	BatchBytes  int
-	Workers     int
-	Buffer      int
-	BufferBytes int
-	Timeout     time.Duration
-	MaxAttempts int // negative means never to park
-
-	TroubleAfter int           // negative means never
-	RejectAfter  time.Duration // negative means at once
-	Fuse         int           // negative means never
-	OnPark       relay.OnPark
-	DeadLetter   relay.DeadLetter
-
-	Backoff relay.Backoff
-	Reopen  relay.Backoff
 }
 
 // Set sets one setting as the file would, by the name that it has there:

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"crypto/rand"
 	"database/sql"
 	"fmt"
@@ -316,7 +317,7 @@ func (s *own) address() string { return fmt.Sprint("127.0.0.1:", s.port) }
 // that of a proxy.
 func (s *own) url(at, database string) string {
 	if s.kind == testdb.Postgres {
-		return fmt.Sprintf("postgres://rowrelay:%s@%s/%s?sslmode=disable", s.secret, at, or(database, "postgres"))
+		return fmt.Sprintf("postgres://rowrelay:%s@%s/%s?sslmode=disable", s.secret, at, cmp.Or(database, "postgres"))
 	}
 	return fmt.Sprintf("%s://root:%s@%s/%s", s.kind, s.secret, at, database)
 }
@@ -327,13 +328,6 @@ func (s *own) dsn(at, database, settings string) (driver, dsn string) {
 		return "pgx", s.url(at, database) + "&jit=off&options=" + strings.ReplaceAll(url.QueryEscape(settings), "+", "%20")
 	}
 	return "mysql", fmt.Sprintf("root:%s@tcp(%s)/%s?interpolateParams=true&parseTime=true&clientFoundRows=true&time_zone=%%27%%2B00%%3A00%%27", s.secret, at, database)
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 func (s *own) open(at, database, settings string) *sql.DB {

@@ -21,10 +21,7 @@ const listed = 100
 func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storage.Info, err error) {
 	err = s.do(ctx, OpList, func() error {
 		rows := s.db.selected(filter)
-		limit := filter.Limit
-		if limit == 0 {
-			limit = listed
-		}
+		limit := cmp.Or(filter.Limit, listed)
 		left := cmp.Or(filter.MaxBytes, storage.ListBytes)
 		for i, r := range rows[:min(len(rows), limit)] {
 			if left <= 0 && r.row.ID != rows[i-1].row.ID {

@@ -13,8 +13,6 @@ import (
 	protocol "github.com/go-mysql-org/go-mysql/mysql"
 )
 
-const hasGoMySQL = true
-
 // The driver registers itself as "mysql", as the other one does, so it has to be
 // linked with another name. It knows no parameters for what tests need: rows
 // found are counted by an option of ours, the time zone is set by a driver

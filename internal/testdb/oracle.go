@@ -2,8 +2,10 @@ package testdb
 
 import (
 	"crypto/rand"
+	"database/sql"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,7 +18,7 @@ func oracle() Target {
 		Kind:   Oracle,
 		Driver: "oracle",
 		missing: func() string {
-			if !hasOracle {
+			if !slices.Contains(sql.Drivers(), "oracle") {
 				return "this test binary was built without the tag oracle"
 			}
 			return missingServer(variable)()

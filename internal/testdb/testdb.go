@@ -75,7 +75,7 @@ func Targets() []Target {
 		mysql("mariadb105", "gosql", MariaDB),
 		mysql("mysql", "gosql", MySQL).withoutRequiring(),
 	}
-	if hasGoMySQL {
+	if slices.Contains(sql.Drivers(), "gomysql-utc") {
 		targets = append(targets, mysql("mariadb1011", "gomysql", MariaDB))
 	}
 	return append(targets, given()...)

@@ -3,5 +3,3 @@
 package testdb
 
 import _ "github.com/sijms/go-ora/v2" // driver "oracle"
-
-const hasOracle = true

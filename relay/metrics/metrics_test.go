@@ -288,7 +288,7 @@ func TestWatchCountsEvery15SecondsAndForgetsWhatItCannotCount(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		counter := &table{}
 		ended := make(chan struct{})
-		go func() { s.Watch(ctx, counter); close(ended) }()
+		go func() { s.Watch(ctx, counter.Status); close(ended) }()
 
 		after := func(wait time.Duration, calls int64, shown, failures int) {
 			t.Helper()
@@ -326,7 +326,7 @@ func TestWatchingThatWasStoppedIsNoFailure(t *testing.T) {
 	cancel()
 	slow := &table{}
 	slow.took.Store(int64(time.Hour))
-	m.Source("shop").Watch(ctx, slow)
+	m.Source("shop").Watch(ctx, slow.Status)
 	if got := testutil.ToFloat64(m.failures.WithLabelValues("shop", "status")); got != 0 {
 		t.Errorf("%v failures, want none", got)
 	}

@@ -178,11 +178,6 @@ func (s *Source) Polled(int) {
 	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
 }
 
-// Counter counts what a table holds; storage.Operator is one.
-type Counter interface {
-	Status(ctx context.Context) (storage.Status, error)
-}
-
 // How often, and for how long at most, a table is counted. Counting may be slow on a
 // large table, so no scrape waits for it; and a server may go on with what nobody
 // waits for any more. So after a count there is a rest of so many times its length.
@@ -193,13 +188,13 @@ const (
 )
 
 // Watch counts a table now and every 15 s until the context ends, less often where
-// counting takes long. While it can't be counted, its gauges are gone rather than
+// counting takes long; count is a store's Status. While it can't be counted, its gauges are gone rather than
 // old, and the failures count as those of the stage "status". What takes too long is
 // gone by itself: the others stay.
-func (s *Source) Watch(ctx context.Context, table Counter) {
+func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()
-		s.count(ctx, table)
+		s.count(ctx, count)
 		took := time.Since(began)
 		select {
 		case <-ctx.Done():
@@ -212,10 +207,10 @@ func (s *Source) Watch(ctx context.Context, table Counter) {
 // errAbsent is why a status counts as failed of which a part could not be had in time.
 var errAbsent = errors.New("a part of the status could not be had in time")
 
-func (s *Source) count(ctx context.Context, table Counter) {
+func (s *Source) count(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	limited, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	status, err := table.Status(limited)
+	status, err := count(limited)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:

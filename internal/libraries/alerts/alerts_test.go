@@ -393,7 +393,7 @@ func (s *scene) start(options func(*relay.Options, *relay.SinkOptions)) (stop fu
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error, 2)
 	go func() { done <- r.Run(ctx) }()
-	go func() { observer.Watch(ctx, s.db.Store()); done <- nil }()
+	go func() { observer.Watch(ctx, s.db.Store().Status); done <- nil }()
 	return func() {
 		cancel()
 		r.Abort()

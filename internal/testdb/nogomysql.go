@@ -1,5 +1,0 @@
-//go:build !gomysql
-
-package testdb
-
-const hasGoMySQL = false

@@ -1,5 +1,0 @@
-//go:build !oracle
-
-package testdb
-
-const hasOracle = false
