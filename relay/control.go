@@ -87,7 +87,7 @@ func (e *engine) controller(ctx context.Context) {
 		}
 		heard, last = true, inForce
 		select {
-		case e.didRead <- func() {
+		case e.results <- func() {
 			if len(inForce)+len(e.control.inForce) > 0 {
 				e.obey(inForce)
 			}

@@ -47,12 +47,10 @@ type engine struct {
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
 	work     work
 
-	didRead   chan func()
-	sent      chan *flight
-	journaled chan func()
-	fuses     chan storage.Control // pauses that blown fuses want
-	leases    chan leaseJob
-	leased    chan leaseJob
+	results chan func() // of all other goroutines' work: the loop calls each, to take it in
+	sent    chan *flight
+	fuses   chan storage.Control // pauses that blown fuses want
+	leases  chan leaseJob
 
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc

@@ -43,13 +43,9 @@ func setupOf(o Options, names []string) storage.Setup {
 	for _, name := range names {
 		setup.Sinks = append(setup.Sinks, name+": "+destinationOf(o.Sinks[name].Sink))
 	}
-	routes := o.Routes
-	if len(routes) == 0 {
-		routes = []Route{{Topic: "*", Sink: names[0]}}
-	}
 	var patterns []string // whose order counts
-	for i := range routes {
-		r := &routes[i]
+	for i := range o.Routes {
+		r := &o.Routes[i]
 		to := slices.Clone(r.Sinks)
 		if r.Sink != "" {
 			to = append(to, r.Sink)

@@ -189,19 +189,6 @@ func (l *lane) skips(queue int, id int64) bool {
 // lookAgain notes that the row has to be looked for again.
 func (l *lane) lookAgain(id int64) { l.recheck = lowestSet(l.recheck, id-1) }
 
-// beginScan notes that rows above a place are being looked for. recheck is
-// empty again: what is asked for during the scan is kept apart from it.
-func (l *lane) beginScan(after int64) { l.scanning, l.recheck = after, none }
-
-// endScan ends a scan. Where it was in vain, or its rows are no longer wanted,
-// they have to be looked for again.
-func (l *lane) endScan(again bool) {
-	if again {
-		l.recheck = lowestSet(l.recheck, l.scanning)
-	}
-	l.scanning = none
-}
-
 // lowestSet returns the lower of two places of which negative ones aren't set.
 func lowestSet(a, b int64) int64 {
 	if a < 0 || (b >= 0 && b < a) {

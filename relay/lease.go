@@ -24,7 +24,6 @@ type leasing struct {
 	interval    time.Duration // from one to the next: 2 s at most, to notice relays that came or went
 	safeUntil   time.Time     // nothing is sent after this, by the relay's own clock
 	ended       bool          // the sends were cancelled because of it
-	onlyRelay   bool          // no other relay takes part, or is about to
 	downUntil   time.Time     // it leaves its lanes to others, as it can't read
 	yieldsUntil time.Time     // until then it acquires no lanes: another relay with its name may be about to
 	relays      int           // that take part or are about to, and this one
@@ -134,7 +133,7 @@ func (e *engine) leaser(ctx context.Context) {
 			}
 			cancel()
 			e.reached("lease", job.began, job.err)
-			e.leased <- job
+			e.results <- func() { e.afterLease(job) }
 		}
 	}
 }
@@ -169,7 +168,7 @@ func (e *engine) afterLease(r leaseJob) {
 		return
 	}
 	was := e.lease.relays
-	e.lease.onlyRelay, e.lease.relays = len(r.members.Relays) <= 1, len(r.members.Relays)
+	e.lease.relays = len(r.members.Relays)
 	for _, q := range e.queues {
 		if q.rate > 0 && e.lease.relays != was {
 			q.limit(q.rate, max(1, e.lease.relays))

@@ -210,7 +210,7 @@ func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	}
 	b.err = err
 	j.tried(&j.health.journal, err)
-	j.journaled <- func() {
+	j.results <- func() {
 		j.writing = false
 		note()
 	}

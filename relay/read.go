@@ -222,11 +222,7 @@ func (e *byLanes) reader(ctx context.Context) {
 			return
 		case f := <-e.reads:
 			f.err = e.base.ask(ctx, f)
-			select {
-			case e.didRead <- func() { e.merge(f) }:
-			case <-ctx.Done():
-				return
-			}
+			e.results <- func() { e.merge(f) }
 		}
 	}
 }

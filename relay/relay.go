@@ -56,6 +56,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		}
 	}
 	options.Sinks = configured
+	if len(options.Routes) == 0 && len(names) == 1 {
+		options.Routes = []Route{{Topic: "*", Sink: names[0]}}
+	}
 	routes, err := newRouter(options.Routes, names)
 	if err == nil {
 		if len(names) > 1 {

@@ -65,10 +65,7 @@ const maxCachedTopics = 10_000
 // these stands for "no route".
 func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 {
-		if len(names) != 1 {
-			return nil, fmt.Errorf("routes: with %d sinks each topic needs a route", len(names))
-		}
-		routes = []Route{{Topic: "*", Sink: names[0]}}
+		return nil, fmt.Errorf("routes: with %d sinks each topic needs a route", len(names))
 	}
 	r := &router{names: names, exact: map[string]target{}, rest: target{sinks: []int{len(names)}, onExpire: ParkExpired}, cache: map[string]target{}}
 	digest := sha256.New()

@@ -61,7 +61,7 @@ const (
 
 func newByRows(e *engine) *byRows {
 	r := &byRows{engine: e, token: fmt.Sprintf("%s/%016x", e.options.Name, rand.Uint64()), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
-	r.claims, e.didRead = make(chan claimJob, r.claimers()), make(chan func(), r.claimers())
+	r.claims = make(chan claimJob, r.claimers())
 	e.readers = append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)
 	e.poll.rowBytes = unknownRowBytes
 	return r
@@ -74,7 +74,7 @@ func (r *byRows) claimers() int { return r.store.Parallelism().Claims }
 // startRead claims as many rows as there is room for. While no sink is up it
 // claims nothing: others may be able to deliver.
 func (r *byRows) startRead(now time.Time) {
-	if r.poll.under >= r.claimers() || !r.mayRead(now) || r.control.standsDown && !r.lease.onlyRelay {
+	if r.poll.under >= r.claimers() || !r.mayRead(now) || r.control.standsDown && r.lease.relays > 1 {
 		return
 	}
 	r.poll.notePollTime(now, r.options.Poll)
@@ -145,11 +145,7 @@ func (r *byRows) claimer(ctx context.Context) {
 			if r.options.Tracer != nil {
 				r.traceClaimed(began, rows)
 			}
-			select {
-			case r.didRead <- func() { r.merge(job, rows, err) }:
-			case <-ctx.Done():
-				return
-			}
+			r.results <- func() { r.merge(job, rows, err) }
 		}
 	}
 }
@@ -243,9 +239,7 @@ func (r *byRows) unblock(*key) {}
 
 // settled forgets an item. A claim stamps what it returns, and so none that is under
 // way can bring the row back.
-func (r *byRows) settled(it *item) { r.forget(it) }
-
-func (r *byRows) forget(it *item) {
+func (r *byRows) settled(it *item) {
 	if r.known[it.row.ID] == it {
 		delete(r.known, it.row.ID)
 	}
@@ -301,7 +295,7 @@ func (r *byRows) returned(f *flight) {
 
 // giveBackPaused gives back an item that waits and is paused: others may go on with it.
 func (r *byRows) giveBackPaused(it *item) {
-	if it.stage == inQueue && (r.control.standsDown && !r.lease.onlyRelay || it.queue.paused || r.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
+	if it.stage == inQueue && (r.control.standsDown && r.lease.relays > 1 || it.queue.paused || r.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
 		r.control.passed = true
 		r.giveUp(it)
 	}
@@ -317,7 +311,7 @@ func (r *byRows) leaves(q *sinkQueue) bool {
 // claims of a dead relay are waited for.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
-	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed == 0 || !r.lease.onlyRelay)
+	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed == 0 || r.lease.relays > 1)
 }
 
 // reclaimer frees rows whose claim has ended, and brings back those that are due: in
@@ -400,7 +394,7 @@ func (r *rowRights) conclude(error) (held, lost int) {
 		if it := r.known[id]; it != nil && it.stage == inQueue {
 			it.stage = dropped
 			it.queue.release(it)
-			r.forget(it)
+			r.settled(it)
 			lost++
 		}
 	}

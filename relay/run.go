@@ -23,11 +23,11 @@ func (r *Relay) newEngine() *engine {
 		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named, setup: setupOf(options, r.names),
 		unrouted: map[string]time.Time{},
 		lease:    leasing{interval: min(options.Lease/3, 2*time.Second)},
-		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
+		leases:   make(chan leaseJob, 1),
 	}
 	e.settle = &settling{
 		engine: e, atOnce: min(settlers, e.store.Parallelism().Settles),
-		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
+		settles: make(chan settleJob, settlers+1),
 	}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
@@ -37,7 +37,10 @@ func (r *Relay) newEngine() *engine {
 	}
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
-	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
+	e.sent = make(chan *flight, workers)
+	// A place for each that there can be, of journals, settlements, the lease, reads or claims, and controls: nobody waits for
+	// a loop that has ended.
+	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1)
 	e.fuses = make(chan storage.Control, len(e.queues))
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
@@ -57,7 +60,7 @@ func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostBlocked},
 		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride},
 	}
-	e.didRead, e.readers = make(chan func(), 1), []func(context.Context){b.reader}
+	e.readers = []func(context.Context){b.reader}
 	e.poll.rowBytes = 4096
 	store, ok := e.store.(storage.Journaler)
 	if !ok {
@@ -178,7 +181,7 @@ func (e *engine) loop(ctx context.Context) error {
 			} else {
 				e.poll.fresh, e.poll.polled = true, false
 			}
-		case takeIn := <-e.didRead:
+		case takeIn := <-e.results:
 			takeIn()
 		case f := <-e.sent:
 			sent := []*flight{f}
@@ -192,14 +195,6 @@ func (e *engine) loop(ctx context.Context) error {
 					e.claiming.returned(f)
 				}
 			}
-		case takeNote := <-e.journaled:
-			takeNote()
-		case result := <-e.settle.settled:
-			if e.settle.after(result) {
-				e.lease.next = time.Now() // a write was fenced, so lanes may be lost: a renewal tells which
-			}
-		case result := <-e.leased:
-			e.afterLease(result)
 		case <-done:
 			done = nil
 			e.beginStop(time.Now())

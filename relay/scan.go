@@ -69,17 +69,17 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		if l.recheck == none && (lateAfter == none || lateAfter >= until) {
 			until = min(until, r.lastID) // rows above are from before ids began anew
 		}
-		l.beginScan(after)
 		if l.draining {
-			l.endScan(true)
+			l.recheck = after
 			continue
 		}
+		l.scanning, l.recheck = after, none // what is asked for during the scan is kept apart from it
 		positions = append(positions, storage.Position{Lane: l.Lane, After: after, Until: until})
 	}
 	if r.scans = len(positions) > 0; !r.scans {
 		return nil
 	}
-	scan := r.scan(positions, r.safeID)
+	scan := r.scan(positions)
 	scan.brought, scan.epoch = brought, f.page.Epoch
 	return scan
 }
@@ -135,7 +135,10 @@ func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
 	for _, p := range f.late.positions {
 		if l := e.laneOf(f, p.Lane); l != nil {
-			l.endScan(l.draining)
+			if l.draining { // its rows are no longer wanted
+				l.recheck = lowestSet(l.recheck, l.scanning)
+			}
+			l.scanning = none
 		}
 	}
 	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
@@ -191,7 +194,7 @@ type laneQueue struct{ lane, queue int }
 
 // scan makes the scan of these positions. It may begin again further below, but never below the safe id: so it also gets
 // the known rows from there on.
-func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
+func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
@@ -217,7 +220,7 @@ func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 	for _, p := range positions {
 		l := r.lanes[p.Lane]
 		for it := range l.items() {
-			if it.row.ID > min(p.After, safeID) && it.numbering == r.numbering {
+			if it.row.ID > min(p.After, r.safeID) && it.numbering == r.numbering {
 				s.known[it.slot][it.row.ID] = struct{}{}
 			}
 		}
@@ -497,7 +500,7 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 	if len(except) == 0 || len(positions) == 0 {
 		return nil
 	}
-	scan := e.late.scan(positions, e.late.safeID)
+	scan := e.late.scan(positions)
 	scan.leftRows = min(room, readLimit)
 	return &fetch{kind: readBeyond, positions: positions, scan: scan}
 }

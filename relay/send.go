@@ -59,7 +59,7 @@ func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 	}
 	for _, it := range f.items { // each in a transaction of its own
 		outcome, settled := sinks.Cancelled(), false
-		if deadline, _ := ctx.Deadline(); time.Until(deadline) >= f.queue.options.Timeout {
+		if deadline, _ := ctx.Deadline(); ctx.Err() == nil && time.Until(deadline) >= f.queue.options.Timeout {
 			own, cancel := context.WithTimeout(ctx, f.queue.options.Timeout)
 			outcome, settled = e.handle(own, f.queue, it)
 			cancel()
@@ -292,9 +292,6 @@ var errNotDelivered = errors.New("the handler did not deliver")
 
 // handle runs the handler for a message in a transaction of its own, which also settles it.
 func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sinks.Outcome, settled bool) {
-	if ctx.Err() != nil {
-		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
-	}
 	messages := []sinks.Message{it.message()}
 	if tracer := e.options.Tracer; tracer != nil {
 		traced, end := tracer.Send(ctx, q.name, messages)

@@ -43,7 +43,6 @@ var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 type settling struct {
 	*engine
 	settles chan settleJob
-	settled chan settleResult
 
 	lists  [settlers]unsettled // not to be taken for the sinks' queues
 	atOnce int                 // so many of the lists are in use
@@ -77,12 +76,6 @@ type settleJob struct {
 	items             []*item
 	of                [settlers]int // so many are of each list, one after the other
 	retriesUnwritable bool          // an item of settling.unwritable is tried again
-}
-
-type settleResult struct {
-	settleJob
-	counts storage.Settled
-	err    error
 }
 
 // add has an item's outcome written back: with those of its message's other sinks, if it has some.
@@ -199,7 +192,7 @@ func (s *settling) settler(ctx context.Context) {
 			if s.options.Tracer != nil {
 				s.traceSettled(began, job.items, err)
 			}
-			s.settled <- settleResult{job, counts, err}
+			s.results <- func() { s.after(job, counts, err) }
 		}
 	}
 }
@@ -210,22 +203,21 @@ func inTableOrder(a, b *item) int {
 	return cmp.Or(a.row.Lane-b.row.Lane, cmp.Compare(a.row.ID, b.row.ID))
 }
 
-// after takes out of memory what is written, and says whether some of it was fenced. A batch
-// that failed is written again. If the database had stored it after all, the repetition changes
-// nothing.
-func (s *settling) after(result settleResult) (fenced bool) {
-	if result.retriesUnwritable {
+// after takes out of memory what is written. A batch that failed is written again. If the database
+// had stored it after all, the repetition changes nothing.
+func (s *settling) after(job settleJob, counts storage.Settled, err error) {
+	if job.retriesUnwritable {
 		s.trying, s.tryAt = false, time.Now()
-		if result.err != nil { // it is unwritable still
-			s.unwritable = append(s.unwritable, result.items...)
+		if err != nil { // it is unwritable still
+			s.unwritable = append(s.unwritable, job.items...)
 			s.tryAt = s.tryAt.Add(unwritablePause)
 		}
-		s.tellUnwritable(result.err)
-	} else if result.err != nil {
-		s.writeAgain(result)
+		s.tellUnwritable(err)
+	} else if err != nil {
+		s.writeAgain(job, err)
 	} else {
 		s.inARow = 0
-		for i, n := range result.of {
+		for i, n := range job.of {
 			if q := &s.lists[i]; n > 0 {
 				q.inFlight, q.failures, q.failed, q.refusals = 0, 0, 0, 0
 				if q.most *= 2; q.most >= settleBatch { // settlements grow again
@@ -234,19 +226,19 @@ func (s *settling) after(result settleResult) (fenced bool) {
 			}
 		}
 	}
-	if result.err != nil {
-		return false
+	if err != nil {
+		return
 	}
 	states := map[storage.State]int{}
-	for _, it := range result.items {
+	for _, it := range job.items {
 		s.finish(it, states)
 	}
 	s.work.retried, s.work.parked = s.work.retried+states[storage.StateRetry], s.work.parked+states[storage.StateError]
-	s.options.Observer.Settled(result.counts, states)
-	if result.counts.Fenced > 0 {
-		s.warnFenced(result.counts.Fenced)
+	s.options.Observer.Settled(counts, states)
+	if counts.Fenced > 0 {
+		s.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing", "relay", s.options.Name, "rows", counts.Fenced)
+		s.lease.next = time.Now() // lanes may be lost: a renewal tells which
 	}
-	return result.counts.Fenced > 0
 }
 
 // finish ends an item whose outcome is written, and those that were written with it, counts
@@ -285,24 +277,19 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 }
 
 // writeAgain returns a failed batch to the front of its lists.
-func (s *settling) writeAgain(result settleResult) {
-	for i, n := range result.of {
+func (s *settling) writeAgain(job settleJob, err error) {
+	for i, n := range job.of {
 		if n == 0 {
 			continue
 		}
 		q := &s.lists[i]
-		q.unwritten, result.items = slices.Concat(result.items[:n], q.unwritten), result.items[n:]
+		q.unwritten, job.items = slices.Concat(job.items[:n], q.unwritten), job.items[n:]
 		q.inFlight = 0
 		q.failures++
-		s.narrow(q, n, result.err)
+		s.narrow(q, n, err)
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 	}
-	s.failed("settle", result.err)
-}
-
-func (s *settling) warnFenced(rows int) {
-	s.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing",
-		"relay", s.options.Name, "rows", rows)
+	s.failed("settle", err)
 }
 
 // count is the number of items whose outcome is not written back yet.

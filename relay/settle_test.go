@@ -83,7 +83,7 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	add(1, 2, 3)
 	s.start(time.Now())
 	add(4, 5)
-	s.writeAgain(settleResult{settleJob: <-s.settles, err: errors.New("the connection broke")})
+	s.writeAgain(<-s.settles, errors.New("the connection broke"))
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
 		q := &s.lists[queue]
 		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.unwritten) != len(want) {

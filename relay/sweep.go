@@ -75,7 +75,7 @@ func (s *sweep) step(now time.Time) *fetch {
 	})
 	if len(s.left) > 0 {
 		positions := lowestOf(s.left, int64(s.ids))
-		return &fetch{kind: readSweep, positions: positions, scan: s.late.scan(positions, 0)}
+		return &fetch{kind: readSweep, positions: positions, scan: s.late.scan(positions)}
 	}
 	if !s.began.IsZero() { // a pass over all lanes has ended
 		s.began, s.next = time.Time{}, now.Add(sweepAgain)
