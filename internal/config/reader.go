@@ -1,11 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -39,7 +39,9 @@ func (r *reader) err() error {
 	if len(r.problems.List) == 0 {
 		return nil
 	}
-	r.problems.sort()
+	slices.SortStableFunc(r.problems.List, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return &r.problems
 }
 
@@ -130,16 +132,6 @@ func (p *Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-func (p *Problems) sort() {
-	sort.SliceStable(p.List, func(i, j int) bool {
-		a, b := p.List[i], p.List[j]
-		if a.Line != b.Line {
-			return a.Line < b.Line
-		}
-		return a.Column < b.Column
-	})
-}
-
 // unknown reports a key that is no setting, and names the ones that are.
 func (r *reader) unknown(n *node, e entry, known []string) {
 	text := "is no setting here"
@@ -185,7 +177,7 @@ func distance(a, b string) int {
 				change++
 			}
 			diagonal = row[j+1]
-			row[j+1] = slices.Min([]int{change, row[j] + 1, row[j+1] + 1})
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
 		}
 	}
 	return row[len(b)]
