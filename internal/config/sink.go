@@ -111,8 +111,8 @@ func (r *reader) checkDeadLetters(root *node, c *Config) {
 			r.fail(n, "needs a topic or a sink, and not both")
 		case to.Sink == sink.Name:
 			r.fail(n.get("sink"), "is the sink itself, which refused the message; give another, or a topic")
-		case to.Sink != "" && !slices.Contains(c.sinkNames(), to.Sink):
-			r.fail(n.get("sink"), fmt.Sprintf("there is no sink %q%s", to.Sink, suggest(to.Sink, c.sinkNames())))
+		case to.Sink != "" && !slices.Contains(c.SinkNames(), to.Sink):
+			r.fail(n.get("sink"), fmt.Sprintf("there is no sink %q%s", to.Sink, suggest(to.Sink, c.SinkNames())))
 		}
 		for _, source := range c.Sources {
 			has := slices.ContainsFunc(c.SinksOf(source.Name), func(s Sink) bool { return s.Name == sink.Name })
