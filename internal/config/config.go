@@ -109,7 +109,7 @@ func (r *reader) check(root *node, c *Config) {
 		n := root.get("routes").items[i]
 		exists := func(at *node, what, name string, there []string) {
 			if at != nil && !at.broken && !slices.Contains(there, name) {
-				r.fail(at, fmt.Sprintf("there is no %s %q%s", what, name, suggest(name, there)))
+				r.fail(at, fmt.Sprintf("there is no %s %q%s", what, name, suggest(name, "there is", there)))
 			}
 		}
 		exists(n.get("sink"), "sink", route.Sink, c.SinkNames())

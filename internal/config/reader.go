@@ -94,6 +94,22 @@ func (r *reader) secretFile(n *node) (string, bool) {
 	return secret, secret != ""
 }
 
+// fromFile is the node of a setting that is given as name_file: what the file holds, at the place of
+// its name; nil where that can't be had.
+func (r *reader) fromFile(n *node, e entry, name string) *node {
+	if n.get(name) != nil {
+		r.fail(e.node, "is given beside "+name+": remove one of them")
+		return nil
+	}
+	content, ok := r.secretFile(e.node)
+	if !ok {
+		return nil
+	}
+	held := textNode(e.node.path, content)
+	held.line, held.column = e.node.line, e.node.column
+	return held
+}
+
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
 	Line, Column int    // where in the file, from 1; 0 if the place isn't known
@@ -134,21 +150,15 @@ func (p *Problems) Error() string {
 
 // unknown reports a key that is no setting, and names the ones that are.
 func (r *reader) unknown(n *node, e entry, known []string) {
-	text := "is no setting here"
-	if near := nearest(e.key, known); near != "" {
-		text += ": did you mean " + near + "?"
-	} else {
-		text += ": the settings are " + strings.Join(known, ", ")
-	}
-	r.report(e.line, e.column, n.child(e.key), text)
+	r.report(e.line, e.column, n.child(e.key), "is no setting here"+suggest(e.key, "the settings are", known))
 }
 
-// suggest ends an error about a name that isn't there.
-func suggest(name string, known []string) string {
+// suggest ends an error about a name that isn't there; those that are follow some words.
+func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"
 	}
-	return ": there is " + strings.Join(known, ", ")
+	return ": " + words + " " + strings.Join(known, ", ")
 }
 
 // nearest returns the word that was probably meant, or nothing.
