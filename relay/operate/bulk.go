@@ -99,7 +99,7 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 	if b.Limit > 0 {
 		filter.Limit = min(filter.Limit, b.Limit)
 	}
-	infos, err := List(ctx, operator, filter, listedBytes)
+	infos, err := List(ctx, operator, filter)
 	if err != nil {
 		return nil, fmt.Errorf("find the messages that wait: %w", err)
 	}
@@ -111,9 +111,6 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 	}
 	return found, nil
 }
-
-// listedBytes of payload are in memory at once while a plan is made, at most.
-const listedBytes = 64 << 20
 
 // parked finds parked messages, those first that hold their keys, and notes in the plan what the action isn't for.
 func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) (found []storage.Parked, err error) {
