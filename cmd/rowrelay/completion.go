@@ -84,12 +84,9 @@ func targetTyped(command *cobra.Command) *target {
 	return &target{database: typed("database"), table: typed("table"), config: typed("config"), source: typed("source")}
 }
 
-func (p program) sources(command *cobra.Command) (names []string) {
+func (p program) sources(command *cobra.Command) []string {
 	c, _ := config.Load(targetTyped(command).config, p.kinds)
-	for _, source := range c.Sources {
-		names = append(names, source.Name)
-	}
-	return names
+	return c.SourceNames()
 }
 
 // knownNames are those that there is no list of, as far as a table and a configuration tell.
@@ -100,9 +97,7 @@ func (p program) known(command *cobra.Command) (names knownNames) {
 	t := targetTyped(command)
 	if t.config != "" {
 		c, _ := config.Load(t.config, p.kinds)
-		for _, sink := range c.Sinks {
-			names.sinks = append(names.sinks, sink.Name)
-		}
+		names.sinks = c.SinkNames()
 	}
 	source, err := t.resolve(p, command)
 	if err != nil {

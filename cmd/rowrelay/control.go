@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,12 +75,8 @@ var pausable = []storage.ControlKind{storage.PauseSink, storage.PauseTopic, stor
 
 // paused reads which pause is meant.
 func paused(command *cobra.Command, args []string) (c storage.Control, err error) {
-	if len(args) == 2 {
-		for _, kind := range pausable {
-			if args[0] == string(kind) && args[1] != "" {
-				return storage.Control{Kind: kind, Name: args[1]}, nil
-			}
-		}
+	if len(args) == 2 && args[1] != "" && slices.Contains(pausable, storage.ControlKind(args[0])) {
+		return storage.Control{Kind: storage.ControlKind(args[0]), Name: args[1]}, nil
 	}
 	return c, usagef("say what: %s sink NAME, topic NAME, key KEY or relay NAME", command.CommandPath())
 }

@@ -157,14 +157,14 @@ func (p program) listCommand() *cobra.Command {
 // list finds messages by ids, or lists those that filters select.
 func (m *messages) list(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) ([]storage.Info, error) {
 	if len(filter.IDs) > 0 {
-		filter.NoPayloads, filter.MaxBytes = true, listedBytes
+		filter.NoPayloads, filter.MaxBytes = true, operate.PageBytes
 		found, err := m.find(ctx, operator, filter, everything)
 		return found.Infos, err
 	}
 	if !everything {
 		filter.LookThrough = operate.LookThrough
 	}
-	found, err := operate.List(ctx, operator, filter, listedBytes)
+	found, err := operate.List(ctx, operator, filter)
 	if err == nil && len(found) < filter.Limit {
 		err = m.tellBound(ctx, operator, filter)
 	}
@@ -199,10 +199,6 @@ func (m *messages) tellBound(ctx context.Context, operator storage.Operator, fil
 	}
 	return err
 }
-
-// listedBytes of payload are in memory at once, though none is shown: a page less costs the
-// database more, which sorts what is left for each.
-const listedBytes = 64 << 20
 
 func (p program) showCommand() *cobra.Command {
 	m := &messages{program: p}

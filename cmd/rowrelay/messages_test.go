@@ -218,7 +218,7 @@ func TestListingOfLargeMessages(t *testing.T) {
 		db.Write(outbox.Message{Topic: "large", Payload: make([]byte, 1000)})
 	}
 	for limit, want := range map[int]int{100: 20, 20: 20, 17: 17, 8: 8, 3: 3} {
-		found, err := operate.List(t.Context(), db.Store(), storage.Filter{Limit: limit}, 7500)
+		found, err := operate.List(t.Context(), db.Store(), storage.Filter{Limit: limit, MaxBytes: 7500})
 		if err != nil || len(found) != want {
 			t.Errorf("--limit %d: %d messages, %v, want %d", limit, len(found), err, want)
 		}

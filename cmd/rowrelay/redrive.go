@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -143,27 +142,13 @@ func (r *redrive) report(p operate.Plan, done int) error {
 	return r.print(fmt.Sprintf("requeued %d\n", done))
 }
 
-// plannedJSON counts what would be changed.
-type plannedJSON struct {
-	Topic  string `json:"topic"`
-	Sinks  string `json:"sinks,omitempty"`
-	Parked int    `json:"parked"`
-}
-
 // printPlan says what would be done.
 func (m *messages) printPlan(p operate.Plan, done string) error {
-	planned := []plannedJSON{}
-	for at, count := range p.Topics {
-		planned = append(planned, plannedJSON{at[0], at[1], count})
-	}
-	slices.SortFunc(planned, func(a, b plannedJSON) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
-	})
 	if m.json {
-		return m.printJSON(map[string]any{"parked": len(p.IDs), "overtaken": p.Overtaken, "left": len(p.Left) + p.Unfit, "topics": planned})
+		return m.printJSON(map[string]any{"parked": len(p.IDs), "overtaken": p.Overtaken, "left": len(p.Left) + p.Unfit, "topics": p.Topics})
 	}
 	rows := [][]string{{"TOPIC", "SINKS", "MESSAGES"}}
-	for _, each := range planned {
+	for _, each := range p.Topics {
 		rows = append(rows, []string{cell(each.Topic, 60), cell(each.Sinks, 60), strconv.Itoa(each.Parked)})
 	}
 	rows = append(rows, []string{"(all)", "", strconv.Itoa(len(p.IDs))})

@@ -123,11 +123,7 @@ func (t *target) checkSink(p program, to string) error {
 	if err != nil {
 		return usage(err)
 	}
-	var names []string
-	for _, sink := range c.Sinks {
-		names = append(names, sink.Name)
-	}
-	if !slices.Contains(names, to) {
+	if names := c.SinkNames(); !slices.Contains(names, to) {
 		return usagef("--to: %s has no sink %q, it has %s", t.config, to, strings.Join(names, ", "))
 	}
 	return nil

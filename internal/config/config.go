@@ -109,14 +109,14 @@ func (r *reader) check(root *node, c *Config) {
 		n := root.get("routes").items[i]
 		exists := func(at *node, what, name string, there []string) {
 			if at != nil && !at.broken && !slices.Contains(there, name) {
-				r.fail(at, fmt.Sprintf("there is no %s %q%s", what, name, suggest(name, there)))
+				r.fail(at, fmt.Sprintf("there is no %s %q%s", what, name, suggest(name, "there is", there)))
 			}
 		}
-		exists(n.get("sink"), "sink", route.Sink, c.sinkNames())
-		exists(n.get("source"), "source", route.Source, c.sourceNames())
+		exists(n.get("sink"), "sink", route.Sink, c.SinkNames())
+		exists(n.get("source"), "source", route.Source, c.SourceNames())
 		if at := n.get("sinks"); at != nil {
 			for j, item := range at.items {
-				exists(item, "sink", route.Sinks[j], c.sinkNames())
+				exists(item, "sink", route.Sinks[j], c.SinkNames())
 			}
 		}
 		for j, earlier := range c.Routes[:i] {
@@ -140,14 +140,16 @@ func (r *reader) check(root *node, c *Config) {
 	}
 }
 
-func (c *Config) sinkNames() (names []string) {
+// SinkNames are the sinks' names, in their order.
+func (c Config) SinkNames() (names []string) {
 	for _, sink := range c.Sinks {
 		names = append(names, sink.Name)
 	}
 	return names
 }
 
-func (c *Config) sourceNames() (names []string) {
+// SourceNames are the sources' names, in their order.
+func (c Config) SourceNames() (names []string) {
 	for _, source := range c.Sources {
 		names = append(names, source.Name)
 	}

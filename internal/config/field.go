@@ -86,24 +86,14 @@ func fillKnown[T any](r *reader, n *node, fields []field[T], target *T) (others 
 		if found, ok := find(fields, e.key); ok {
 			found.set(r, target, e.node)
 		} else if found, ok := findSecret(fields, e.key); ok {
-			setFromFile(r, n, e, found, target)
+			if held := r.fromFile(n, e, found.name); held != nil {
+				found.set(r, target, held)
+			}
 		} else {
 			others = append(others, e)
 		}
 	}
 	return others
-}
-
-func setFromFile[T any](r *reader, n *node, e entry, found field[T], target *T) {
-	if n.get(found.name) != nil {
-		r.fail(e.node, "is given beside "+found.name+": remove one of them")
-		return
-	}
-	if content, ok := r.secretFile(e.node); ok {
-		held := textNode(e.node.path, content)
-		held.line, held.column = e.node.line, e.node.column
-		found.set(r, target, held)
-	}
 }
 
 func find[T any](fields []field[T], name string) (field[T], bool) {

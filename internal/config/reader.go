@@ -1,11 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -39,7 +39,9 @@ func (r *reader) err() error {
 	if len(r.problems.List) == 0 {
 		return nil
 	}
-	r.problems.sort()
+	slices.SortStableFunc(r.problems.List, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return &r.problems
 }
 
@@ -92,6 +94,22 @@ func (r *reader) secretFile(n *node) (string, bool) {
 	return secret, secret != ""
 }
 
+// fromFile is the node of a setting that is given as name_file: what the file holds, at the place of
+// its name; nil where that can't be had.
+func (r *reader) fromFile(n *node, e entry, name string) *node {
+	if n.get(name) != nil {
+		r.fail(e.node, "is given beside "+name+": remove one of them")
+		return nil
+	}
+	content, ok := r.secretFile(e.node)
+	if !ok {
+		return nil
+	}
+	held := textNode(e.node.path, content)
+	held.line, held.column = e.node.line, e.node.column
+	return held
+}
+
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
 	Line, Column int    // where in the file, from 1; 0 if the place isn't known
@@ -130,33 +148,17 @@ func (p *Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-func (p *Problems) sort() {
-	sort.SliceStable(p.List, func(i, j int) bool {
-		a, b := p.List[i], p.List[j]
-		if a.Line != b.Line {
-			return a.Line < b.Line
-		}
-		return a.Column < b.Column
-	})
-}
-
 // unknown reports a key that is no setting, and names the ones that are.
 func (r *reader) unknown(n *node, e entry, known []string) {
-	text := "is no setting here"
-	if near := nearest(e.key, known); near != "" {
-		text += ": did you mean " + near + "?"
-	} else {
-		text += ": the settings are " + strings.Join(known, ", ")
-	}
-	r.report(e.line, e.column, n.child(e.key), text)
+	r.report(e.line, e.column, n.child(e.key), "is no setting here"+suggest(e.key, "the settings are", known))
 }
 
-// suggest ends an error about a name that isn't there.
-func suggest(name string, known []string) string {
+// suggest ends an error about a name that isn't there; those that are follow some words.
+func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"
 	}
-	return ": there is " + strings.Join(known, ", ")
+	return ": " + words + " " + strings.Join(known, ", ")
 }
 
 // nearest returns the word that was probably meant, or nothing.
@@ -185,7 +187,7 @@ func distance(a, b string) int {
 				change++
 			}
 			diagonal = row[j+1]
-			row[j+1] = slices.Min([]int{change, row[j] + 1, row[j+1] + 1})
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
 		}
 	}
 	return row[len(b)]

@@ -111,8 +111,8 @@ func (r *reader) checkDeadLetters(root *node, c *Config) {
 			r.fail(n, "needs a topic or a sink, and not both")
 		case to.Sink == sink.Name:
 			r.fail(n.get("sink"), "is the sink itself, which refused the message; give another, or a topic")
-		case to.Sink != "" && !slices.Contains(c.sinkNames(), to.Sink):
-			r.fail(n.get("sink"), fmt.Sprintf("there is no sink %q%s", to.Sink, suggest(to.Sink, c.sinkNames())))
+		case to.Sink != "" && !slices.Contains(c.SinkNames(), to.Sink):
+			r.fail(n.get("sink"), fmt.Sprintf("there is no sink %q%s", to.Sink, suggest(to.Sink, "there is", c.SinkNames())))
 		}
 		for _, source := range c.Sources {
 			has := slices.ContainsFunc(c.SinksOf(source.Name), func(s Sink) bool { return s.Name == sink.Name })
@@ -147,7 +147,7 @@ func (r *reader) settings(n *node, entries []entry, sink *Sink) {
 	}
 	kind, ok := r.kinds.Kind(sink.Type)
 	if !ok {
-		r.fail(at, fmt.Sprintf("there is no type %q%s", sink.Type, suggest(sink.Type, r.kindNames())))
+		r.fail(at, fmt.Sprintf("there is no type %q%s", sink.Type, suggest(sink.Type, "there is", r.kindNames())))
 		return
 	}
 	fields := settingFields(kind)
@@ -200,10 +200,8 @@ func (r *reader) secretFiles(n *node) {
 		if !isFile {
 			continue
 		}
-		if n.get(name) != nil {
-			r.fail(e.node, "is given beside "+name+": remove one of them")
-		} else if content, ok := r.secretFile(e.node); ok {
-			n.entries[i] = entry{name, e.line, e.column, textNode(e.node.path, content)}
+		if held := r.fromFile(n, e, name); held != nil {
+			n.entries[i] = entry{name, e.line, e.column, held}
 		}
 	}
 }

@@ -58,18 +58,11 @@ type Hooks struct {
 	Lose func(ctx context.Context, op Op) error
 }
 
-func (h Hooks) fail(ctx context.Context, op Op) error {
-	if h.Fail == nil {
+func call(ctx context.Context, hook func(context.Context, Op) error, op Op) error {
+	if hook == nil {
 		return nil
 	}
-	return h.Fail(ctx, op)
-}
-
-func (h Hooks) lose(ctx context.Context, op Op) error {
-	if h.Lose == nil {
-		return nil
-	}
-	return h.Lose(ctx, op)
+	return hook(ctx, op)
 }
 
 // do carries out one call: the hooks, and work under the lock.
@@ -91,16 +84,16 @@ func (s *Store) locked(work func() error) error {
 
 func (s *Store) before(ctx context.Context, op Op) error {
 	return firstOf(
-		func() error { return s.db.Hooks.fail(ctx, op) },
-		func() error { return s.Hooks.fail(ctx, op) },
+		func() error { return call(ctx, s.db.Hooks.Fail, op) },
+		func() error { return call(ctx, s.Hooks.Fail, op) },
 		ctx.Err,
 	)
 }
 
 func (s *Store) after(ctx context.Context, op Op) error {
 	return firstOf(
-		func() error { return s.Hooks.lose(ctx, op) },
-		func() error { return s.db.Hooks.lose(ctx, op) },
+		func() error { return call(ctx, s.Hooks.Lose, op) },
+		func() error { return call(ctx, s.db.Hooks.Lose, op) },
 		ctx.Err,
 	)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -82,12 +81,9 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 
 // deliveredFor returns the done rows that a replay has still to copy, by id.
 func (db *DB) deliveredFor(replay storage.Replay) (rows []*record) {
+	filter := storage.Filter{IDs: replay.IDs, Topic: replay.Topic, Key: replay.Key, Sink: replay.Sink, AfterID: replay.AfterID}
 	for _, r := range db.done {
-		m := r.row.Message
-		if r.row.ID > replay.AfterID && r.row.ID <= replay.UntilID &&
-			(len(replay.IDs) == 0 || slices.Contains(replay.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(replay.IDs, m.ID)) &&
-			(replay.Topic == "" || replay.Topic == m.Topic) && (replay.Key == "" || replay.Key == m.Key) &&
-			(replay.Sink == "" || slices.Contains(storage.SplitSinks(r.row.Sinks), replay.Sink)) &&
+		if r.matches(filter, db.now()) && r.row.ID <= replay.UntilID &&
 			!r.finishedAt.Before(replay.Since) && (replay.Until.IsZero() || r.finishedAt.Before(replay.Until)) {
 			rows = append(rows, r)
 		}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,21 +37,15 @@ type job struct {
 	Done    int        `json:"done"`
 
 	// Of parked messages.
-	Topics    []jobTopic `json:"topics,omitempty"`
-	Overtaken int        `json:"overtaken,omitempty"` // later messages of their keys were delivered
-	Left      int        `json:"left,omitempty"`      // of these stay parked
-	Unfit     int        `json:"unfit,omitempty"`     // the action isn't for them
+	Topics    []operate.TopicCount `json:"topics,omitempty"`
+	Overtaken int                  `json:"overtaken,omitempty"` // later messages of their keys were delivered
+	Left      int                  `json:"left,omitempty"`      // of these stay parked
+	Unfit     int                  `json:"unfit,omitempty"`     // the action isn't for them
 
 	Replay *storage.Replay `json:"replay,omitempty"`
 
 	stop  context.CancelFunc
 	ended chan struct{}
-}
-
-type jobTopic struct {
-	Topic  string `json:"topic"`
-	Sinks  string `json:"sinks,omitempty"`
-	Parked int    `json:"parked"`
 }
 
 // jobRequest is what is to be done: requeue, skip or discard with parked messages or, as the selection's
@@ -172,13 +165,7 @@ func bulk(table storage.Operator, b operate.Bulk, preview bool) func(context.Con
 			return err
 		}
 		show(func(j *job) {
-			j.State, j.Total, j.Overtaken, j.Left, j.Unfit = jobRuns, len(plan.IDs), plan.Overtaken, len(plan.Left), plan.Unfit
-			for at, count := range plan.Topics {
-				j.Topics = append(j.Topics, jobTopic{at[0], at[1], count})
-			}
-			slices.SortFunc(j.Topics, func(a, b jobTopic) int {
-				return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
-			})
+			j.State, j.Total, j.Topics, j.Overtaken, j.Left, j.Unfit = jobRuns, len(plan.IDs), plan.Topics, plan.Overtaken, len(plan.Left), plan.Unfit
 		})
 		if preview {
 			return nil

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,12 +42,19 @@ const step = 500
 
 // Plan is what a Bulk is to do.
 type Plan struct {
-	IDs       []int64           // those that hold their keys first
-	Topics    map[[2]string]int // by topic and sinks
-	Overtaken int               // later messages of their keys were delivered
-	Left      []storage.Parked  // such messages that stay parked
-	More      bool              // there may be others, which it leaves out: MostWaiting
-	Unfit     int               // the action isn't for them: they hold their keys and can't be redirected, or hold none to be skipped
+	IDs       []int64          // those that hold their keys first
+	Topics    []TopicCount     // the most first
+	Overtaken int              // later messages of their keys were delivered
+	Left      []storage.Parked // such messages that stay parked
+	More      bool             // there may be others, which it leaves out: MostWaiting
+	Unfit     int              // the action isn't for them: they hold their keys and can't be redirected, or hold none to be skipped
+}
+
+// TopicCount is how many of a plan's messages are of a topic and for the same sinks.
+type TopicCount struct {
+	Topic  string `json:"topic"`
+	Sinks  string `json:"sinks,omitempty"`
+	Parked int    `json:"parked"`
 }
 
 // MostWaiting is how many messages a plan has at most that wait for their next attempt.
@@ -54,7 +62,7 @@ const MostWaiting = 100_000
 
 // Plan finds the messages, and changes nothing.
 func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (Plan, error) {
-	p := Plan{Topics: map[[2]string]int{}}
+	p := Plan{Topics: []TopicCount{}}
 	find := b.parked
 	if b.Filter.State == storage.StateRetry {
 		find = b.waiting
@@ -66,13 +74,21 @@ func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (Plan, error
 	if b.Limit > 0 && len(found) > b.Limit {
 		found = found[:b.Limit]
 	}
+	counts := map[TopicCount]int{}
 	for _, row := range found {
 		if row.Overtaken {
 			p.Overtaken++
 		}
 		p.IDs = append(p.IDs, row.ID)
-		p.Topics[[2]string{row.Topic, row.Sinks}]++
+		counts[TopicCount{Topic: row.Topic, Sinks: row.Sinks}]++
 	}
+	for each, count := range counts {
+		each.Parked = count
+		p.Topics = append(p.Topics, each)
+	}
+	slices.SortFunc(p.Topics, func(a, b TopicCount) int {
+		return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
+	})
 	return p, nil
 }
 
@@ -83,7 +99,7 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 	if b.Limit > 0 {
 		filter.Limit = min(filter.Limit, b.Limit)
 	}
-	infos, err := List(ctx, operator, filter, listedBytes)
+	infos, err := List(ctx, operator, filter)
 	if err != nil {
 		return nil, fmt.Errorf("find the messages that wait: %w", err)
 	}
@@ -95,9 +111,6 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 	}
 	return found, nil
 }
-
-// listedBytes of payload are in memory at once while a plan is made, at most.
-const listedBytes = 64 << 20
 
 // parked finds parked messages, those first that hold their keys, and notes in the plan what the action isn't for.
 func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) (found []storage.Parked, err error) {

@@ -5,6 +5,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,16 +108,19 @@ func SetControl(ctx context.Context, operator storage.Operator, control storage.
 }
 
 // What isn't bounded in another way: a listing looks at so many messages of each table for those that its filters
-// select, and one by ids looks for so long beyond the rows that were written with them.
+// select, and one by ids looks for so long beyond the rows that were written with them. A page of either brings so
+// many bytes of payload into memory, though none is shown: a page less costs the database more, which sorts what is
+// left for each.
 const (
 	LookThrough  = 20_000
 	FindPatience = 500 * time.Millisecond
+	PageBytes    = 64 << 20
 )
 
-// List puts the pages of a listing together, without their payloads, of which pageBytes are in
-// memory at once.
-func List(ctx context.Context, operator storage.Operator, filter storage.Filter, pageBytes int) (found []storage.Info, err error) {
-	filter.MaxBytes, filter.NoPayloads = pageBytes, true
+// List puts the pages of a listing together, without their payloads. The filter's MaxBytes, or [PageBytes] if it
+// has none, are those of a page.
+func List(ctx context.Context, operator storage.Operator, filter storage.Filter) (found []storage.Info, err error) {
+	filter.MaxBytes, filter.NoPayloads = cmp.Or(filter.MaxBytes, PageBytes), true
 	for limit := filter.Limit; len(found) < limit; {
 		filter.Limit = limit - len(found)
 		page, err := operator.List(ctx, filter)
@@ -128,7 +132,7 @@ func List(ctx context.Context, operator storage.Operator, filter storage.Filter,
 			bytes += len(page[i].Message.Payload)
 			page[i].Message.Payload = nil
 		}
-		if found = append(found, page...); bytes < pageBytes {
+		if found = append(found, page...); bytes < filter.MaxBytes {
 			break
 		}
 		filter.AfterID = page[len(page)-1].ID
