@@ -119,7 +119,16 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 
 // printStatus shows a status, with what has changed since the one before, if there is one.
 func (p program) printStatus(status storage.Status, before *statusBefore) error {
-	rows := [][]string{{"claim", cmp.Or(string(status.Claim), "not claimed yet")}, {"lanes leased", fmt.Sprintf("%d of %d", status.LanesLeased, storage.Lanes)}}
+	told := func(gauge storage.Gauge, text string) string {
+		if !status.Has(gauge) {
+			return tooLong
+		}
+		return text
+	}
+	rows := [][]string{
+		{"claim", cmp.Or(string(status.Claim), "not claimed yet")},
+		{"lanes leased", told(storage.GaugeLanes, fmt.Sprintf("%d of %d", status.LanesLeased, storage.Lanes))},
+	}
 	for _, state := range operate.States {
 		count := fmt.Sprint(status.Counts[state])
 		if slices.Contains(status.Estimated, state) {
@@ -128,34 +137,29 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 		if slices.Contains(status.AtLeast, state) {
 			count = "at least " + count
 		}
-		if !status.Has(storage.GaugeCounts) {
-			count = tooLong
-		}
-		row := []string{string(state), count}
+		row := []string{string(state), told(storage.GaugeCounts, count)}
 		if before != nil {
 			row = append(row, before.rate(status, state))
 		}
 		rows = append(rows, row)
 	}
 	age := func(gauge storage.Gauge, age time.Duration) string {
-		if !status.Has(gauge) {
-			return tooLong
-		}
 		if columns(p.stdout) > 0 {
-			return elapsed(age)
+			return told(gauge, elapsed(age))
 		}
-		return age.Round(time.Millisecond).String()
+		return told(gauge, age.Round(time.Millisecond).String())
 	}
 	rows = append(rows, []string{"oldest pending", age(storage.GaugeOldestPending, status.OldestPending)})
 	if status.Counts[storage.StateRetry] > 0 {
 		rows = append(rows, []string{"oldest retry", age(storage.GaugeOldestRetry, status.OldestRetry)})
 	}
-	if !status.Has(storage.GaugeHeldKeys) {
-		rows = append(rows, []string{"held keys", tooLong})
-	} else if status.HeldKeys > 0 {
-		rows = append(rows, []string{"held keys", fmt.Sprint(status.HeldKeys)}, []string{"oldest held key", age(storage.GaugeHeldKeys, status.OldestHeld)})
+	if !status.Has(storage.GaugeHeldKeys) || status.HeldKeys > 0 {
+		rows = append(rows, []string{"held keys", told(storage.GaugeHeldKeys, fmt.Sprint(status.HeldKeys))})
 	}
-	rows = append(rows, []string{"relays", fmt.Sprint(len(status.Relays))})
+	if status.HeldKeys > 0 {
+		rows = append(rows, []string{"oldest held key", age(storage.GaugeHeldKeys, status.OldestHeld)})
+	}
+	rows = append(rows, []string{"relays", told(storage.GaugeRelays, fmt.Sprint(len(status.Relays)))})
 	if err := p.printTable(rows); err != nil {
 		return err
 	}

@@ -290,6 +290,25 @@ func TestWatchingTheStatus(t *testing.T) {
 	})
 }
 
+// A status says so of all that the database didn't tell in time, and shows no number in its place.
+func TestAStatusThatIsAbsent(t *testing.T) {
+	t.Parallel()
+	absent := storage.Status{Absent: []storage.Gauge{storage.GaugeCounts, storage.GaugeOldestPending, storage.GaugeOldestRetry, storage.GaugeHeldKeys, storage.GaugeTopics, storage.GaugeRelays, storage.GaugeLanes}}
+	out := &terminal{}
+	if err := (program{stdout: out}).printStatus(absent, nil); err != nil {
+		t.Error(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 11 || !strings.HasPrefix(lines[0], "claim ") {
+		t.Fatalf("%d lines: %q", len(lines), lines)
+	}
+	for _, line := range lines[1:] {
+		if !strings.HasSuffix(line, tooLong) {
+			t.Errorf("%q, want that it is unknown", line)
+		}
+	}
+}
+
 // looked is an Operator that does something before each status.
 type looked struct {
 	storage.Operator
