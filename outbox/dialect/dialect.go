@@ -106,10 +106,21 @@ type Dialect interface {
 
 // ByName returns the dialect with that name: postgres, mysql, mariadb, tidb, oracle, sqlserver or sqlite.
 func ByName(name string) (Dialect, error) {
-	for _, d := range []Dialect{Postgres(), MySQL(), MariaDB(), TiDB(), Oracle(), SQLServer(), SQLite()} {
-		if d.Name() == name {
-			return d, nil
-		}
+	switch name {
+	case "postgres":
+		return Postgres(), nil
+	case "mysql":
+		return MySQL(), nil
+	case "mariadb":
+		return MariaDB(), nil
+	case "tidb":
+		return TiDB(), nil
+	case "oracle":
+		return Oracle(), nil
+	case "sqlserver":
+		return SQLServer(), nil
+	case "sqlite":
+		return SQLite(), nil
 	}
 	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, mysql, mariadb, tidb, oracle, sqlserver or sqlite", name)
 }
