@@ -57,7 +57,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	// heartbeat fails if it has changed in between.
 	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
 		var stored storage.Claim
-		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored); err != nil {
+		if err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &stored); err != nil {
 			return false, err
 		}
 		indexes, wanted := 0, map[storage.Claim]int{storage.ByRows: dialect.RowIndexCount}[claim]
@@ -100,7 +100,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 // first relay. It counts nothing, as a Status does.
 func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []storage.Member, err error) {
 	relays, err = try(ctx, s, "read the living relays of table", func() ([]storage.Member, error) {
-		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &claim); err != nil {
+		if err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &claim); err != nil {
 			return nil, err
 		}
 		relays, _, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
@@ -111,21 +111,20 @@ func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []stora
 
 // Deregister implements [storage.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
-	query := backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}}
 	_, err := write(ctx, s, "deregister from table", func() (any, uint64, error) {
-		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{query}, nil)
+		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{s.traits.Statements.Query("deregister", name)}, nil)
 	})
 	return err
 }
 
 // Bury implements [storage.Store].
 func (s *Store) Bury(ctx context.Context, name string, claim storage.Claim) error {
-	ending := s.traits.Queries.EndLeases
+	ending := "end leases"
 	if claim == storage.ByRows {
-		ending = s.traits.Queries.EndClaims
+		ending = "end claims"
 	}
-	queries := []backend.Query{{SQL: ending.SQL, Args: []any{name}}, {SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}}}
 	_, err := write(ctx, s, "end what a dead relay has of table", func() (any, uint64, error) {
+		queries := []backend.Query{s.traits.Statements.Query(ending, name), s.traits.Statements.Query("deregister", name)}
 		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, queries, nil)
 	})
 	return err
@@ -205,7 +204,7 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []storag
 // Journals implements [storage.Journaler].
 func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
 	return try(ctx, s, "read the journals of table", func() ([]storage.Journal, error) {
-		return backend.Journals(ctx, s.db, s.traits.Queries.Journals)
+		return backend.Journals(ctx, s.db, s.traits.Statements.Query("journals"))
 	})
 }
 

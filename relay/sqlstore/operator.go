@@ -24,9 +24,9 @@ const (
 // span of their ids elsewhere.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
-		status, err := backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
+		status, err := backend.ReadStatus(ctx, s.db, s.traits)
 		if err == nil {
-			status.Controls, err = backend.ReadControls(ctx, s.db, s.traits.Queries.Control)
+			status.Controls, err = backend.ReadControls(ctx, s.db, s.traits.Statements)
 		}
 		return status, err
 	})
@@ -136,7 +136,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64)
 func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	return try(ctx, s, what, func() (bool, error) {
 		var claim storage.Claim
-		err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &claim)
+		err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &claim)
 		return claim == storage.ByRows, err
 	})
 }

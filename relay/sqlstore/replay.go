@@ -13,7 +13,7 @@ import (
 // Replays implements [storage.Replayer].
 func (s *Store) Replays(ctx context.Context) ([]storage.Replay, error) {
 	return try(ctx, s, "read the replays of table", func() ([]storage.Replay, error) {
-		return backend.ReadReplays(ctx, s.db, s.traits.Queries.Replays)
+		return backend.ReadReplays(ctx, s.db, s.traits.Statements.Query("replays"))
 	})
 }
 
@@ -34,7 +34,7 @@ func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage
 	}
 	if was == nil {
 		last, err := try(ctx, s, "read the last delivered message of table", func() (last int64, _ error) {
-			return last, backend.One(ctx, s.db, s.traits.Queries.LastDelivered, &last)
+			return last, backend.One(ctx, s.db, s.traits.Statements.Query("last delivered"), &last)
 		})
 		if err != nil {
 			return is, err

@@ -45,15 +45,13 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 func (d *Oracle) Traits() backend.Traits {
 	return backend.Traits{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
-		Hot: d.table.Hot,
+		Hot: d.table.Hot, Statements: d.sql,
 		Queries: backend.Queries{
-			ClaimMode: d.sql.Query("claim mode"), Clock: d.sql.Query("clock"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"),
-			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"), PurgeRelays: d.sql.Query("purge relays"),
-			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
-			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
-			Control: backend.ControlStatements(d.sql),
+			Members:     d.sql.Query("members"),
+			PurgeRelays: d.sql.Query("purge relays"),
+			LastID:      d.sql.Query("last id"),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: d.sql.Query("count claimed"), Estimates: d.sql.Query("estimates"), Oldest: d.sql.Query("oldest"), OldestRetry: d.sql.Query("oldest retry"), Held: d.sql.Query("held parked"),
+				Counts: d.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: d.sql.Query("count claimed"), Estimates: d.sql.Query("estimates"), Oldest: d.sql.Query("oldest"), OldestRetry: d.sql.Query("oldest retry"), Held: d.sql.Query("held parked"),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays"), Leased: d.sql.Query("lanes leased"),
 			},
 		},

@@ -52,16 +52,13 @@ const none = int64(0)
 func (d *SQLServer) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
-		Hot: d.table.Hot,
+		Hot: d.table.Hot, Statements: d.sql,
 		Queries: backend.Queries{
-			ClaimMode: d.sql.Query("claim mode"), Clock: d.sql.Query("clock"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
-			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"),
+			Members:     d.sql.Query("members", none),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
-			Journals:    d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
-			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
-			Control: backend.ControlStatements(d.sql),
+			LastID:      d.sql.Query("last id"),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.Counted)), Claimed: d.sql.Query("count claimed", none), Estimates: d.sql.Query("estimates", none), Oldest: d.sql.Query("oldest", none), OldestRetry: d.sql.Query("oldest retry", none), Held: d.sql.Query("held parked", none),
+				Counts: d.sql.Query("counts", int64(backend.Counted)), Claimed: d.sql.Query("count claimed", none), Estimates: d.sql.Query("estimates", none), Oldest: d.sql.Query("oldest", none), OldestRetry: d.sql.Query("oldest retry", none), Held: d.sql.Query("held parked", none),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays", none), Leased: d.sql.Query("lanes leased", none),
 			},
 		},
