@@ -435,28 +435,6 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
 }
 
-// Moves are the ways that rows of a batch go.
-type Moves struct {
-	HotDone, HotHeld, HeldDone, HeldHeld, Freed bool
-}
-
-// MovesOf are the ways of these settlements.
-func MovesOf(settlements []storage.Settlement) (has Moves) {
-	for i := range settlements {
-		s := &settlements[i]
-		done := s.State == storage.StateDone
-		switch {
-		case s.State == storage.StatePending:
-			has.Freed = true
-		case s.Deferred:
-			has.HeldDone, has.HeldHeld = has.HeldDone || done, has.HeldHeld || !done
-		default:
-			has.HotDone, has.HotHeld = has.HotDone || done, has.HotHeld || !done
-		}
-	}
-	return has
-}
-
 // DeadLettersOf are the settlements that write a dead letter, by where their rows are.
 func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
 	for i := range settlements {
