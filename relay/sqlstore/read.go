@@ -345,7 +345,7 @@ func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	}
 	into.asked = read.Limit
 	if all := len(into.positions); all >= manyPositions && !keyed && !into.byID {
-		read.Share = max(minShare, into.asked*max(1, p.shareFactor)/all)
+		read.Share = min(into.asked, max(minShare, into.asked*max(1, p.shareFactor)/all))
 	}
 	into.share = read.Share
 	return read

@@ -274,7 +274,7 @@ type Read struct {
 	Limit     int // at most so many rows
 
 	// Share bounds the rows of each position, where they are walked one after the
-	// other. 0 means no bound.
+	// other; it is at most Limit. 0 means no bound.
 	Share int
 
 	// MaxBytes: the reading may stop once it has so many bytes of payload, if it is

@@ -5,6 +5,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -187,12 +188,8 @@ func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.
 // page puts everything in order once it has chosen the rows, of which there are
 // few then.
 func (d *Oracle) page(read backend.Read) backend.Query {
-	share := read.Limit
-	if read.Share > 0 {
-		share = min(share, read.Share)
-	}
 	var a args
-	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, share)+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
+	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, cmp.Or(read.Share, read.Limit))+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
 		"t.place, t.id", read.MaxBytes)
 	const columns = "id, lane, message_id, topic, message_key, sinks, payload, payload_text, headers, available_at, expires_at, priority, attempts, crashes, created_at"
 	return a.query(

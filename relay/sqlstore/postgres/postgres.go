@@ -4,6 +4,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -155,11 +156,7 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 	if page.Number {
 		xid = "pg_current_xact_id()"
 	}
-	share := page.Limit
-	if page.Share > 0 {
-		share = min(share, page.Share)
-	}
-	from := p.ranges(&a, page.Positions, "*", "", share) + " LIMIT " + a.add(int64(page.Limit), "bigint")
+	from := p.ranges(&a, page.Positions, "*", "", cmp.Or(page.Share, page.Limit)) + " LIMIT " + a.add(int64(page.Limit), "bigint")
 	if page.MaxBytes <= 0 {
 		from = "FROM (SELECT t.* " + from + ") AS t WHERE true"
 	} else {

@@ -5,6 +5,7 @@
 package sqlserver
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -153,12 +154,8 @@ func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(stora
 // rows as their pages come from the disk. It cuts off what comes after the row that crosses
 // the bound of bytes.
 func (d *SQLServer) page(read backend.Read) backend.Query {
-	share := read.Limit
-	if read.Share > 0 {
-		share = min(share, read.Share)
-	}
 	a := args{positionList(read.Positions)}
-	rows := "(" + d.ranges(&a, read.Positions, "*", share, read.Limit) + ") AS t"
+	rows := "(" + d.ranges(&a, read.Positions, "*", cmp.Or(read.Share, read.Limit), read.Limit) + ") AS t"
 	if read.MaxBytes > 0 {
 		size := d.sql.Text("size")
 		rows = "(SELECT t.*, SUM(" + size + ") OVER (ORDER BY t.n, t.id ROWS UNBOUNDED PRECEDING) - (" + size + ") AS bytes_before" +
