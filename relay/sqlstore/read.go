@@ -93,7 +93,10 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 	}
 	s.endOfLane = nil
 
-	r := reading{limit: limit, maxBytes: maxBytes, expected: min(limit, s.sizer.pageSize), positions: bounded(positions)}
+	r := reading{
+		limit: limit, maxBytes: maxBytes, expected: min(limit, s.sizer.pageSize), positions: bounded(positions),
+		byID: s.traits.Walk == backend.WalkByID && positions[0].Key == "",
+	}
 	first, err := s.backend.Read(ctx, s.sizer.ask(&r, !began.current), r.take)
 	if err != nil {
 		return page, err
@@ -192,7 +195,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 		return nil, nil, nil
 	}
 	positions = bounded(positions)
-	byID := s.sizer.walk == backend.WalkByID
+	byID := s.traits.Walk == backend.WalkByID
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
 		// It is there to check the rows' order, and is never full: candidates bring no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
@@ -317,8 +320,6 @@ type pageSizer struct {
 
 	// shareFactor is by how much a position's share may exceed its equal part.
 	shareFactor int
-
-	walk backend.Walk
 }
 
 const (
@@ -335,8 +336,6 @@ const (
 // Else it is asked for hardly more rows than will do, as some databases can't
 // count bytes. If the frontier needs a number, the statement takes one.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
-	keyed := into.positions[0].Key != ""
-	into.byID = p.walk == backend.WalkByID && !keyed
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0
@@ -344,7 +343,7 @@ func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 		read.Limit = min(read.Limit, 2*read.MaxBytes/p.rowSize+1)
 	}
 	into.asked = read.Limit
-	if all := len(into.positions); all >= manyPositions && !keyed && !into.byID {
+	if all := len(into.positions); all >= manyPositions && into.positions[0].Key == "" && !into.byID {
 		read.Share = min(into.asked, max(minShare, into.asked*max(1, p.shareFactor)/all))
 	}
 	into.share = read.Share

@@ -216,7 +216,6 @@ func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
 	}
 	s.backend = backendOf(s.db, s.dialect, s.table, s.options.Reader)
 	s.traits = s.backend.Traits()
-	s.sizer.walk = s.traits.Walk
 	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
 		s.noLanes = fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or storage.ByRows), where there is no order", limited.NoLanes())
 	}
