@@ -19,11 +19,7 @@ func (s *Store) Replays(ctx context.Context) ([]storage.Replay, error) {
 
 // LastDelivered implements [storage.Follower].
 func (s *Store) LastDelivered(ctx context.Context, filter storage.Filter, since time.Time) ([]storage.Info, error) {
-	selected := backend.Filter{Filter: storage.Filter{Topic: filter.Topic, Key: filter.Key, Sink: filter.Sink, Limit: filter.Limit}}
-	if selected.Limit <= 0 {
-		selected.Limit = listed
-	}
-	selected.DoneSince = since
+	selected := backend.Filter{DoneSince: since, Filter: storage.Filter{Topic: filter.Topic, Key: filter.Key, Sink: filter.Sink, Limit: cmp.Or(max(0, filter.Limit), listed)}}
 	return try(ctx, s, "find the last delivered messages of table", func() ([]storage.Info, error) { return s.backend.LastDelivered(ctx, selected) })
 }
 
