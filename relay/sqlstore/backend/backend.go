@@ -59,7 +59,7 @@ type Backend interface {
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// Candidates has what a scan asks of each pending row taken, in the order of a
-	// Read. Rows of the topics in except that name no sinks may be left out.
+	// Read, at one position at least. Rows of the topics in except that name no sinks may be left out.
 	Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (more bool, err error)) error
 
 	// Pick returns the pending or the held rows of some places, in no order; parked

@@ -311,9 +311,6 @@ func (m *MySQL) page(page backend.Read) backend.Query {
 
 // Candidates implements [backend.Backend].
 func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
-	if len(positions) == 0 {
-		return nil
-	}
 	columns := "t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0)"
 	return backend.ReadCandidates(ctx, m.db, m.walk(columns, positions, except, limit), take)
 }

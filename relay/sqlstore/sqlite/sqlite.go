@@ -125,9 +125,6 @@ func (s *SQLite) page(page backend.Read) backend.Query {
 
 // Candidates implements [backend.Backend].
 func (s *SQLite) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
-	if len(positions) == 0 {
-		return nil
-	}
 	walk, args := s.walk(positions, except...)
 	return backend.ReadCandidates(ctx, s.db, backend.Query{
 		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
