@@ -44,7 +44,7 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 		// Nothing is parked, and so there is no dead letter.
 	} else if letters := p.deadLetters(relay, settlements); len(letters) > 0 {
 		if tx == nil {
-			err = backend.InTx(ctx, p.db, p.Traits().Tx, nil, func(tx *sql.Tx) error {
+			err = backend.InTx(ctx, p.db, readCommitted, nil, func(tx *sql.Tx) error {
 				settled, err = p.Settle(ctx, tx, relay, keep, settlements)
 				return err
 			})
@@ -106,7 +106,6 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 	p.leasesThatHold(with, relay, settlements)
 	c := &given{args: &with.args}
 	c.rows(settlements)
-	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
 	c.outcomes(settlements)
 	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	add(c, "part", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.For }))
@@ -164,7 +163,6 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)
-	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
 	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
 	add(c, "copy_id", "uuid", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.MessageID }))
@@ -270,16 +268,10 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string
 	byRows := settlements[0].Token != ""
-	fences := ""
-	if !byRows {
-		fences = with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]")
-	}
 	c := &given{args: &with.args}
 	c.rows(settlements)
 	if byRows {
 		add(c, "token", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Token }))
-	} else {
-		c.array("fence", fences)
 	}
 	c.outcomes(settlements)
 	theHotRow := theRow + " LIMIT 1"
@@ -378,11 +370,14 @@ func add[T comparable](c *given, name, as string, values []T) {
 	}
 }
 
-// rows adds the columns that say which rows are meant.
+// rows adds the columns that say which rows are meant, and under which lease, unless they are claimed by a token.
 func (c *given) rows(settlements []storage.Settlement) {
 	c.array("id", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
 	c.array("lane", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
 	c.array("message_id", c.args.add(messageIDs(settlements), "uuid[]"))
+	if settlements[0].Token == "" {
+		c.array("fence", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
+	}
 }
 
 // outcomes adds the columns that say in which table the rows are (held), and what becomes of them.
