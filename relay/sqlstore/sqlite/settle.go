@@ -120,7 +120,7 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		c := s.DeadLetter
-		return []any{s.ID, s.Lane, s.MessageID, s.Sinks, backend.HoldsOf(s), c.MessageID, c.Topic, backend.Nullable(c.Headers), c.Sinks}
+		return []any{s.ID, s.Lane, s.MessageID, s.Sinks, backend.HoldsOf(s), c.MessageID, c.Topic, bind.Nullable(c.Headers), c.Sinks}
 	}))
 	if backend.BySinks(&settlements[0]) {
 		where = " AND t.sinks = g.sinks" + where

@@ -121,7 +121,7 @@ func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate st
 	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
-		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
+		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), bind.Nullable(s.Error), bind.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
 	})
 	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest"
 	m.add(
@@ -204,7 +204,7 @@ func (m *moves) deadLetters() {
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		c := s.DeadLetter
-		return []any{s.Lane, s.ID, s.MessageID, s.Sinks, c.MessageID, c.Topic, backend.Nullable(c.Headers), c.Sinks}
+		return []any{s.Lane, s.ID, s.MessageID, s.Sinks, c.MessageID, c.Topic, bind.Nullable(c.Headers), c.Sinks}
 	})
 	m.add(
 		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",

@@ -178,7 +178,7 @@ func (d *SQLServer) page(read backend.Read) backend.Query {
 func positionList(positions []storage.Position) string {
 	items := make([][]any, len(positions))
 	for i, p := range positions {
-		items[i] = []any{i, p.Lane, p.After, p.Until, backend.Nullable(p.Key)}
+		items[i] = []any{i, p.Lane, p.After, p.Until, bind.Nullable(p.Key)}
 	}
 	return bind.SQLServerList(items)
 }
