@@ -135,11 +135,9 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 	if count <= 0 {
 		return nil, nil
 	}
-	grants, err := write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
+	return write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
 		return s.backend.Acquire(ctx, name, count, ttl, 1+rand.Int64N(storage.MostFenceStep))
 	})
-	slices.SortFunc(grants, func(a, b storage.Grant) int { return cmp.Compare(a.Lane, b.Lane) })
-	return grants, err
 }
 
 // Renew implements [storage.LaneStore].
@@ -176,7 +174,6 @@ func (s *Store) renew(ctx context.Context, change backend.LeaseChange, renewals 
 		}
 		held = append(held, some...)
 	}
-	slices.SortFunc(held, func(a, b storage.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	return held, nil
 }
 
@@ -194,11 +191,9 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []storag
 		leases[i] = backend.Lease{Lease: j.Lease, Journal: written}
 	}
 	slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-	held, err := write(ctx, s, "write the journal of table", func() ([]storage.Lease, uint64, error) {
+	return write(ctx, s, "write the journal of table", func() ([]storage.Lease, uint64, error) {
 		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: name}, leases)
 	})
-	slices.SortFunc(held, func(a, b storage.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-	return held, err
 }
 
 // Journals implements [storage.Journaler].
