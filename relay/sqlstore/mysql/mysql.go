@@ -482,8 +482,7 @@ func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.
 				return err
 			}
 		}
-		others, err := backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token))
-		still = append(locked, others...)
+		still, err = backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token)) // also those that were locked
 		return err
 	})
 	return still, err
