@@ -38,11 +38,7 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 		s.frontier.failed()
 		return page, err
 	}
-	closed := s.db.Stats().MaxIdleClosed
-	if !s.pool.begun {
-		s.pool.begun, s.pool.before = true, closed
-	}
-	if closed -= s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
+	if closed := s.db.Stats().MaxIdleClosed - s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
 		s.pool.told = true
 		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d), unless it is of stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
 	}
@@ -53,8 +49,8 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 // keeps only two idle connections by default, so a relay's others are closed and reopened all
 // the time. To connect costs more than all else that a relay does.
 type poolWatch struct {
-	begun, told bool
-	before      int64
+	before int64 // were closed before the store was made
+	told   bool
 }
 
 const (

@@ -156,7 +156,7 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	if options.LongestTransaction <= 0 {
 		options.LongestTransaction = defaultLongestTransaction
 	}
-	s := &Store{db: db, dialect: d, options: options, writing: make(chan struct{}, 1)}
+	s := &Store{db: db, dialect: d, options: options, writing: make(chan struct{}, 1), pool: poolWatch{before: db.Stats().MaxIdleClosed}}
 	var err error
 	if s.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable)); err != nil {
 		return nil, err
