@@ -147,17 +147,16 @@ var (
 )
 
 // ParseStatements reads a file for one table. More are words that the file doesn't
-// have itself. It panics if the file names something that there isn't: tests read
+// have itself, which are texts, too. It panics if the file names something that there isn't: tests read
 // each file.
 func ParseStatements(file string, table dialect.Table, more map[string]string) Statements {
 	words := map[string]string{
 		"hot": table.Hot, "held": table.Held, "done": table.Done, "ids": table.IDs, "lanes": table.Lanes, "relays": table.Relays,
 		"settings": table.Settings, "controls": table.Controls, "actions": table.Actions, "epoch": table.Epoch, "lane_locks": table.LaneLocks, "messages": table.Messages,
 	}
-	for name, text := range more {
-		words[name] = text
-	}
 	statements := Statements{}
+	maps.Copy(words, more)
+	maps.Copy(statements, more)
 	names := sections.FindAllStringSubmatchIndex(file, -1)
 	for i, at := range names {
 		end := len(file)

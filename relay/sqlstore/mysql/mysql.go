@@ -78,7 +78,6 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		words["if by rows"] = ""
 	}
 	m.sql = backend.ParseStatements(file, m.table, words)
-	m.sql["lock t"], m.sql["skip"], m.sql["if by rows"], m.sql["server"] = words["lock t"], words["skip"], words["if by rows"], words["server"]
 	return m
 }
 
