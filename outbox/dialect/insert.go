@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
 // Row is a message as it is written: validated, with its id.
@@ -35,14 +37,14 @@ func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	columns := []insertColumn{
 		{name: "message_id", value: func(row Row) any { return row.MessageID }},
 		{name: "topic", value: func(row Row) any { return row.Topic }},
-		{name: "message_key", value: func(row Row) any { return nullable(row.Key) }},
+		{name: "message_key", value: func(row Row) any { return bind.Nullable(row.Key) }},
 		{name: "payload", value: func(row Row) any {
 			if row.Payload == nil { // some drivers send a nil slice as an empty value
 				return nil
 			}
 			return row.Payload
 		}},
-		{name: "headers", value: func(row Row) any { return nullable(row.Headers) }},
+		{name: "headers", value: func(row Row) any { return bind.Nullable(row.Headers) }},
 		{name: "available_at", value: func(row Row) any { return moment(row.AvailableAt, unit, form) }},
 		{name: "expires_at", value: func(row Row) any { return moment(row.ExpiresAt, unit, form) }},
 		{name: "priority", value: func(row Row) any { return int64(row.Priority) }, blank: int64(0)},
@@ -59,14 +61,6 @@ func moment(at time.Time, unit time.Duration, form string) any {
 		return nil
 	}
 	return at.UTC().Add(unit - 1).Truncate(unit).Format(form)
-}
-
-// nullable is the text, or NULL if it is empty.
-func nullable(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
 }
 
 // insertInto is the statement's beginning, up to its values.

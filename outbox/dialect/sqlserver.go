@@ -64,7 +64,7 @@ func sqlserverInsertMany(table Table, rows []Row) Query {
 			length = len(row.Payload)
 		}
 		payloads = append(payloads, row.Payload...)
-		items = append(items, []any{i, start, length, row.MessageID, row.Topic, nullable(row.Key), nullable(row.Headers),
+		items = append(items, []any{i, start, length, row.MessageID, row.Topic, bind.Nullable(row.Key), bind.Nullable(row.Headers),
 			moment(row.AvailableAt, 100*time.Nanosecond, sqlserverTime), row.Priority, moment(row.ExpiresAt, 100*time.Nanosecond, sqlserverTime)})
 	}
 	return Query{

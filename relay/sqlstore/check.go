@@ -86,7 +86,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	finding := Finding{Name: "claim"}
 	var stored storage.Claim
-	err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
+	err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &stored)
 	switch {
 	case err != nil:
 		finding.Detail = err.Error()
@@ -106,7 +106,7 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 // still to be given out, and no message waits there, but of sinks that lag behind.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
-	marks, err := backend.Marks(ctx, s.db, s.traits.Queries.Marks)
+	marks, err := backend.Marks(ctx, s.db, s.traits.Statements.Query("marks"))
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding
@@ -209,7 +209,7 @@ const mostAhead = 5 * time.Second
 // checkClock compares the database's clock with this host's.
 func (s *Store) checkClock(ctx context.Context) Finding {
 	began := time.Now()
-	now, _, zone, err := backend.Clock(ctx, s.db, s.traits.Queries.Clock)
+	now, _, zone, err := backend.Clock(ctx, s.db, s.traits.Statements.Query("clock"))
 	if err != nil {
 		return Finding{Name: "clock", Detail: err.Error()}
 	}
@@ -233,7 +233,7 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 // CheckRetention looks whether delivered messages are deleted, in time, that finished longer ago than the
 // retention, which is 0 where none is kept.
 func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
-	_, oldest, _, err := backend.Clock(ctx, s.db, s.traits.Queries.Clock)
+	_, oldest, _, err := backend.Clock(ctx, s.db, s.traits.Statements.Query("clock"))
 	finding := Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("the oldest delivered message is %v old", oldest.Round(time.Second))}
 	if err != nil {
 		finding.OK, finding.Detail = false, err.Error()
@@ -272,28 +272,24 @@ type ask struct {
 // rows in whatever order.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
-	queries := b.Traits().Queries
+	queries, statements := b.Traits().Queries, b.Traits().Statements
 	settle := func(state storage.State, token string, fence int64) func() {
 		return func() {
 			_, _ = b.Settle(ctx, nil, "r", true, []storage.Settlement{{ID: 65, Lane: 1, MessageID: id, Fence: fence, Token: token, State: state}})
 		}
 	}
-	run := func(query backend.Query, args ...any) func() {
-		return func() {
-			_, _ = backend.Exec(ctx, db, backend.Query{SQL: query.SQL, Args: append(query.Args, args...)})
-		}
-	}
+	run := func(query backend.Query) func() { return func() { _, _ = backend.Exec(ctx, db, query) } }
 	all := []ask{
 		{"the deletion of delivered messages", func() { _, _, _ = b.Purge(ctx, time.Hour, 1000, time.Time{}) }},
 		{"the sign of life", func() {
 			_, _ = b.Heartbeat(ctx, storage.Identity{Name: "r", Claim: claim}, time.Second)
 		}},
 		{"the list of living relays", run(queries.Members)},
-		{"the end of a relay", run(queries.Deregister, "r")},
+		{"the end of a relay", run(statements.Query("deregister", "r"))},
 		{"the deletion of relays", run(queries.PurgeRelays)},
 		{"the last id", run(queries.LastID)},
-		{"the clock and the oldest delivered message", run(queries.Clock)},
-		{"what operators have put in force", run(queries.Control.Controls)},
+		{"the clock and the oldest delivered message", run(statements.Query("clock"))},
+		{"what operators have put in force", run(statements.Query("controls in force"))},
 		{"the status: the oldest message", run(queries.Status.Oldest)},
 		{"the status: the oldest retry", run(queries.Status.OldestRetry)},
 		{"the status: held keys", run(queries.Status.Held)},
@@ -320,7 +316,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 			ask{"the return of what is due", func() { _, _ = b.Reclaim(ctx, 500) }},
 			ask{"the look for a free row", run(queries.FreeRow)},
 			ask{"the look for a claim that has ended", run(queries.EndedClaim)},
-			ask{"the end of a dead relay's claims", run(queries.EndClaims, "r")},
+			ask{"the end of a dead relay's claims", run(statements.Query("end claims", "r"))},
 			ask{"the status: claimed messages", run(queries.Status.Claimed)},
 			ask{"the mark of what is delivered", settle(storage.StateDone, "t", 0)},
 			ask{"the mark of what waits", settle(storage.StateRetry, "t", 0)})
@@ -341,9 +337,9 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		ask{"the renewal of leases", change(backend.Renew)},
 		ask{"the end of leases", change(backend.Release)},
 		ask{"the journal of lanes", change(backend.WriteJournal)},
-		ask{"the end of a dead relay's leases", run(queries.EndLeases, "r")},
-		ask{"the journals", run(queries.Journals)},
-		ask{"the marks", run(queries.Marks)},
+		ask{"the end of a dead relay's leases", run(statements.Query("end leases", "r"))},
+		ask{"the journals", run(statements.Query("journals"))},
+		ask{"the marks", run(statements.Query("marks"))},
 		ask{"the read", func() {
 			_, _ = b.Read(ctx, backend.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}, nil)
 		}},

@@ -14,7 +14,7 @@ import (
 // Controls implements [storage.Controller].
 func (s *Store) Controls(ctx context.Context) ([]storage.Control, error) {
 	return try(ctx, s, "read the controls of table", func() ([]storage.Control, error) {
-		return backend.ReadControls(ctx, s.db, s.traits.Queries.Control)
+		return backend.ReadControls(ctx, s.db, s.traits.Statements)
 	})
 }
 
@@ -23,9 +23,8 @@ func (s *Store) SetControl(ctx context.Context, control storage.Control, lasts t
 	if err := control.Validate(); err != nil {
 		return err
 	}
-	queries := s.traits.Queries.Control
 	_, err := write(ctx, s, "control "+control.String()+" of table", func() (any, uint64, error) {
-		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, queries.Setting(control, lasts), func(tx *sql.Tx) error {
+		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, s.traits.Statements.Setting(control, lasts), func(tx *sql.Tx) error {
 			return s.logControl(ctx, tx, control.Set(lasts))
 		})
 	})
@@ -34,10 +33,9 @@ func (s *Store) SetControl(ctx context.Context, control storage.Control, lasts t
 
 // LiftControl implements [storage.Controller].
 func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool, error) {
-	queries := s.traits.Queries.Control
 	return write(ctx, s, "lift control "+control.String()+" of table", func() (was bool, _ uint64, err error) {
 		err = backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) error {
-			lifted, err := backend.Exec(ctx, tx, queries.Lifting(control)...)
+			lifted, err := backend.Exec(ctx, tx, s.traits.Statements.Lifting(control)...)
 			if was = lifted > 0; err != nil || !was {
 				return err
 			}
@@ -49,26 +47,27 @@ func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool,
 
 // logControl writes a line that is whole.
 func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
-	queries, id := s.traits.Queries.Control, outbox.NewID()
-	_, err := backend.Exec(ctx, tx, queries.Beginning(id, action.Fits()), queries.Ending(id, 1))
+	statements, id := s.traits.Statements, outbox.NewID()
+	_, err := backend.Exec(ctx, tx, statements.Beginning(id, action.Fits()), statements.Ending(id, 1))
 	return err
 }
 
 // BeginAction implements [storage.Controller].
 func (s *Store) BeginAction(ctx context.Context, action storage.Action) (string, error) {
 	id := outbox.NewID()
-	return id, s.changeLog(ctx, s.traits.Queries.Control.Beginning(id, action.Fits()))
+	return id, s.changeLog(ctx, func() backend.Query { return s.traits.Statements.Beginning(id, action.Fits()) })
 }
 
 // EndAction implements [storage.Controller].
 func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
-	return s.changeLog(ctx, s.traits.Queries.Control.Ending(id, changed))
+	return s.changeLog(ctx, func() backend.Query { return s.traits.Statements.Ending(id, changed) })
 }
 
-func (s *Store) changeLog(ctx context.Context, query backend.Query) error {
+// changeLog asks for the query once the store is known to be made: another one has no statements.
+func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error {
 	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
 		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) error {
-			changed, err := backend.Exec(ctx, tx, query)
+			changed, err := backend.Exec(ctx, tx, query())
 			if err == nil && changed != 1 {
 				err = fmt.Errorf("%d lines of the log were written in the place of one", changed)
 			}
@@ -81,6 +80,6 @@ func (s *Store) changeLog(ctx context.Context, query backend.Query) error {
 // Actions implements [storage.Controller].
 func (s *Store) Actions(ctx context.Context, limit int) ([]storage.Action, error) {
 	return try(ctx, s, "read the log of actions of table", func() ([]storage.Action, error) {
-		return backend.ReadActions(ctx, s.db, s.traits.Queries.Control, limit)
+		return backend.ReadActions(ctx, s.db, s.traits.Statements, limit)
 	})
 }

@@ -43,7 +43,6 @@ func (s *Store) Find(ctx context.Context, filter storage.Filter, patience time.D
 	if err != nil {
 		return found, err
 	}
-	selected.Limit, selected.MaxBytes = cmp.Or(max(0, filter.Limit), listed), cmp.Or(max(0, filter.MaxBytes), storage.ListBytes)
 	return try(ctx, s, "find messages of table", func() (storage.Found, error) { return s.find(ctx, selected, patience) })
 }
 

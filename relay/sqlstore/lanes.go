@@ -57,7 +57,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	// heartbeat fails if it has changed in between.
 	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
 		var stored storage.Claim
-		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored); err != nil {
+		if err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &stored); err != nil {
 			return false, err
 		}
 		indexes, wanted := 0, map[storage.Claim]int{storage.ByRows: dialect.RowIndexCount}[claim]
@@ -100,7 +100,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 // first relay. It counts nothing, as a Status does.
 func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []storage.Member, err error) {
 	relays, err = try(ctx, s, "read the living relays of table", func() ([]storage.Member, error) {
-		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &claim); err != nil {
+		if err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &claim); err != nil {
 			return nil, err
 		}
 		relays, _, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
@@ -111,21 +111,20 @@ func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []stora
 
 // Deregister implements [storage.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
-	query := backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}}
 	_, err := write(ctx, s, "deregister from table", func() (any, uint64, error) {
-		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{query}, nil)
+		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{s.traits.Statements.Query("deregister", name)}, nil)
 	})
 	return err
 }
 
 // Bury implements [storage.Store].
 func (s *Store) Bury(ctx context.Context, name string, claim storage.Claim) error {
-	ending := s.traits.Queries.EndLeases
+	ending := "end leases"
 	if claim == storage.ByRows {
-		ending = s.traits.Queries.EndClaims
+		ending = "end claims"
 	}
-	queries := []backend.Query{{SQL: ending.SQL, Args: []any{name}}, {SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}}}
 	_, err := write(ctx, s, "end what a dead relay has of table", func() (any, uint64, error) {
+		queries := []backend.Query{s.traits.Statements.Query(ending, name), s.traits.Statements.Query("deregister", name)}
 		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, queries, nil)
 	})
 	return err
@@ -136,11 +135,9 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 	if count <= 0 {
 		return nil, nil
 	}
-	grants, err := write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
+	return write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
 		return s.backend.Acquire(ctx, name, count, ttl, 1+rand.Int64N(storage.MostFenceStep))
 	})
-	slices.SortFunc(grants, func(a, b storage.Grant) int { return cmp.Compare(a.Lane, b.Lane) })
-	return grants, err
 }
 
 // Renew implements [storage.LaneStore].
@@ -177,7 +174,6 @@ func (s *Store) renew(ctx context.Context, change backend.LeaseChange, renewals 
 		}
 		held = append(held, some...)
 	}
-	slices.SortFunc(held, func(a, b storage.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	return held, nil
 }
 
@@ -195,17 +191,15 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []storag
 		leases[i] = backend.Lease{Lease: j.Lease, Journal: written}
 	}
 	slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-	held, err := write(ctx, s, "write the journal of table", func() ([]storage.Lease, uint64, error) {
+	return write(ctx, s, "write the journal of table", func() ([]storage.Lease, uint64, error) {
 		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: name}, leases)
 	})
-	slices.SortFunc(held, func(a, b storage.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-	return held, err
 }
 
 // Journals implements [storage.Journaler].
 func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
 	return try(ctx, s, "read the journals of table", func() ([]storage.Journal, error) {
-		return backend.Journals(ctx, s.db, s.traits.Queries.Journals)
+		return backend.Journals(ctx, s.db, s.traits.Statements.Query("journals"))
 	})
 }
 

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -24,9 +25,9 @@ const (
 // span of their ids elsewhere.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
-		status, err := backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
+		status, err := backend.ReadStatus(ctx, s.db, s.traits)
 		if err == nil {
-			status.Controls, err = backend.ReadControls(ctx, s.db, s.traits.Queries.Control)
+			status.Controls, err = backend.ReadControls(ctx, s.db, s.traits.Statements)
 		}
 		return status, err
 	})
@@ -38,20 +39,15 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info
 	if err != nil {
 		return nil, err
 	}
-	if selected.Limit <= 0 {
-		selected.Limit = listed
-	}
-	if selected.MaxBytes <= 0 {
-		selected.MaxBytes = storage.ListBytes
-	}
 	return try(ctx, s, "list table", func() ([]storage.Info, error) { return s.backend.List(ctx, selected) })
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// selection tells the ids of rows from those of messages.
+// selection tells the ids of rows from those of messages, and bounds what is listed.
 func selection(filter storage.Filter) (backend.Filter, error) {
 	selected := backend.Filter{Filter: filter, ByID: len(filter.IDs) > 0}
+	selected.Limit, selected.MaxBytes = cmp.Or(max(0, filter.Limit), listed), cmp.Or(max(0, filter.MaxBytes), storage.ListBytes)
 	for _, text := range filter.IDs {
 		lower := strings.ToLower(text)
 		if id, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -136,7 +132,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64)
 func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	return try(ctx, s, what, func() (bool, error) {
 		var claim storage.Claim
-		err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &claim)
+		err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &claim)
 		return claim == storage.ByRows, err
 	})
 }

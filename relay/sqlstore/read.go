@@ -38,11 +38,7 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 		s.frontier.failed()
 		return page, err
 	}
-	closed := s.db.Stats().MaxIdleClosed
-	if !s.pool.begun {
-		s.pool.begun, s.pool.before = true, closed
-	}
-	if closed -= s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
+	if closed := s.db.Stats().MaxIdleClosed - s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
 		s.pool.told = true
 		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d), unless it is of stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
 	}
@@ -53,8 +49,8 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 // keeps only two idle connections by default, so a relay's others are closed and reopened all
 // the time. To connect costs more than all else that a relay does.
 type poolWatch struct {
-	begun, told bool
-	before      int64
+	before int64 // were closed before the store was made
+	told   bool
 }
 
 const (
@@ -93,7 +89,10 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 	}
 	s.endOfLane = nil
 
-	r := reading{limit: limit, maxBytes: maxBytes, expected: min(limit, s.sizer.pageSize), positions: bounded(positions)}
+	r := reading{
+		limit: limit, maxBytes: maxBytes, expected: min(limit, s.sizer.pageSize), positions: bounded(positions),
+		byID: s.traits.Walk == backend.WalkByID && positions[0].Key == "",
+	}
 	first, err := s.backend.Read(ctx, s.sizer.ask(&r, !began.current), r.take)
 	if err != nil {
 		return page, err
@@ -192,7 +191,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 		return nil, nil, nil
 	}
 	positions = bounded(positions)
-	byID := s.sizer.walk == backend.WalkByID
+	byID := s.traits.Walk == backend.WalkByID
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
 		// It is there to check the rows' order, and is never full: candidates bring no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
@@ -317,8 +316,6 @@ type pageSizer struct {
 
 	// shareFactor is by how much a position's share may exceed its equal part.
 	shareFactor int
-
-	walk backend.Walk
 }
 
 const (
@@ -335,8 +332,6 @@ const (
 // Else it is asked for hardly more rows than will do, as some databases can't
 // count bytes. If the frontier needs a number, the statement takes one.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
-	keyed := into.positions[0].Key != ""
-	into.byID = p.walk == backend.WalkByID && !keyed
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0
@@ -344,8 +339,8 @@ func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 		read.Limit = min(read.Limit, 2*read.MaxBytes/p.rowSize+1)
 	}
 	into.asked = read.Limit
-	if all := len(into.positions); all >= manyPositions && !keyed && !into.byID {
-		read.Share = max(minShare, into.asked*max(1, p.shareFactor)/all)
+	if all := len(into.positions); all >= manyPositions && into.positions[0].Key == "" && !into.byID {
+		read.Share = min(into.asked, max(minShare, into.asked*max(1, p.shareFactor)/all))
 	}
 	into.share = read.Share
 	return read

@@ -13,17 +13,13 @@ import (
 // Replays implements [storage.Replayer].
 func (s *Store) Replays(ctx context.Context) ([]storage.Replay, error) {
 	return try(ctx, s, "read the replays of table", func() ([]storage.Replay, error) {
-		return backend.ReadReplays(ctx, s.db, s.traits.Queries.Replays)
+		return backend.ReadReplays(ctx, s.db, s.traits.Statements.Query("replays"))
 	})
 }
 
 // LastDelivered implements [storage.Follower].
 func (s *Store) LastDelivered(ctx context.Context, filter storage.Filter, since time.Time) ([]storage.Info, error) {
-	selected := backend.Filter{Filter: storage.Filter{Topic: filter.Topic, Key: filter.Key, Sink: filter.Sink, Limit: filter.Limit}}
-	if selected.Limit <= 0 {
-		selected.Limit = listed
-	}
-	selected.DoneSince = since
+	selected := backend.Filter{DoneSince: since, Filter: storage.Filter{Topic: filter.Topic, Key: filter.Key, Sink: filter.Sink, Limit: cmp.Or(max(0, filter.Limit), listed)}}
 	return try(ctx, s, "find the last delivered messages of table", func() ([]storage.Info, error) { return s.backend.LastDelivered(ctx, selected) })
 }
 
@@ -34,7 +30,7 @@ func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage
 	}
 	if was == nil {
 		last, err := try(ctx, s, "read the last delivered message of table", func() (last int64, _ error) {
-			return last, backend.One(ctx, s.db, s.traits.Queries.LastDelivered, &last)
+			return last, backend.One(ctx, s.db, s.traits.Statements.Query("last delivered"), &last)
 		})
 		if err != nil {
 			return is, err

@@ -41,7 +41,7 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]stor
 // the statement found nothing then, or not even its indexes.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
 	var stored storage.Claim
-	lookErr := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
+	lookErr := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &stored)
 	if lookErr != nil && err == nil {
 		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
 	}

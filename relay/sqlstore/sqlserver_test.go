@@ -195,7 +195,7 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 		recorder := &backendtest.Recorder{}
 		db := recorder.DB()
 		b := sqlserver.New(db, dialect.SQLServer(), of)
-		_, _ = backend.ReadStatus(ctx, db, b.Traits().Queries.Status)
+		_, _ = backend.ReadStatus(ctx, db, b.Traits())
 		_, _ = b.Read(ctx, backend.Read{}, nil)
 		_, _ = b.Due(ctx, []int{1}, storage.DueCursor{}, 1, 1)
 		_ = db.Close()

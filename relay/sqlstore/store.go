@@ -156,7 +156,7 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	if options.LongestTransaction <= 0 {
 		options.LongestTransaction = defaultLongestTransaction
 	}
-	s := &Store{db: db, dialect: d, options: options, writing: make(chan struct{}, 1)}
+	s := &Store{db: db, dialect: d, options: options, writing: make(chan struct{}, 1), pool: poolWatch{before: db.Stats().MaxIdleClosed}}
 	var err error
 	if s.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable)); err != nil {
 		return nil, err
@@ -216,7 +216,6 @@ func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
 	}
 	s.backend = backendOf(s.db, s.dialect, s.table, s.options.Reader)
 	s.traits = s.backend.Traits()
-	s.sizer.walk = s.traits.Walk
 	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
 		s.noLanes = fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or storage.ByRows), where there is no order", limited.NoLanes())
 	}

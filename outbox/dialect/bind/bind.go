@@ -10,6 +10,14 @@ import (
 	"unicode/utf8"
 )
 
+// Nullable is the text, or NULL if it is empty.
+func Nullable(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
 // PostgresArray is the text form of an array, which every driver sends. Values are of int,
 // int64, bool or string; any other one, nil among them, is NULL.
 func PostgresArray[T any](values []T) string {

@@ -20,7 +20,7 @@ import (
 // database's.
 //
 // The store does what databases share: it tries again while one is busy, has writers
-// take turns where there is one at a time, splits pages, runs the [Queries], and keeps the
+// take turns where there is one at a time, splits pages, runs the statements of [Traits], and keeps the
 // [Frontier].
 type Backend interface {
 	// Traits says how the database differs from others; always the same.
@@ -59,7 +59,7 @@ type Backend interface {
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// Candidates has what a scan asks of each pending row taken, in the order of a
-	// Read. Rows of the topics in except that name no sinks may be left out.
+	// Read, at one position at least. Rows of the topics in except that name no sinks may be left out.
 	Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (more bool, err error)) error
 
 	// Pick returns the pending or the held rows of some places, in no order; parked
@@ -207,18 +207,10 @@ func (c ParkedChange) Set(now, never string) string {
 // anew, meanwhile.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
-// Queries are the statements that every database has, and in which they differ by the text
-// alone.
+// Queries are statements that a backend gives with their arguments.
 type Queries struct {
-	ClaimMode   Query         // the stored way of claiming, if there is one
-	Clock       Query         // the database's time, the age of the first done row in milliseconds, and the time zone
 	Members     Query         // the name and the setup of each living relay, and the database's time
-	Deregister  Query         // takes a relay, whose name is the argument, out of the table of relays
-	EndLeases   Query         // ends the leases of a relay, whose name is the argument, as if their time were over, and raises their fences
-	EndClaims   Query         // ends its claims likewise, in a table that is claimed by rows
 	PurgeRelays Query         // deletes relays that died a day ago
-	Journals    Query         // lane, fence and journal of all lanes that have one
-	Marks       Query         // lane and marks of all lanes that have some
 	LastID      Query         // the highest id that was given out, 0 if none was
 	Status      StatusQueries // what a status asks
 
@@ -226,11 +218,6 @@ type Queries struct {
 	// was written, in milliseconds since 1970; where it has several arguments they are the same.
 	// Empty where messages are looked for among all rows.
 	WrittenFrom Query
-
-	Replays       Query // the name of each replay, and its text
-	LastDelivered Query // the highest id of the done rows, 0 without any
-
-	Control ControlQueries // what operators put in force, and what they have done
 
 	// IDsOutOfOrder has a line for each setting by which a message could be passed over, as its id
 	// isn't in order. Empty where there is no such setting.
@@ -287,7 +274,7 @@ type Read struct {
 	Limit     int // at most so many rows
 
 	// Share bounds the rows of each position, where they are walked one after the
-	// other. 0 means no bound.
+	// other; it is at most Limit. 0 means no bound.
 	Share int
 
 	// MaxBytes: the reading may stop once it has so many bytes of payload, if it is

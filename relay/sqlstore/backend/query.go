@@ -147,17 +147,16 @@ var (
 )
 
 // ParseStatements reads a file for one table. More are words that the file doesn't
-// have itself. It panics if the file names something that there isn't: tests read
+// have itself, which are texts, too. It panics if the file names something that there isn't: tests read
 // each file.
 func ParseStatements(file string, table dialect.Table, more map[string]string) Statements {
 	words := map[string]string{
 		"hot": table.Hot, "held": table.Held, "done": table.Done, "ids": table.IDs, "lanes": table.Lanes, "relays": table.Relays,
 		"settings": table.Settings, "controls": table.Controls, "actions": table.Actions, "epoch": table.Epoch, "lane_locks": table.LaneLocks, "messages": table.Messages,
 	}
-	for name, text := range more {
-		words[name] = text
-	}
 	statements := Statements{}
+	maps.Copy(words, more)
+	maps.Copy(statements, more)
 	names := sections.FindAllStringSubmatchIndex(file, -1)
 	for i, at := range names {
 		end := len(file)
@@ -433,28 +432,6 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 		}
 	}
 	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
-}
-
-// Moves are the ways that rows of a batch go.
-type Moves struct {
-	HotDone, HotHeld, HeldDone, HeldHeld, Freed bool
-}
-
-// MovesOf are the ways of these settlements.
-func MovesOf(settlements []storage.Settlement) (has Moves) {
-	for i := range settlements {
-		s := &settlements[i]
-		done := s.State == storage.StateDone
-		switch {
-		case s.State == storage.StatePending:
-			has.Freed = true
-		case s.Deferred:
-			has.HeldDone, has.HeldHeld = has.HeldDone || done, has.HeldHeld || !done
-		default:
-			has.HotDone, has.HotHeld = has.HotDone || done, has.HotHeld || !done
-		}
-	}
-	return has
 }
 
 // DeadLettersOf are the settlements that write a dead letter, by where their rows are.

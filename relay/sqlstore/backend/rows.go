@@ -48,14 +48,6 @@ func Of(name, columns string) string {
 	return name + "." + strings.ReplaceAll(columns, ", ", ", "+name+".")
 }
 
-// Nullable is the text, or NULL if it is empty.
-func Nullable(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
-
 // A row has these columns, in this order: id, lane, message_id, topic, message_key,
 // sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
 // NULL may stand for an empty key, no sinks, no headers, the numbers 0, and the flags

@@ -27,8 +27,6 @@ const (
 
 // StatusQueries are what a status asks.
 type StatusQueries struct {
-	Mode Query // the way of claiming, if there is one
-
 	// Counts has lines of place, state, count. Of each place up to Counted rows are looked
 	// at: "hot" (in states pending, claimed, scheduled), "error" (the parked rows), "held"
 	// (the held ones that aren't parked) and "done".
@@ -51,14 +49,15 @@ type StatusQueries struct {
 	Leased      Query // how many lanes are leased
 }
 
-// ReadStatus asks them, what is cheap first. What isn't answered in time is absent; only
+// ReadStatus asks what a database's status is, what is cheap first. What isn't answered in time is absent; only
 // without the way of claiming is there no status at all.
-func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (storage.Status, error) {
+func ReadStatus(ctx context.Context, q Querier, traits Traits) (storage.Status, error) {
+	ask := traits.Queries.Status
 	status := storage.Status{Counts: map[storage.State]int64{
 		storage.StatePending: 0, storage.StateClaimed: 0, storage.StateScheduled: 0,
 		storage.StateRetry: 0, storage.StateError: 0, storage.StateDone: 0,
 	}, Topics: map[string]int64{}}
-	if err := One(ctx, q, ask.Mode, &status.Claim); err != nil {
+	if err := One(ctx, q, traits.Statements.Query("claim mode"), &status.Claim); err != nil {
 		return status, err
 	}
 	for _, gauge := range []struct {

@@ -28,7 +28,27 @@ type Traits struct {
 	// Hot is the table of rows that are to be delivered, as statements name it.
 	Hot string
 
-	// Queries are the statements that need nothing but their text.
+	// Statements are those of the database's .sql, which has each of these, with its arguments in this
+	// order:
+	//   - claim mode: the stored way of claiming, if there is one
+	//   - clock: the database's time, the age of the first done row in milliseconds, and the time zone
+	//   - deregister (relay): takes it out of the table of relays
+	//   - end leases (relay): ends them as if their time were over, and raises their fences
+	//   - end claims (relay): ends them likewise, in a table that is claimed by rows
+	//   - journals: lane, fence and journal of all lanes that have one
+	//   - marks: lane and marks of all lanes that have some
+	//   - replays: the name of each replay, and its text
+	//   - last delivered: the highest id of the done rows, 0 without any
+	//   - controls in force: kind, name, rate, when it ends, by whom, since when and why, of each
+	//   - forget ended controls: deletes them
+	//   - lift control (kind, name)
+	//   - set control (kind, name, rate, for how many microseconds or NULL, by whom, why)
+	//   - begin action (id, by whom, what, of what, why)
+	//   - end action (how many, id)
+	//   - log of actions: id, when, by whom, what, of what, why and how many (or -1) of each, the last one first
+	Statements Statements
+
+	// Queries are statements whose arguments are the database's own, or which not every database has.
 	Queries Queries
 }
 

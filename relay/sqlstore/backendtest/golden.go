@@ -127,20 +127,18 @@ func (g *golden) ask(query backend.Query) error {
 }
 
 func (g *golden) members() {
-	ctx, queries := context.Background(), g.Traits().Queries
+	ctx, queries, statements := context.Background(), g.Traits().Queries, g.Traits().Statements
 	claim := storage.ByLanes
 	if !g.lanesToo {
 		claim = storage.ByRows
 	}
-	g.add("claim mode", g.ask(queries.ClaimMode))
+	g.add("claim mode", g.ask(statements.Query("claim mode")))
 	g.add("set the claim mode", g.SetClaimMode(ctx, claim))
 	_, err := g.Heartbeat(ctx, storage.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
 	g.add("heartbeat", errors.Join(err, g.ask(queries.Members)))
-	queries.EndLeases.Args, queries.EndClaims.Args = []any{"r"}, []any{"r"}
-	g.add("end leases", g.ask(queries.EndLeases))
-	g.add("end claims", g.ask(queries.EndClaims))
-	queries.Deregister.Args = []any{"r"}
-	g.add("deregister", g.ask(queries.Deregister))
+	g.add("end leases", g.ask(statements.Query("end leases", "r")))
+	g.add("end claims", g.ask(statements.Query("end claims", "r")))
+	g.add("deregister", g.ask(statements.Query("deregister", "r")))
 	g.Check(ctx, claim)
 	g.add("check", nil)
 }
@@ -159,8 +157,8 @@ func (g *golden) lanes() {
 	g.add("release", err)
 	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: "r"}, leases)
 	g.add("write the journal", err)
-	g.add("journals", g.ask(g.Traits().Queries.Journals))
-	g.add("marks", g.ask(g.Traits().Queries.Marks))
+	g.add("journals", g.ask(g.Traits().Statements.Query("journals")))
+	g.add("marks", g.ask(g.Traits().Statements.Query("marks")))
 }
 
 func (g *golden) pages() {
@@ -323,19 +321,19 @@ func (g *golden) operating() {
 	_, err = g.Parked(ctx, backend.Filter{Filter: storage.Filter{Topic: "t"}}, 1000)
 	g.add("parked, and which were overtaken", err)
 	g.Answer = answer
-	g.add("replays", g.ask(g.Traits().Queries.Replays))
-	g.add("last delivered", g.ask(g.Traits().Queries.LastDelivered))
-	control, ask := g.Traits().Queries.Control, func(queries ...backend.Query) error {
+	statements, ask := g.Traits().Statements, func(queries ...backend.Query) error {
 		_, err := backend.Exec(context.Background(), g.db, queries...)
 		return err
 	}
+	g.add("replays", g.ask(statements.Query("replays")))
+	g.add("last delivered", g.ask(statements.Query("last delivered")))
 	paused := storage.Control{Kind: storage.PauseSink, Name: "kafka", By: "ann@host", Reason: "why"}
-	g.add("controls", g.ask(control.Controls))
-	g.add("set a control", ask(control.Setting(paused, time.Minute)...))
-	g.add("lift a control", ask(control.Lifting(paused)...))
-	g.add("begin an action", ask(control.Beginning("0197a3b4-ffff-7abc-8def-0123456789ab", paused.Lifted())))
-	g.add("end an action", ask(control.Ending("0197a3b4-ffff-7abc-8def-0123456789ab", 1)))
-	g.add("actions", g.ask(control.Actions))
+	g.add("controls", g.ask(statements.Query("controls in force")))
+	g.add("set a control", ask(statements.Setting(paused, time.Minute)...))
+	g.add("lift a control", ask(statements.Lifting(paused)...))
+	g.add("begin an action", ask(statements.Beginning("0197a3b4-ffff-7abc-8def-0123456789ab", paused.Lifted())))
+	g.add("end an action", ask(statements.Ending("0197a3b4-ffff-7abc-8def-0123456789ab", 1)))
+	g.add("actions", g.ask(statements.Query("log of actions")))
 	delivered := filter
 	delivered.Since, delivered.DoneSince, delivered.DoneUntil = time.Time{}, filter.Since, filter.Since.AddDate(0, 0, 1)
 	_, err = g.Delivered(ctx, delivered, 9)
@@ -357,6 +355,6 @@ func (g *golden) operating() {
 	}
 	g.add("replay", nil)
 	g.add("count pending", g.ask(backend.PendingAmong(g.Traits().Hot, []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}, {Lane: 1, ID: 17}})))
-	_, err = backend.ReadStatus(ctx, g.db, g.Traits().Queries.Status)
+	_, err = backend.ReadStatus(ctx, g.db, g.Traits())
 	g.add("status", err)
 }

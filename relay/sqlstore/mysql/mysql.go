@@ -78,7 +78,6 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		words["if by rows"] = ""
 	}
 	m.sql = backend.ParseStatements(file, m.table, words)
-	m.sql["lock t"], m.sql["skip"], m.sql["if by rows"], m.sql["server"] = words["lock t"], words["skip"], words["if by rows"], words["server"]
 	return m
 }
 
@@ -91,17 +90,16 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 func (m *MySQL) Traits() backend.Traits {
 	traits := backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByID,
-		Hot: m.table.Hot,
+		Hot: m.table.Hot, Statements: m.sql,
 		Queries: backend.Queries{
-			ClaimMode: m.sql.Query("claim mode"), Clock: m.sql.Query("clock"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"),
-			EndLeases: m.sql.Query("end leases"), EndClaims: m.sql.Query("end claims"), PurgeRelays: m.sql.Query("purge relays"),
-			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
+			Members:     m.sql.Query("members"),
+			PurgeRelays: m.sql.Query("purge relays"),
+			LastID:      m.sql.Query("last id", m.named...),
 			WrittenFrom: m.sql.Query("written from", int64(0), int64(0)),
-			FreeRow:     m.sql.Query("a free row"), EndedClaim: m.sql.Query("an ended claim"),
-			Replays: m.sql.Query("replays"), LastDelivered: m.sql.Query("last delivered"),
-			Control: backend.ControlStatements(m.sql),
+			FreeRow:     m.sql.Query("a free row"),
+			EndedClaim:  m.sql.Query("an ended claim"),
 			Status: backend.StatusQueries{
-				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.Counted)}), Claimed: m.sql.Query("count claimed"), Estimates: m.sql.Query("estimates"), Oldest: m.sql.Fill("oldest", []string{":limit", number(backend.FirstRows)}), OldestRetry: m.sql.Query("oldest retry"), Held: m.sql.Query("held parked"),
+				Counts: m.sql.Fill("counts", []string{":limit", number(backend.Counted)}), Claimed: m.sql.Query("count claimed"), Estimates: m.sql.Query("estimates"), Oldest: m.sql.Fill("oldest", []string{":limit", number(backend.FirstRows)}), OldestRetry: m.sql.Query("oldest retry"), Held: m.sql.Query("held parked"),
 				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
 			},
 		},
@@ -312,9 +310,6 @@ func (m *MySQL) page(page backend.Read) backend.Query {
 
 // Candidates implements [backend.Backend].
 func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
-	if len(positions) == 0 {
-		return nil
-	}
 	columns := "t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0)"
 	return backend.ReadCandidates(ctx, m.db, m.walk(columns, positions, except, limit), take)
 }
@@ -486,8 +481,7 @@ func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.
 				return err
 			}
 		}
-		others, err := backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token))
-		still = append(locked, others...)
+		still, err = backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token)) // also those that were locked
 		return err
 	})
 	return still, err

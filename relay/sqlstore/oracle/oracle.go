@@ -5,6 +5,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -45,15 +46,13 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 func (d *Oracle) Traits() backend.Traits {
 	return backend.Traits{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
-		Hot: d.table.Hot,
+		Hot: d.table.Hot, Statements: d.sql,
 		Queries: backend.Queries{
-			ClaimMode: d.sql.Query("claim mode"), Clock: d.sql.Query("clock"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"),
-			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"), PurgeRelays: d.sql.Query("purge relays"),
-			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
-			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
-			Control: backend.ControlStatements(d.sql),
+			Members:     d.sql.Query("members"),
+			PurgeRelays: d.sql.Query("purge relays"),
+			LastID:      d.sql.Query("last id"),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: d.sql.Query("count claimed"), Estimates: d.sql.Query("estimates"), Oldest: d.sql.Query("oldest"), OldestRetry: d.sql.Query("oldest retry"), Held: d.sql.Query("held parked"),
+				Counts: d.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: d.sql.Query("count claimed"), Estimates: d.sql.Query("estimates"), Oldest: d.sql.Query("oldest"), OldestRetry: d.sql.Query("oldest retry"), Held: d.sql.Query("held parked"),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays"), Leased: d.sql.Query("lanes leased"),
 			},
 		},
@@ -189,12 +188,8 @@ func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.
 // page puts everything in order once it has chosen the rows, of which there are
 // few then.
 func (d *Oracle) page(read backend.Read) backend.Query {
-	share := read.Limit
-	if read.Share > 0 {
-		share = min(share, read.Share)
-	}
 	var a args
-	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, share)+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
+	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, cmp.Or(read.Share, read.Limit))+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
 		"t.place, t.id", read.MaxBytes)
 	const columns = "id, lane, message_id, topic, message_key, sinks, payload, payload_text, headers, available_at, expires_at, priority, attempts, crashes, created_at"
 	return a.query(

@@ -4,6 +4,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -50,17 +51,17 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 func (p *Postgres) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots,
-		Hot: p.table.Hot,
+		Hot: p.table.Hot, Statements: p.sql,
 		Queries: backend.Queries{
-			ClaimMode: p.sql.Query("claim mode"), Clock: p.sql.Query("clock"), Members: p.sql.Query("members"), Deregister: p.sql.Query("deregister"),
-			EndLeases: p.sql.Query("end leases"), EndClaims: p.sql.Query("end claims"), PurgeRelays: p.sql.Query("purge relays"),
-			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
-			WrittenFrom: p.sql.Query("written from", int64(0)),
-			FreeRow:     p.sql.Query("a free row", true), EndedClaim: p.sql.Query("an ended claim", true),
-			Replays: p.sql.Query("replays"), IDsOutOfOrder: p.sql.Query("ids out of order"), LastDelivered: p.sql.Query("last delivered"),
-			Control: backend.ControlStatements(p.sql),
+			Members:       p.sql.Query("members"),
+			PurgeRelays:   p.sql.Query("purge relays"),
+			LastID:        p.sql.Query("last id"),
+			WrittenFrom:   p.sql.Query("written from", int64(0)),
+			FreeRow:       p.sql.Query("a free row", true),
+			EndedClaim:    p.sql.Query("an ended claim", true),
+			IDsOutOfOrder: p.sql.Query("ids out of order"),
 			Status: backend.StatusQueries{
-				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.Counted)), Claimed: p.sql.Query("count claimed"), Estimates: p.sql.Query("estimates"), Oldest: p.sql.Query("oldest", int64(backend.FirstRows/storage.Lanes)), OldestRetry: p.sql.Query("oldest retry"), Held: p.sql.Query("held parked"),
+				Counts: p.sql.Query("counts", int64(backend.Counted)), Claimed: p.sql.Query("count claimed"), Estimates: p.sql.Query("estimates"), Oldest: p.sql.Query("oldest", int64(backend.FirstRows/storage.Lanes)), OldestRetry: p.sql.Query("oldest retry"), Held: p.sql.Query("held parked"),
 				Topics: p.sql.Query("topics", int64(backend.SampledTopics)), Relays: p.sql.Query("list relays"), Leased: p.sql.Query("lanes leased"),
 			},
 		},
@@ -155,11 +156,7 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 	if page.Number {
 		xid = "pg_current_xact_id()"
 	}
-	share := page.Limit
-	if page.Share > 0 {
-		share = min(share, page.Share)
-	}
-	from := p.ranges(&a, page.Positions, "*", "", share) + " LIMIT " + a.add(int64(page.Limit), "bigint")
+	from := p.ranges(&a, page.Positions, "*", "", cmp.Or(page.Share, page.Limit)) + " LIMIT " + a.add(int64(page.Limit), "bigint")
 	if page.MaxBytes <= 0 {
 		from = "FROM (SELECT t.* " + from + ") AS t WHERE true"
 	} else {

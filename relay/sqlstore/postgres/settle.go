@@ -38,13 +38,13 @@ type statement struct {
 // statement alone, but for dead letters, which are written before it. Most batches have nothing
 // but hot rows that are done.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
-	moves := backend.MovesOf(settlements)
-	plain := moves == (backend.Moves{HotDone: true}) && !backend.NamesSinks(&settlements[0])
+	groups := backend.GroupsOf(settlements)
+	plain := len(groups.HotDone) == len(settlements) && !backend.NamesSinks(&settlements[0])
 	if plain {
 		// Nothing is parked, and so there is no dead letter.
 	} else if letters := p.deadLetters(relay, settlements); len(letters) > 0 {
 		if tx == nil {
-			err = backend.InTx(ctx, p.db, p.Traits().Tx, nil, func(tx *sql.Tx) error {
+			err = backend.InTx(ctx, p.db, readCommitted, nil, func(tx *sql.Tx) error {
 				settled, err = p.Settle(ctx, tx, relay, keep, settlements)
 				return err
 			})
@@ -61,7 +61,7 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 	if plain {
 		p.settleDone(with, relay, keep, settlements)
 	} else {
-		p.settleEach(with, relay, keep, settlements, moves)
+		p.settleEach(with, relay, keep, settlements, groups)
 	}
 	if tx != nil {
 		return p.run(ctx, tx, with)
@@ -106,7 +106,6 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 	p.leasesThatHold(with, relay, settlements)
 	c := &given{args: &with.args}
 	c.rows(settlements)
-	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
 	c.outcomes(settlements)
 	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	add(c, "part", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.For }))
@@ -164,7 +163,6 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)
-	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
 	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
 	add(c, "copy_id", "uuid", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.MessageID }))
@@ -267,26 +265,20 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 // By rows, they are locked, so that their tokens are known; one that another transaction
 // has changed since the statement began is counted as it is then, and not changed. The
 // conditions of claimed that are always true tell the planner that there are few.
-func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, moves backend.Moves) {
+func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string
 	byRows := settlements[0].Token != ""
-	fences := ""
-	if !byRows {
-		fences = with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]")
-	}
 	c := &given{args: &with.args}
 	c.rows(settlements)
 	if byRows {
 		add(c, "token", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Token }))
-	} else {
-		c.array("fence", fences)
 	}
 	c.outcomes(settlements)
 	theHotRow := theRow + " LIMIT 1"
 	if backend.NamesSinks(&settlements[0]) {
 		theHotRow = theRowOfSinks
 	}
-	if moves.HeldDone || moves.HeldHeld || theHotRow == theRowOfSinks {
+	if len(groups.HeldDone)+len(groups.HeldHeld) > 0 || theHotRow == theRowOfSinks {
 		add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	}
 
@@ -304,18 +296,18 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	}
 
 	changed := backend.Of("t", backend.Kept) + ", g.attempts, g.crashes, " + newAvailable + " AS available_at, " + newError + " AS last_error, g.state, g.receipt, g.holds"
-	if moves.HotDone || moves.HotHeld {
+	if len(groups.HotDone)+len(groups.HotHeld) > 0 {
 		returned := "t.id"
-		if keep || moves.HotHeld {
+		if keep || len(groups.HotHeld) > 0 {
 			returned = changed
 		}
 		with.changes, with.parts = append(with.changes, "hot"), append(with.parts, "hot AS (DELETE FROM "+hot+" AS t USING "+inHot+" AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'"+
 			"\n    RETURNING "+returned+")")
 	}
-	if moves.HotDone {
+	if len(groups.HotDone) > 0 {
 		done = append(done, "SELECT * FROM hot WHERE state = 'done'")
 	}
-	if moves.HeldDone {
+	if len(groups.HeldDone) > 0 {
 		returned := "t.id"
 		if keep {
 			returned = changed
@@ -327,15 +319,15 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	if keep && len(done) > 0 {
 		with.parts = append(with.parts, p.done(strings.Join(done, " UNION ALL "), with.add(relay, "text")))
 	}
-	if moves.HotHeld {
+	if len(groups.HotHeld) > 0 {
 		with.parts = append(with.parts, p.moved("hot WHERE state <> 'done'"))
 	}
-	if moves.HeldHeld {
+	if len(groups.HeldHeld) > 0 {
 		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes,"+
 			" available_at = "+newAvailable+", last_error = "+newError+
 			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND "+backend.Undecided+" RETURNING t.id)")
 	}
-	if moves.Freed {
+	if len(groups.Freed) > 0 {
 		with.changes, with.parts = append(with.changes, "freed"), append(with.parts, "freed AS (UPDATE "+hot+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+
 			" attempts = g.attempts, crashes = g.crashes, last_error = "+newError+
 			"\n    FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)")
@@ -378,11 +370,14 @@ func add[T comparable](c *given, name, as string, values []T) {
 	}
 }
 
-// rows adds the columns that say which rows are meant.
+// rows adds the columns that say which rows are meant, and under which lease, unless they are claimed by a token.
 func (c *given) rows(settlements []storage.Settlement) {
 	c.array("id", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
 	c.array("lane", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
 	c.array("message_id", c.args.add(messageIDs(settlements), "uuid[]"))
+	if settlements[0].Token == "" {
+		c.array("fence", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
+	}
 }
 
 // outcomes adds the columns that say in which table the rows are (held), and what becomes of them.

@@ -26,14 +26,15 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	if _, err := backend.Exec(ctx, tx, s.sql.Query("begin writing")); err != nil {
 		return settled, err
 	}
-	m := moving{SQLite: s, relay: relay, keep: keep, token: settlements[0].Token}
-	if backend.NamesSinks(&settlements[0]) {
-		m.sinks = settlements[0].Sinks
-	}
-	if m.token != "" {
+	m := moving{SQLite: s, relay: relay, keep: keep}
+	if first := settlements[0]; first.Token != "" {
+		m.claimed, m.args = " AND t.claim_token = ?", []any{first.Token}
 		rows, messages := s.found(s.table.Hot, settlements)
-		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, m.token))
+		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, first.Token))
 	} else {
+		if backend.NamesSinks(&first) {
+			m.claimed, m.args = " AND t.sinks = ?", []any{first.Sinks}
+		}
 		settled, err = s.leasesThatHold(ctx, tx, relay, settlements)
 		settlements = settled.HeldOf(settlements)
 	}
@@ -96,21 +97,17 @@ func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sq
 // have the token.
 type moving struct {
 	*SQLite
-	relay string
-	keep  bool
-	token string // by rows
-	sinks string // by lanes: of the hot rows, which all have these; empty if it doesn't matter
+	relay   string
+	keep    bool
+	claimed string // a condition of hot rows: that they are claimed, or have the sinks that are shown
+	args    []any  // of this condition
 }
 
 // deadLetters are written before their rows move.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
-	if len(hot) > 0 && m.token != "" {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, " AND t.claim_token = ?", m.token)})
-	} else if len(hot) > 0 && m.sinks != "" {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, " AND t.sinks = ?", m.sinks)})
-	} else if len(hot) > 0 {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, "")})
+	if len(hot) > 0 {
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, m.claimed, m.args...)})
 	}
 	if len(held) > 0 {
 		writes = append(writes, backend.Write{Query: m.copies(m.table.Held+byID, held, " AND t.state <> 'error' AND "+backend.Undecided)})
@@ -123,7 +120,7 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		c := s.DeadLetter
-		return []any{s.ID, s.Lane, s.MessageID, s.Sinks, backend.HoldsOf(s), c.MessageID, c.Topic, backend.Nullable(c.Headers), c.Sinks}
+		return []any{s.ID, s.Lane, s.MessageID, s.Sinks, backend.HoldsOf(s), c.MessageID, c.Topic, bind.Nullable(c.Headers), c.Sinks}
 	}))
 	if backend.BySinks(&settlements[0]) {
 		where = " AND t.sinks = g.sinks" + where
@@ -136,14 +133,8 @@ FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') 
 
 func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
 	hot, held := m.table.Hot, m.table.Held
-	claimed, token := "", []any(nil) // a condition of rows that are claimed
-	if m.token != "" {
-		claimed, token = " AND t.claim_token = ?", []any{m.token}
-	} else if m.sinks != "" {
-		claimed, token = " AND t.sinks = ?", []any{m.sinks}
-	}
 	if len(groups.HotDone) > 0 {
-		writes = append(writes, m.finish(hot, "id", "t.id", groups.HotDone, claimed, token)...)
+		writes = append(writes, m.finish(hot, "id", "t.id", groups.HotDone, m.claimed, m.args)...)
 	}
 	if len(groups.HeldDone) > 0 {
 		writes = append(writes, m.finish(held, "(id, message_id, sinks)", "t.id, t.message_id, t.sinks", groups.HeldDone, " AND t.state <> 'error'", nil)...)
@@ -151,8 +142,8 @@ func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
 	if len(groups.HotHeld) > 0 {
 		writes = append(writes, backend.Write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state, holds)
 SELECT `+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+newAvailable+", "+newError+`, g.state, g.holds
-FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+claimed, append([]any{items(groups.HotHeld)}, token...)...)},
-			m.remove(hot, "id", "t.id", groups.HotHeld, claimed, token))
+FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+m.claimed, append([]any{items(groups.HotHeld)}, m.args...)...)},
+			m.remove(hot, "id", "t.id", groups.HotHeld, m.claimed, m.args))
 	}
 	if len(groups.HeldHeld) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+held+byID+`
@@ -162,7 +153,7 @@ FROM `+given+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.Unde
 	if len(groups.Freed) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+hot+byID+`
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = `+newError+`
-FROM `+given+" WHERE "+theRow+" AND t.claim_token = ?", items(groups.Freed), m.token)})
+FROM `+given+" WHERE "+theRow+m.claimed, append([]any{items(groups.Freed)}, m.args...)...)})
 	}
 	return writes
 }

@@ -43,17 +43,16 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 func (s *SQLite) Traits() backend.Traits {
 	return backend.Traits{
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
-		Hot: s.table.Hot,
+		Hot: s.table.Hot, Statements: s.sql,
 		Queries: backend.Queries{
-			ClaimMode: s.sql.Query("claim mode"), Clock: s.sql.Query("clock"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"),
-			EndLeases: s.sql.Query("end leases"), EndClaims: s.sql.Query("end claims"), PurgeRelays: s.sql.Query("purge relays"),
-			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
+			Members:     s.sql.Query("members"),
+			PurgeRelays: s.sql.Query("purge relays"),
+			LastID:      s.sql.Query("last id"),
 			WrittenFrom: s.sql.Query("written from", int64(0), int64(0)),
-			FreeRow:     s.sql.Query("a free row"), EndedClaim: s.sql.Query("an ended claim"),
-			Replays: s.sql.Query("replays"), LastDelivered: s.sql.Query("last delivered"),
-			Control: backend.ControlStatements(s.sql),
+			FreeRow:     s.sql.Query("a free row"),
+			EndedClaim:  s.sql.Query("an ended claim"),
 			Status: backend.StatusQueries{
-				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: s.sql.Query("count claimed"), Estimates: s.sql.Query("estimates"), Oldest: s.sql.Query("oldest", int64(backend.FirstRows)), OldestRetry: s.sql.Query("oldest retry"), Held: s.sql.Query("held parked"),
+				Counts: s.sql.Query("counts", int64(backend.Counted), int64(backend.Counted), int64(backend.Counted), int64(backend.Counted)), Claimed: s.sql.Query("count claimed"), Estimates: s.sql.Query("estimates"), Oldest: s.sql.Query("oldest", int64(backend.FirstRows)), OldestRetry: s.sql.Query("oldest retry"), Held: s.sql.Query("held parked"),
 				Topics: s.sql.Query("topics", int64(backend.SampledTopics)), Relays: s.sql.Query("list relays"), Leased: s.sql.Query("lanes leased"),
 			},
 		},
@@ -126,9 +125,6 @@ func (s *SQLite) page(page backend.Read) backend.Query {
 
 // Candidates implements [backend.Backend].
 func (s *SQLite) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
-	if len(positions) == 0 {
-		return nil
-	}
 	walk, args := s.walk(positions, except...)
 	return backend.ReadCandidates(ctx, s.db, backend.Query{
 		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)" +

@@ -61,7 +61,7 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 	d := sqlserver.New(db, dialect.SQLServer(), backendtest.Table(t, "outbox"))
 	_, _ = d.Heartbeat(ctx, storage.Identity{}, 0)
 	_, _ = backend.Any(ctx, db, d.Traits().Queries.Members)
-	_, _ = backend.ReadStatus(ctx, db, d.Traits().Queries.Status)
+	_, _ = backend.ReadStatus(ctx, db, d.Traits())
 	_, _ = d.Read(ctx, backend.Read{}, nil)
 	levels := 0
 	for _, query := range recorder.Taken() {

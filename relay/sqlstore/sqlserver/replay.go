@@ -30,7 +30,7 @@ func (d *SQLServer) LastDelivered(ctx context.Context, filter backend.Filter) ([
 // order. The copies are found by the highest id that was given out before.
 func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	items := backend.Column(change.Copies, func(s *storage.Settlement) []any {
-		return []any{s.ID, s.MessageID, s.Sinks, s.DeadLetter.MessageID, s.DeadLetter.Topic, backend.Nullable(s.DeadLetter.Headers), s.DeadLetter.Sinks}
+		return []any{s.ID, s.MessageID, s.Sinks, s.DeadLetter.MessageID, s.DeadLetter.Topic, bind.Nullable(s.DeadLetter.Headers), s.DeadLetter.Sinks}
 	})
 	given := func(a *args) string {
 		return "OPENJSON(" + a.add(bind.SQLServerList(items)) + ") WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', sinks nvarchar(400) '$[2]'," +

@@ -107,10 +107,10 @@ func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Set
 // settlements need.
 type moves struct {
 	*SQLServer
-	args  args
-	has   backend.Moves
-	token string // a further condition of hot rows
-	lines []string
+	args   args
+	groups backend.Groups
+	token  string // a further condition of hot rows
+	lines  []string
 
 	deadHot, deadHeld []storage.Settlement // that write a dead letter
 }
@@ -118,10 +118,10 @@ type moves struct {
 // newMoves reads the settlements into a table, each with what it shows:
 // a claim of that type.
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
-	m := &moves{SQLServer: d, has: backend.MovesOf(settlements)}
+	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
-		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
+		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), bind.Nullable(s.Error), bind.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
 	})
 	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest"
 	m.add(
@@ -163,22 +163,22 @@ const (
 func (m *moves) move(relay string, keep bool) {
 	const hot, held = "g.held = 0", heldRow
 	m.deadLetters()
-	if m.has.HotDone {
+	if len(m.groups.HotDone) > 0 {
 		m.finish(m.table.Hot, hot+m.token, relay, keep)
 	}
-	if m.has.HeldDone {
+	if len(m.groups.HeldDone) > 0 {
 		m.finish(m.table.Held, held, relay, keep)
 	}
-	if m.has.HotHeld {
+	if len(m.groups.HotHeld) > 0 {
 		m.take(m.table.Hot, "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
 			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", g.state, g.holds",
 			"INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)")
 	}
-	if m.has.HeldHeld {
+	if len(m.groups.HeldHeld) > 0 {
 		m.change(m.table.Held, "state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
 			"g.state <> N'done' AND "+held+" AND "+backend.Undecided)
 	}
-	if m.has.Freed {
+	if len(m.groups.Freed) > 0 {
 		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
 			"g.state = N'pending' AND "+hot+m.token)
 	}
@@ -204,7 +204,7 @@ func (m *moves) deadLetters() {
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		c := s.DeadLetter
-		return []any{s.Lane, s.ID, s.MessageID, s.Sinks, c.MessageID, c.Topic, backend.Nullable(c.Headers), c.Sinks}
+		return []any{s.Lane, s.ID, s.MessageID, s.Sinks, c.MessageID, c.Topic, bind.Nullable(c.Headers), c.Sinks}
 	})
 	m.add(
 		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",

@@ -5,6 +5,7 @@
 package sqlserver
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -52,16 +53,13 @@ const none = int64(0)
 func (d *SQLServer) Traits() backend.Traits {
 	return backend.Traits{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
-		Hot: d.table.Hot,
+		Hot: d.table.Hot, Statements: d.sql,
 		Queries: backend.Queries{
-			ClaimMode: d.sql.Query("claim mode"), Clock: d.sql.Query("clock"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
-			EndLeases: d.sql.Query("end leases"), EndClaims: d.sql.Query("end claims"),
+			Members:     d.sql.Query("members", none),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
-			Journals:    d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
-			Replays: d.sql.Query("replays"), LastDelivered: d.sql.Query("last delivered"),
-			Control: backend.ControlStatements(d.sql),
+			LastID:      d.sql.Query("last id"),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.Counted)), Claimed: d.sql.Query("count claimed", none), Estimates: d.sql.Query("estimates", none), Oldest: d.sql.Query("oldest", none), OldestRetry: d.sql.Query("oldest retry", none), Held: d.sql.Query("held parked", none),
+				Counts: d.sql.Query("counts", int64(backend.Counted)), Claimed: d.sql.Query("count claimed", none), Estimates: d.sql.Query("estimates", none), Oldest: d.sql.Query("oldest", none), OldestRetry: d.sql.Query("oldest retry", none), Held: d.sql.Query("held parked", none),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays", none), Leased: d.sql.Query("lanes leased", none),
 			},
 		},
@@ -156,12 +154,8 @@ func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(stora
 // rows as their pages come from the disk. It cuts off what comes after the row that crosses
 // the bound of bytes.
 func (d *SQLServer) page(read backend.Read) backend.Query {
-	share := read.Limit
-	if read.Share > 0 {
-		share = min(share, read.Share)
-	}
 	a := args{positionList(read.Positions)}
-	rows := "(" + d.ranges(&a, read.Positions, "*", share, read.Limit) + ") AS t"
+	rows := "(" + d.ranges(&a, read.Positions, "*", cmp.Or(read.Share, read.Limit), read.Limit) + ") AS t"
 	if read.MaxBytes > 0 {
 		size := d.sql.Text("size")
 		rows = "(SELECT t.*, SUM(" + size + ") OVER (ORDER BY t.n, t.id ROWS UNBOUNDED PRECEDING) - (" + size + ") AS bytes_before" +
@@ -184,7 +178,7 @@ func (d *SQLServer) page(read backend.Read) backend.Query {
 func positionList(positions []storage.Position) string {
 	items := make([][]any, len(positions))
 	for i, p := range positions {
-		items[i] = []any{i, p.Lane, p.After, p.Until, backend.Nullable(p.Key)}
+		items[i] = []any{i, p.Lane, p.After, p.Until, bind.Nullable(p.Key)}
 	}
 	return bind.SQLServerList(items)
 }

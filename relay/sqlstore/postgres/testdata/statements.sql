@@ -422,7 +422,7 @@ WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 
 -- settle: everything
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, $16::text AS sinks FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, $16::text AS sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
 back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
@@ -440,10 +440,10 @@ WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
---   4: {7,7,8,8}
---   5: {5,6,7,8}
---   6: {1,1,2,2}
---   7: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   4: {5,6,7,8}
+--   5: {1,1,2,2}
+--   6: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   7: {7,7,8,8}
 --   8: {"done","retry","error","done"}
 --   9: {false,false,true,true}
 --   10: {1,2,0,0}
@@ -496,7 +496,7 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   12: 
 --   13: 
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, holds, $16::text AS sinks FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $15::smallint[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, holds) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, holds, $16::text AS sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $15::smallint[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, holds) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
@@ -512,10 +512,10 @@ WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
---   4: {7,7,8}
---   5: {5,6,7}
---   6: {1,1,2}
---   7: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   4: {5,6,7}
+--   5: {1,1,2}
+--   6: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   7: {7,7,8}
 --   8: {"done","error","error"}
 --   9: {false,false,true}
 --   10: {1,2,0}
@@ -650,7 +650,7 @@ WHERE ($20::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
 -- settle: deferred rows of two sinks
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS state, $9::boolean AS held, $10::integer AS attempts, $11::integer AS crashes, $12::bigint AS delay, $13::text AS error, $14::text AS receipt, $15::smallint AS holds, sinks FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $16::text[]) AS u (id, lane, message_id, fence, sinks) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS state, $9::boolean AS held, $10::integer AS attempts, $11::integer AS crashes, $12::bigint AS delay, $13::text AS error, $14::text AS receipt, $15::smallint AS holds, sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $16::text[]) AS u (id, lane, message_id, fence, sinks) JOIN held USING (lane, fence)),
 back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
@@ -663,9 +663,9 @@ WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   2: {8}
 --   3: r
 --   4: {8,8}
---   5: {8,8}
---   6: {2,2}
---   7: {0197a3b4-0000-7abc-8def-000000000008,0197a3b4-0000-7abc-8def-000000000008}
+--   5: {2,2}
+--   6: {0197a3b4-0000-7abc-8def-000000000008,0197a3b4-0000-7abc-8def-000000000008}
+--   7: {8,8}
 --   8: done
 --   9: true
 --   10: 0
@@ -762,7 +762,7 @@ WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   13: true
 
 -- settle by rows: a dead letter
-WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $6::text AS sinks, $7::smallint AS holds, $8::uuid AS copy_id, $9::text AS copy_topic, $10::text AS copy_headers, $11::text AS copy_sinks FROM unnest($2::bigint[], $3::smallint[], $4::uuid[], $5::bigint[]) AS u (id, lane, message_id, fence)),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $5::text AS sinks, $6::smallint AS holds, $7::uuid AS copy_id, $8::text AS copy_topic, $9::text AS copy_headers, $10::text AS copy_sinks FROM unnest($2::bigint[], $3::smallint[], $4::uuid[]) AS u (id, lane, message_id)),
 found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = $1::text LIMIT 1 FOR UPDATE) AS t)
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
@@ -771,13 +771,12 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   2: {11}
 --   3: {2}
 --   4: {0197a3b4-0000-7abc-8def-000000000011}
---   5: {0}
---   6: 
---   7: 0
---   8: 0197a3b4-0000-7abc-8def-000000000020
---   9: dead
---   10: {"rowrelay-dead-letter-sink":"a"}
---   11: c
+--   5: 
+--   6: 0
+--   7: 0197a3b4-0000-7abc-8def-000000000020
+--   8: dead
+--   9: {"rowrelay-dead-letter-sink":"a"}
+--   10: c
 WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt, $12::smallint AS holds FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
