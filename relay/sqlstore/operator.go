@@ -20,7 +20,7 @@ const (
 	changeStep = 1000 // rows of one change
 )
 
-// Status implements [storage.Operator]. It counts 100,000 rows of each kind; if there are
+// Status implements [storage.Operator]. It counts 50,000 rows of each kind; if there are
 // more, it returns an estimate, which is the server's own on PostgreSQL and SQL Server, and the
 // span of their ids elsewhere.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {

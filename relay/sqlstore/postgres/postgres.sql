@@ -26,7 +26,7 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 -- plan would have to reckon with the count, which is dear; a custom plan, made for this
 -- argument, leaves the condition out. Otherwise a plan that was made while the table was
 -- empty would read the whole table when it is full. It works without a setting, and so
--- behind a pooler. Pages have it for a while after a read took long; see distrustIfSlow in
+-- behind a pooler. Pages have it for a while after a read took long; see tookLong in
 -- postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
