@@ -126,8 +126,10 @@ func (s scripts) write(t *testing.T, name, content string) {
 	}
 }
 
+// command has bash read the scripts. A file that was just written can't be executed while a child of another test, forked
+// meanwhile, has it open.
 func (s scripts) command(arguments ...string) *exec.Cmd {
-	command := exec.Command(filepath.Join(s.folder, "servers"), arguments...)
+	command := exec.Command("bash", append([]string{filepath.Join(s.folder, "servers")}, arguments...)...)
 	command.Env = append(os.Environ(), "ROWRELAY_SERVERS_STATE="+s.state, "SERVER_PROGRAM="+os.Args[0],
 		"DOCKER_HOST=unix:///nonexistent", "REQUIRE_SERVERS=")
 	return command
