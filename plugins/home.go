@@ -56,11 +56,12 @@ func (h *home) checkedCopy(program, want string) (string, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
-	if err != nil {
-		return "", err
+	got := ""
+	if err == nil {
+		got, err = copyTo(target, program)
+		err = errors.Join(err, target.Close())
 	}
-	got, err := copyTo(target, program)
-	switch err = errors.Join(err, target.Close()); {
+	switch {
 	case err != nil:
 		return "", fmt.Errorf("copy the plug-in's program: %w", err)
 	case got != strings.ToLower(want):

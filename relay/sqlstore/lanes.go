@@ -135,9 +135,11 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 	if count <= 0 {
 		return nil, nil
 	}
-	return write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
+	grants, err := write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
 		return s.backend.Acquire(ctx, name, count, ttl, 1+rand.Int64N(storage.MostFenceStep))
 	})
+	slices.SortFunc(grants, func(a, b storage.Grant) int { return a.Lane - b.Lane }) // so that who reads them reads them in order
+	return grants, err
 }
 
 // Renew implements [storage.LaneStore].

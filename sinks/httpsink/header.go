@@ -156,8 +156,8 @@ func percentEncode(text string) string {
 // headers' canonical names. Its errors complete "the message headers …".
 func parseHeaders(templates map[string]string) (map[string]settings.Template, error) {
 	parsed := map[string]settings.Template{}
-	for name, text := range templates {
-		template, err := settings.ParseTemplate(text)
+	for _, name := range slices.Sorted(maps.Keys(templates)) {
+		template, err := settings.ParseTemplate(templates[name])
 		if err != nil {
 			return nil, fmt.Errorf("can't be sent: %q %w", name, err)
 		}

@@ -206,7 +206,7 @@ func linesOf(batch []sinks.Message) map[place][]plannedBatch {
 	}
 	for _, line := range lines {
 		slices.SortFunc(line, func(a, b plannedBatch) int {
-			return cmp.Or(cmp.Compare(a.id.producer, b.id.producer), cmp.Compare(a.id.base, b.id.base))
+			return cmp.Or(cmp.Compare(a.id.producer, b.id.producer), cmp.Compare(a.id.base, b.id.base), a.members[0]-b.members[0])
 		})
 	}
 	return lines

@@ -76,6 +76,10 @@ func TestWrongTLS(t *testing.T) {
 	made := b.certificates(t)
 	named, other := made.config(t), &tls.Config{RootCAs: x509.NewCertPool()}
 	named.ServerName = "other.example"
+	byItself := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
+		_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: x509.NewCertPool()})
+		return err
+	}}
 	for name, test := range map[string]struct {
 		port   int
 		tls    *tls.Config
@@ -84,6 +88,7 @@ func TestWrongTLS(t *testing.T) {
 	}{
 		"another authority": {2, other, sinks.ReasonConfig, "unknown authority"},
 		"another name":      {2, named, sinks.ReasonConfig, "other.example"},
+		"its own judgement": {2, byItself, sinks.ReasonConfig, "unknown authority"},
 		"TLS to no TLS":     {0, made.config(t), sinks.ReasonConfig, "agree on TLS"},
 		"no TLS to TLS":     {2, nil, sinks.ReasonConnection, "connect to"},
 	} {

@@ -26,7 +26,7 @@ func reasonOf(err error) sinks.Reason {
 	if answer := (*amqp.Error)(nil); errors.As(err, &answer) {
 		return reasonOfAnswer(answer)
 	}
-	if strings.Contains(err.Error(), "tls: ") { // as all of its errors say
+	if text := err.Error(); strings.Contains(text, "tls: ") || strings.Contains(text, "x509: ") { // as all errors of TLS say
 		return sinks.ReasonConfig
 	}
 	return sinks.ReasonConnection
