@@ -457,7 +457,9 @@ func (e *engine) over() (bool, error) {
 		}
 	}
 	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
-	if e.options.Drain && !s.begun && quiet && (allPaused || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained()) {
+	switch {
+	case !e.options.Drain || s.begun || !quiet:
+	case allPaused || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
 		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
 		// the table has nothing else that could be delivered now.
 		if len(e.control.inForce) > 0 {
@@ -467,6 +469,9 @@ func (e *engine) over() (bool, error) {
 			s.err = errors.Join(s.err, e.unroutedLeft())
 		}
 		e.beginStop(now)
+	case buffered == 0 && e.poll.empty < 2: // it doesn't wait for the poll's time
+		e.poll.fresh = true
+		e.claiming.startRead(now)
 	}
 	if !s.begun {
 		return false, nil

@@ -45,6 +45,32 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// A drain looks again at once, however long the relay's poll is.
+func TestADrainWaitsForNoPoll(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		for _, messages := range []int{0, 20, 5000} {
+			t.Run(fmt.Sprint(claim, messages), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					db := memstore.New()
+					for range messages {
+						write(db, "orders", "k", 1)
+					}
+					r, err := relay.New(db.Store(), relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: to(&recorder{}), Drain: true, Claim: claim, Poll: time.Minute})
+					if err != nil {
+						t.Fatal(err)
+					}
+					began := time.Now()
+					if err := r.Run(t.Context()); err != nil || time.Since(began) > 5*time.Second || statusOf(t, db)[storage.StateDone] != int64(messages) {
+						t.Errorf("the drain took %v, %v: %v", time.Since(began), err, statusOf(t, db))
+					}
+				})
+			})
+		}
+	}
+}
+
 // notInADrain is a Listener that no drain may use.
 type notInADrain struct{ t *testing.T }
 
