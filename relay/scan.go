@@ -135,10 +135,7 @@ func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
 	for _, p := range f.late.positions {
 		if l := e.laneOf(f, p.Lane); l != nil {
-			if l.draining { // its rows are no longer wanted
-				l.recheck = lowestSet(l.recheck, l.scanning)
-			}
-			l.scanning = none
+			l.scanning = none // what isn't admitted, as the lane is given up meanwhile, is looked for again (admitTo)
 		}
 	}
 	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
