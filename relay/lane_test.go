@@ -216,3 +216,17 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 		t.Errorf("once the known one has left, rows above %d are looked for, and the key waits: %v", l.recheck, k.mustWait())
 	}
 }
+
+// A lane may be given up while late rows are being looked for. What was found isn't taken then, and the lane keeps the
+// place of the first one for whoever holds it next; so it does with what there was no room for.
+func TestLateRowsOfALaneThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	l := emptyLane(storage.Lease{Lane: 3}, 1)
+	e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{{}}}, map[int]*lane{3: l})
+	l.cursor, l.scanning, l.draining = 50, 4, true
+	e.mergeLate(&fetch{seq: 9, late: &lateScan{positions: []storage.Position{{Lane: 3, After: 4, Until: 50}}, skipped: map[laneQueue]int64{{3, 0}: 30},
+		rows: []storage.Row{{ID: 7, Lane: 3}, {ID: 9, Lane: 3, Message: outbox.Message{Key: "k"}}}}})
+	if marks := l.marks(100, "", []string{"a"}); l.scanning != none || l.recheck != 6 || marks.Main != 6 || l.size() != 0 {
+		t.Errorf("rows above %d are looked for, the mark is %+v, %d items in memory; want 6 and none", l.recheck, marks, l.size())
+	}
+}
