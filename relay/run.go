@@ -159,7 +159,10 @@ func (e *engine) loop(ctx context.Context) error {
 			return err
 		}
 		// Only times after now count: what was due earlier has just been started, or waits for an answer that wakes the loop.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.settle.fanouts.due(), e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		if waiting := e.settle.fanouts.waiting; len(waiting) > 0 {
+			times = append(times, waiting[0].since.Add(fanoutPatience))
+		}
 		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
 		}

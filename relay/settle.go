@@ -107,7 +107,9 @@ func (s *settling) write(it *item) {
 // as its key goes on, and its place in memory is needed only where there are many. Retries
 // and parked messages are written at once, as their keys wait.
 func (s *settling) start(now time.Time) {
-	s.advanceLate(now)
+	if len(s.fanouts.waiting)+len(s.fanouts.idle) > 0 {
+		s.advanceLate(now)
+	}
 	if len(s.unwritable) > 0 && !s.trying && !now.Before(s.tryAt) {
 		s.trying = true
 		s.settles <- settleJob{items: []*item{s.unwritable[0]}, retriesUnwritable: true}
@@ -321,14 +323,6 @@ type fanouts struct {
 	idle      []*key    // of which nothing waits any more: they are forgotten once the batch that is being judged is
 }
 
-// due is when the first of those that wait has waited long enough; zero without one.
-func (w *fanouts) due() (at time.Time) {
-	if len(w.waiting) > 0 {
-		at = w.waiting[0].since.Add(fanoutPatience)
-	}
-	return at
-}
-
 // addBehind keeps an outcome until those of earlier messages of its key are on their way.
 func (s *settling) addBehind(it *item) {
 	s.fanouts.unwritten++
@@ -377,7 +371,7 @@ func (s *settling) advanceLate(now time.Time) {
 		k.lane.forget(k)
 	}
 	w.idle = w.idle[:0]
-	for len(w.waiting) > 0 && (s.stopping.begun || !now.Before(w.due())) {
+	for len(w.waiting) > 0 && (s.stopping.begun || now.Sub(w.waiting[0].since) >= fanoutPatience) {
 		f := w.waiting[0]
 		w.waiting[0] = nil
 		w.waiting = w.waiting[1:]

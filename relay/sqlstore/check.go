@@ -346,18 +346,12 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		ask{"the read of a key", func() {
 			_, _ = b.Read(ctx, backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62, Key: "k"}}, Limit: 5}, nil)
 		}},
-		ask{"the search for late messages", func() { _ = b.Candidates(ctx, positions, nil, 500, nil) }},
-		ask{"the read of single messages", func() {
-			_, _ = b.Pick(ctx, []storage.RowID{{Lane: 1, ID: 65}}, false)
-			_, _ = b.Pick(ctx, []storage.RowID{{Lane: 1, ID: 65}}, true)
-		}},
-		ask{"the read of what is due", func() {
-			_, _ = b.Due(ctx, lanes, storage.DueCursor{}, 500, 1<<20)
-		}},
-		ask{"the read of keys that wait", func() { _, _ = b.BlockedKeys(ctx, lanes, 1000) }},
-		ask{"the question whether keys wait", func() {
-			_, _ = b.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: "k"}})
-		}},
+		ask{"the search for late messages", run(b.Candidates(positions, nil, 500))},
+		ask{"the read of single messages", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, false))},
+		ask{"the read of single messages that wait", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, true))},
+		ask{"the read of what is due", run(b.Due(lanes, storage.DueCursor{}, 500, 1<<20))},
+		ask{"the read of keys that wait", run(b.BlockedKeys(lanes, 1000))},
+		ask{"the question whether keys wait", run(b.BlockedAmong([]storage.LaneKey{{Lane: 1, Key: "k"}}))},
 		ask{"the mark of what is delivered to some sinks", func() {
 			parted := []storage.Settlement{{ID: 65, Lane: 1, MessageID: id, Fence: 1, State: storage.StateDone, For: "a", Left: "b"}}
 			_ = backend.InTx(ctx, db, nil, nil, func(tx *sql.Tx) error {

@@ -39,7 +39,7 @@ func TestMariaDBPassesOverNoDeletedRows(t *testing.T) {
 			"read": askedLast(t, m.table, func(b backend.Backend) {
 				_, _ = b.Read(t.Context(), backend.Read{Positions: positions, Limit: 2000}, nil)
 			}),
-			"candidates": askedLast(t, m.table, func(b backend.Backend) { _ = b.Candidates(t.Context(), positions, nil, 2000, nil) }),
+			"candidates": m.table.open(t).BackendOn(nil).Candidates(positions, nil, 2000),
 		} {
 			if pages := pagesOf(t, m.DB, query); pages > 50 {
 				t.Errorf("%s: looked at %d pages to pass over %d rows that were deleted", what, pages, count)

@@ -66,14 +66,12 @@ func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 	for what, query := range byRows {
 		statements[what] = query
 	}
+	statements["blocked among"] = p.table.open(t).BackendOn(nil).BlockedAmong([]storage.LaneKey{{Lane: 1, Key: "k1"}, {Lane: 2, Key: "k2"}, {Lane: 1, Key: "k3"}})
 	for what, do := range map[string]func(backend.Backend){
 		"settle":         func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "r", true, thirds(500, "", true)) },
 		"settle by rows": func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "r", true, thirds(500, "t", true)) },
-		"blocked among": func(b backend.Backend) {
-			_, _ = b.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: "k1"}, {Lane: 2, Key: "k2"}, {Lane: 1, Key: "k3"}})
-		},
-		"purge":   func(b backend.Backend) { _, _, _ = b.Purge(ctx, 0, 100, time.Time{}) },
-		"reclaim": func(b backend.Backend) { _, _ = b.Reclaim(ctx, 100) },
+		"purge":          func(b backend.Backend) { _, _, _ = b.Purge(ctx, 0, 100, time.Time{}) },
+		"reclaim":        func(b backend.Backend) { _, _ = b.Reclaim(ctx, 100) },
 		"discard": func(b backend.Backend) {
 			_, _ = b.ChangeParked(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}}, backend.DiscardAtOnce)
 		},

@@ -27,12 +27,12 @@ func TestAScanEndsWhereItsStretchDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		plans := prepare(t, conn, statementsOf(t, table, map[string]func(backend.Backend){
-			"read": func(b backend.Backend) {
+		plans := prepare(t, conn, map[string]backend.Query{
+			"read": askedLast(t, table, func(b backend.Backend) {
 				_, _ = b.Read(t.Context(), backend.Read{Positions: positions, Limit: 500}, nil)
-			},
-			"candidates": func(b backend.Backend) { _ = b.Candidates(t.Context(), positions, []string{"t"}, 500, nil) },
-		}))
+			}),
+			"candidates": table.open(t).BackendOn(nil).Candidates(positions, []string{"t"}, 500),
+		})
 		for what := range plans.statements {
 			plan := strings.Join(plans.do(t, "EXPLAIN (ANALYZE, BUFFERS) "+plans.execute(what)), "\n")
 			pages := 0

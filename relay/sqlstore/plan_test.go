@@ -54,9 +54,6 @@ func hotStatements(t *testing.T, table table, rows bool) (statements, kept map[s
 	settle := func(keep bool, settlements []storage.Settlement) func(backend.Backend) {
 		return func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "a", keep, settlements) }
 	}
-	pick := func(held bool) func(backend.Backend) {
-		return func(b backend.Backend) { _, _ = b.Pick(ctx, []storage.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, held) }
-	}
 	if !rows {
 		statements = keeps(map[string]func(backend.Backend){
 			"read":       read(backend.Read{Positions: positions, Limit: 500, Share: 20}),
@@ -64,11 +61,11 @@ func hotStatements(t *testing.T, table table, rows bool) (statements, kept map[s
 			"read a key": read(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62, Key: "k1"}}, Limit: 5}),
 		})
 		maps.Copy(statements, statementsOf(t, table, map[string]func(backend.Backend){
-			"candidates": func(b backend.Backend) { _ = b.Candidates(ctx, positions, nil, 500, nil) },
-			"pick":       pick(false), "pick held": pick(true),
 			"settle": settle(true, settlements), "settle 40": settle(true, many),
 			"delete": settle(false, settlements), "delete 40": settle(false, many),
 		}))
+		b, places := table.open(t).BackendOn(nil), []storage.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}
+		statements["candidates"], statements["pick"], statements["pick held"] = b.Candidates(positions, nil, 500), b.Pick(places, false), b.Pick(places, true)
 		return statements, kept
 	}
 	claimed := slices.Clone(many)
@@ -113,13 +110,11 @@ func heldStatements(t *testing.T, table table) map[string]backend.Query {
 		lanes[lane] = lane
 		keys = append(keys, storage.LaneKey{Lane: lane, Key: fmt.Sprint("k", lane)})
 	}
-	statements := statementsOf(t, table, map[string]func(backend.Backend){
-		"due":   func(b backend.Backend) { _, _ = b.Due(t.Context(), lanes, storage.DueCursor{}, 500, 1<<20) },
-		"keys":  func(b backend.Backend) { _, _ = b.BlockedKeys(t.Context(), lanes, 10_001) },
-		"among": func(b backend.Backend) { _, _ = b.BlockedAmong(t.Context(), keys) },
-	})
-	statements["return"] = reclaims(t, table)[1]
-	return statements
+	b := table.open(t).BackendOn(nil)
+	return map[string]backend.Query{
+		"due": b.Due(lanes, storage.DueCursor{}, 500, 1<<20), "keys": b.BlockedKeys(lanes, 10_001), "among": b.BlockedAmong(keys),
+		"return": reclaims(t, table)[1],
+	}
 }
 
 var plannedRows = flag.Int("planned-rows", 150_000, "so many rows are planned for; the proof has 700,000")

@@ -195,7 +195,8 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
 		// It is there to check the rows' order, and is never full: candidates bring no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
-		err = s.backend.Candidates(ctx, positions, except, candidateLimit, func(c storage.Candidate) (bool, error) {
+		query := s.backend.Candidates(positions, except, candidateLimit)
+		err = backend.ReadCandidates(ctx, s.db, query, func(c storage.Candidate) (bool, error) {
 			met = append(met, c)
 			return order.take(storage.Row{ID: c.ID, Lane: c.Lane})
 		})
@@ -240,7 +241,9 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 // pick fetches rows, pending or deferred, some at a time.
 func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (rows []storage.Row, err error) {
 	for part := range slices.Chunk(wanted, pickLimit) {
-		picked, err := try(ctx, s, "scan table", func() ([]storage.Row, error) { return s.backend.Pick(ctx, part, held) })
+		picked, err := try(ctx, s, "scan table", func() ([]storage.Row, error) {
+			return backend.ReadRows(ctx, s.db, s.backend.Pick(part, held))
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -278,7 +281,7 @@ func (s *Store) FoundLate() {
 // BlockedKeys implements [storage.LaneStore].
 func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	return try(ctx, s, "read the blocked keys of table", func() ([]storage.BlockedKey, error) {
-		return s.backend.BlockedKeys(ctx, lanes, limit)
+		return backend.ReadBlockedKeys(ctx, s.db, s.backend.BlockedKeys(lanes, limit))
 	})
 }
 
@@ -288,7 +291,7 @@ func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) ([]st
 		return nil, nil
 	}
 	return try(ctx, s, "look for blocked keys of table", func() ([]storage.BlockedKey, error) {
-		return s.backend.BlockedAmong(ctx, among)
+		return backend.ReadBlockedKeys(ctx, s.db, s.backend.BlockedAmong(among))
 	})
 }
 
@@ -296,7 +299,7 @@ func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) ([]st
 // returned.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
 	rows, err = try(ctx, s, "read the due rows of table", func() ([]storage.Row, error) {
-		return s.backend.Due(ctx, lanes, after, limit, maxBytes)
+		return backend.ReadHeld(ctx, s.db, s.backend.Due(lanes, after, limit, maxBytes), maxBytes)
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, after, err

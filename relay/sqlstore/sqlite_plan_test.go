@@ -59,9 +59,7 @@ func sqliteSettles(t *testing.T, table table) map[string]backend.Query {
 			}
 		}
 	}
-	statements["pick held"] = askedLast(t, table, func(b backend.Backend) {
-		_, _ = b.Pick(t.Context(), []storage.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, true)
-	})
+	statements["pick held"] = table.open(t).BackendOn(nil).Pick([]storage.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, true)
 	return statements
 }
 

@@ -197,7 +197,7 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 		b := sqlserver.New(db, dialect.SQLServer(), of)
 		_, _ = backend.ReadStatus(ctx, db, b.Traits())
 		_, _ = b.Read(ctx, backend.Read{}, nil)
-		_, _ = b.Due(ctx, []int{1}, storage.DueCursor{}, 1, 1)
+		_, _ = backend.Any(ctx, db, b.Due([]int{1}, storage.DueCursor{}, 1, 1))
 		_ = db.Close()
 		for _, query := range recorder.Taken()[1:] { // after the way of claiming, at no level of its own
 			if _, err := conn.ExecContext(t.Context(), query.SQL, query.Args...); (err != nil) != (of == missing) {

@@ -150,9 +150,6 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	if d == nil {
 		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
 	}
-	if _, err := dialect.ByName(d.Name()); err != nil {
-		return nil, fmt.Errorf("open an outbox: %w", err)
-	}
 	if options.LongestTransaction <= 0 {
 		options.LongestTransaction = defaultLongestTransaction
 	}
@@ -214,7 +211,9 @@ func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
 		}
 		s.dialect, unordered = fit.Dialect, fit.Unordered
 	}
-	s.backend = backendOf(s.db, s.dialect, s.table, s.options.Reader)
+	if s.backend = backendOf(s.db, s.dialect, s.table, s.options.Reader); s.backend == nil {
+		return false, fmt.Errorf("there is no backend for the dialect %q", s.dialect.Name())
+	}
 	s.traits = s.backend.Traits()
 	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
 		s.noLanes = fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or storage.ByRows), where there is no order", limited.NoLanes())
@@ -222,7 +221,7 @@ func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
 	return unordered, nil
 }
 
-// backendOf returns the backend of a dialect's database, one of those that ByName knows.
+// backendOf returns the backend of a dialect's database, one of those that dialect.ByName knows; nil for another one.
 func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) backend.Backend {
 	switch d.Name() {
 	case dialect.Postgres().Name():
@@ -235,9 +234,8 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 		return sqlserver.New(db, d, table)
 	case dialect.Oracle().Name():
 		return oracle.New(db, d, table)
-	default:
-		panic("sqlstore: no backend for the dialect " + d.Name())
 	}
+	return nil
 }
 
 // The trial waits for nobody's rows: a server that can't skip says so after the

@@ -27,11 +27,11 @@ type forLanes interface {
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) ([]storage.Grant, uint64, error)
 	ChangeLeases(context.Context, backend.LeaseChange, []backend.Lease) ([]storage.Lease, uint64, error)
 	Read(context.Context, backend.Read, func(storage.Row) (bool, error)) (backend.FirstLine, error)
-	Candidates(context.Context, []storage.Position, []string, int, func(storage.Candidate) (bool, error)) error
-	Pick(context.Context, []storage.RowID, bool) ([]storage.Row, error)
-	Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error)
-	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error)
-	BlockedAmong(context.Context, []storage.LaneKey) ([]storage.BlockedKey, error)
+	Candidates(positions []storage.Position, except []string, limit int) backend.Query
+	Pick(rows []storage.RowID, held bool) backend.Query
+	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query
+	BlockedKeys(lanes []int, limit int) backend.Query
+	BlockedAmong(keys []storage.LaneKey) backend.Query
 }
 
 // byRowsTable is a table whose store meets such a backend.

@@ -98,14 +98,6 @@ func (s Setup) Text() string {
 	return string(text)
 }
 
-// ParseSetup reads what Text has written. What isn't of that form tells nothing.
-func ParseSetup(text string) (s Setup) {
-	if json.Unmarshal([]byte(text), &s) != nil {
-		return Setup{}
-	}
-	return s
-}
-
 // Member is a relay that lives.
 type Member struct {
 	Name  string

@@ -58,24 +58,27 @@ type Backend interface {
 	// read at no position, which has the first line alone.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
-	// Candidates has what a scan asks of each pending row taken, in the order of a
-	// Read, at one position at least. Rows of the topics in except that name no sinks may be left out.
-	Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (more bool, err error)) error
+	// The store itself runs what takes one statement, for each of which there is a function that reads its answer.
 
-	// Pick returns the pending or the held rows of some places, in no order; parked
-	// ones aren't among them.
-	Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error)
+	// Candidates selects what a scan asks of each pending row, in the order of a Read, at one
+	// position at least; see [ReadCandidates]. Rows of the topics in except that name no sinks may be left out.
+	Candidates(positions []storage.Position, except []string, limit int) Query
 
-	// Due returns held rows of the lanes that are due, by their time and id, up to
-	// the one with which they have maxBytes of payload.
-	Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error)
+	// Pick selects the pending or the held rows of some places, in no order; see [ReadRows].
+	// Parked ones aren't among them.
+	Pick(rows []storage.RowID, held bool) Query
 
-	// BlockedKeys returns keys that a retry or a row with holds > 0 holds, in no order.
-	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error)
+	// Due selects held rows of the lanes that are due, by their time and id; see [ReadHeld].
+	// It may leave out those after the one with which they have maxBytes of payload.
+	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
-	// BlockedAmong returns those of these keys that such a row holds, with the lowest id of
+	// BlockedKeys selects keys that a retry or a row with holds > 0 holds, in no order; see
+	// [ReadBlockedKeys].
+	BlockedKeys(lanes []int, limit int) Query
+
+	// BlockedAmong selects those of these keys that such a row holds, with the lowest id of
 	// each topic and of each sinks. Each is found by an index.
-	BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error)
+	BlockedAmong(keys []storage.LaneKey) Query
 
 	// Settle changes rows, of leased lanes or claimed ones by their tokens. By lanes
 	// it first locks the lanes against a takeover, and then changes the rows of those

@@ -404,7 +404,7 @@ func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest t
 func Members(ctx context.Context, q Querier, query Query) (relays []storage.Member, now time.Time, err error) {
 	var name string
 	var setup text
-	took := func() { relays = append(relays, storage.Member{Name: name, Setup: storage.ParseSetup(string(setup))}) }
+	took := func() { relays = append(relays, storage.Member{Name: name, Setup: stored[storage.Setup](setup)}) }
 	err = All(ctx, q, query, took, &name, &setup, (*moment)(&now))
 	return relays, now, err
 }
@@ -532,8 +532,8 @@ func Marks(ctx context.Context, q Querier, query Query) (map[int]storage.Marks, 
 	return found, err
 }
 
-// stored reads what stands as JSON in the table of lanes. What can't be read is taken
-// for nothing: without marks everything is read again.
+// stored reads what stands as JSON in a table. What can't be read is taken for nothing: without
+// marks everything is read again, and a relay without a setup tells nothing of it.
 func stored[T any](written text) T {
 	var value, nothing T
 	if err := json.Unmarshal([]byte(written), &value); err != nil {
@@ -554,8 +554,8 @@ func JournalText(j storage.Journal) (string, error) {
 	return string(written), err
 }
 
-// BlockedKeys reads lane, key, topic, sinks and id of each.
-func BlockedKeys(ctx context.Context, q Querier, query Query) (keys []storage.BlockedKey, err error) {
+// ReadBlockedKeys reads lane, key, topic, sinks and id of each.
+func ReadBlockedKeys(ctx context.Context, q Querier, query Query) (keys []storage.BlockedKey, err error) {
 	var key storage.BlockedKey
 	err = All(ctx, q, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, (*text)(&key.Sinks), &key.ID)
 	return keys, err

@@ -69,7 +69,7 @@ func ReadStatus(ctx context.Context, q Querier, traits Traits) (storage.Status, 
 			var since, lastBeat moment
 			var setup text
 			return All(ctx, q, ask.Relays, func() {
-				info.Since, info.LastHeartbeat, info.Setup = time.Time(since), time.Time(lastBeat), storage.ParseSetup(string(setup))
+				info.Since, info.LastHeartbeat, info.Setup = time.Time(since), time.Time(lastBeat), stored[storage.Setup](setup)
 				status.Relays = append(status.Relays, info)
 			}, &info.Name, (*text)(&info.Host), (*text)(&info.Version), &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes, &setup)
 		}},

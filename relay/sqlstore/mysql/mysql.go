@@ -309,9 +309,9 @@ func (m *MySQL) page(page backend.Read) backend.Query {
 }
 
 // Candidates implements [backend.Backend].
-func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
+func (m *MySQL) Candidates(positions []storage.Position, except []string, limit int) backend.Query {
 	columns := "t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0)"
-	return backend.ReadCandidates(ctx, m.db, m.walk(columns, positions, except, limit), take)
+	return m.walk(columns, positions, except, limit)
 }
 
 // walk selects columns of the rows t at the positions: without keys, by ids; with keys, along the primary key, in a
@@ -360,12 +360,12 @@ func within(p storage.Position) string {
 }
 
 // Pick implements [backend.Backend].
-func (m *MySQL) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+func (m *MySQL) Pick(rows []storage.RowID, held bool) backend.Query {
 	if !held {
-		return backend.ReadRows(ctx, m.db, m.pick(rows))
+		return m.pick(rows)
 	}
-	return backend.ReadRows(ctx, m.db, query("SELECT "+m.sql.Text("held row")+" FROM "+m.table.Held+" AS t FORCE INDEX (PRIMARY)"+
-		"\nWHERE t.state <> 'error' AND "+among(rows)))
+	return query("SELECT " + m.sql.Text("held row") + " FROM " + m.table.Held + " AS t FORCE INDEX (PRIMARY)" +
+		"\nWHERE t.state <> 'error' AND " + among(rows))
 }
 
 func (m *MySQL) pick(rows []storage.RowID) backend.Query {
@@ -393,21 +393,21 @@ func among(rows []storage.RowID) string {
 }
 
 // Due implements [backend.Backend].
-func (m *MySQL) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
-	return backend.ReadHeld(ctx, m.db, m.sql.Fill("due", []string{
+func (m *MySQL) Due(lanes []int, after storage.DueCursor, limit, _ int) backend.Query {
+	return m.sql.Fill("due", []string{
 		":time", timestamp(after.At), ":id", number(after.ID), ":lanes", backend.NumberList(lanes), ":limit", number(limit),
-	}), maxBytes)
+	})
 }
 
 // BlockedKeys implements [backend.Backend].
-func (m *MySQL) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, m.db, m.sql.Fill("blocked keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
+func (m *MySQL) BlockedKeys(lanes []int, limit int) backend.Query {
+	return m.sql.Fill("blocked keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)})
 }
 
 // BlockedAmong implements [backend.Backend]. It has a list of keys for each lane: ranges of the
 // index that all servers know. For the collation blanks at the end don't count, so keys
 // that differ in nothing else are kept apart as bytes.
-func (m *MySQL) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+func (m *MySQL) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	names := map[int][]any{}
 	for _, key := range keys {
 		names[key.Lane] = append(names[key.Lane], key.Key)
@@ -418,10 +418,10 @@ func (m *MySQL) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]sto
 		where = append(where, "t.blocks = "+number(lane)+" AND t.message_key IN "+arguments(len(names[lane])))
 		args = append(args, names[lane]...)
 	}
-	return backend.BlockedKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, CAST(t.sinks AS BINARY) AS held_sinks, MIN(t.id)"+
+	return query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, CAST(t.sinks AS BINARY) AS held_sinks, MIN(t.id)"+
 		" FROM "+m.table.Held+" AS t FORCE INDEX (held_retry)"+
 		"\nWHERE ("+strings.Join(where, "\n    OR ")+")"+
-		"\nGROUP BY t.lane, held_key, held_topic, held_sinks ORDER BY NULL", args...))
+		"\nGROUP BY t.lane, held_key, held_topic, held_sinks ORDER BY NULL", args...)
 }
 
 // Claim implements [backend.Backend].

@@ -239,62 +239,62 @@ func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 }
 
 // Candidates implements [backend.Backend].
-func (d *Oracle) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
+func (d *Oracle) Candidates(positions []storage.Position, _ []string, limit int) backend.Query {
 	var a args
-	return backend.ReadCandidates(ctx, d.db, a.query("SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, "+d.sql.Text("size"),
+	return a.query("SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, "+d.sql.Text("size"),
 		"FROM ("+d.ranges(&a, positions, limit, limit)+") p",
-		"JOIN "+d.table.Hot+" t ON t.ROWID = p.rid ORDER BY p.place, t.id"), take)
+		"JOIN "+d.table.Hot+" t ON t.ROWID = p.rid ORDER BY p.place, t.id")
 }
 
 // Pick implements [backend.Backend].
-func (d *Oracle) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+func (d *Oracle) Pick(rows []storage.RowID, held bool) backend.Query {
 	columns, from := d.sql.Text("hot row"), d.table.Hot+" t ON t.id = g.id AND t.lane = g.lane"
 	if held {
 		columns, from = d.sql.Text("held row"), d.table.Held+" t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error'"
 	}
 	var a args
 	places := backend.Column(rows, func(row *storage.RowID) []int64 { return []int64{int64(row.Lane), row.ID} })
-	return backend.ReadRows(ctx, d.db, a.query(
+	return a.query(
 		d.sql.Text("as bytes"),
 		"SELECT "+columns,
 		"FROM "+given(&a, places, "lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]'"),
-		"JOIN "+from))
+		"JOIN "+from)
 }
 
 // Due implements [backend.Backend].
-func (d *Oracle) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
+func (d *Oracle) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
 	var a args
 	dueAt, dueID := d.sql.Text("due at"), d.sql.Text("due id")
 	rows := "SELECT * FROM (SELECT t.* FROM " + d.table.Held + " t" +
 		"\n    WHERE " + dueAt + " <= " + now + " AND t.lane IN " + list(&a, lanes) +
 		"\n        AND " + dueAt + " >= " + a.timestamp(after.At) + " AND (" + dueAt + " > " + a.timestamp(after.At) + " OR " + dueID + " > " + a.Add(after.ID) + ")" +
 		"\n    ORDER BY " + dueAt + ", " + dueID + ") WHERE ROWNUM <= " + a.Add(int64(limit))
-	return backend.ReadHeld(ctx, d.db, a.query(
+	return a.query(
 		d.sql.Text("as bytes"),
 		"SELECT "+d.sql.Text("held row"),
-		ordered("SELECT t.* "+d.upTo(&a, rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, "")), maxBytes)
+		ordered("SELECT t.* "+d.upTo(&a, rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, ""))
 }
 
 // holding is how the index begins that has the rows which hold their keys.
 const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
 
 // BlockedKeys implements [backend.Backend]. It finds the rows by the index's own columns.
-func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+func (d *Oracle) BlockedKeys(lanes []int, limit int) backend.Query {
 	var a args
-	return backend.BlockedKeys(ctx, d.db, a.query(
+	return a.query(
 		"SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM "+d.table.Held+" t",
-		"WHERE "+holding+" THEN t.lane END IN "+list(&a, lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.Add(int64(limit))))
+		"WHERE "+holding+" THEN t.lane END IN "+list(&a, lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.Add(int64(limit)))
 }
 
 // BlockedAmong implements [backend.Backend].
-func (d *Oracle) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+func (d *Oracle) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	var a args
 	items := backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} })
-	return backend.BlockedKeys(ctx, d.db, a.query(
+	return a.query(
 		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.sinks), MIN(t.id)",
 		"FROM "+given(&a, items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
 		"JOIN "+d.table.Held+" t ON "+holding+" THEN t.lane END = g.lane AND "+same(holding+" THEN t.message_key END", "g.message_key"),
-		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")+", "+bytes("t.sinks")))
+		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")+", "+bytes("t.sinks"))
 }
 
 // Purge implements [backend.Backend].

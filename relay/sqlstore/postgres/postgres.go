@@ -211,7 +211,7 @@ func (p *Postgres) planNow(a *args) string {
 }
 
 // Candidates implements [backend.Backend].
-func (p *Postgres) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
+func (p *Postgres) Candidates(positions []storage.Position, except []string, limit int) backend.Query {
 	var a args
 	where := ""
 	if len(except) > 0 {
@@ -221,36 +221,35 @@ func (p *Postgres) Candidates(ctx context.Context, positions []storage.Position,
 	query := "SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes" +
 		"\n" + p.ranges(&a, positions, columns, where, limit) +
 		"\nWHERE " + p.planNow(&a) + " LIMIT " + a.add(int64(limit), "bigint")
-	return backend.ReadCandidates(ctx, p.db, backend.Query{SQL: query, Args: a}, take)
+	return backend.Query{SQL: query, Args: a}
 }
 
 // Pick implements [backend.Backend].
-func (p *Postgres) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+func (p *Postgres) Pick(rows []storage.RowID, held bool) backend.Query {
 	name := "pick"
 	if held {
 		name = "pick held"
 	}
-	return backend.ReadRows(ctx, p.db, p.sql.Query(name,
+	return p.sql.Query(name,
 		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
-		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true))
+		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true)
 }
 
 // Due implements [backend.Backend].
-func (p *Postgres) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
-	query := p.sql.Query("due", bind.PostgresArray(lanes), after.At.UTC().Format(timestamp), after.ID, int64(limit), int64(max(1, maxBytes)), true)
-	return backend.ReadHeld(ctx, p.db, query, maxBytes)
+func (p *Postgres) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
+	return p.sql.Query("due", bind.PostgresArray(lanes), after.At.UTC().Format(timestamp), after.ID, int64(limit), int64(max(1, maxBytes)), true)
 }
 
 // BlockedKeys implements [backend.Backend].
-func (p *Postgres) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, p.db, p.sql.Query("blocked keys", bind.PostgresArray(lanes), int64(limit), true))
+func (p *Postgres) BlockedKeys(lanes []int, limit int) backend.Query {
+	return p.sql.Query("blocked keys", bind.PostgresArray(lanes), int64(limit), true)
 }
 
 // BlockedAmong implements [backend.Backend].
-func (p *Postgres) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, p.db, p.sql.Query("blocked among",
+func (p *Postgres) BlockedAmong(keys []storage.LaneKey) backend.Query {
+	return p.sql.Query("blocked among",
 		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) int { return key.Lane })),
-		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true))
+		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true)
 }
 
 // Purge implements [backend.Backend].

@@ -124,13 +124,13 @@ func (s *SQLite) page(page backend.Read) backend.Query {
 }
 
 // Candidates implements [backend.Backend].
-func (s *SQLite) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
+func (s *SQLite) Candidates(positions []storage.Position, except []string, limit int) backend.Query {
 	walk, args := s.walk(positions, except...)
-	return backend.ReadCandidates(ctx, s.db, backend.Query{
+	return backend.Query{
 		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
 			"\n" + walk + " LIMIT ?",
 		Args: append(args, int64(limit)),
-	}, take)
+	}
 }
 
 // walk is a FROM of the rows at positions, as t: along the ids, or, of keys, which are
@@ -156,30 +156,29 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 const byID = " AS t NOT INDEXED"
 
 // Pick implements [backend.Backend].
-func (s *SQLite) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+func (s *SQLite) Pick(rows []storage.RowID, held bool) backend.Query {
 	name := "pick"
 	if held {
 		name = "pick held"
 	}
 	places := bind.JSON(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
-	return backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
+	return s.sql.Query(name, places)
 }
 
 // Due implements [backend.Backend].
-func (s *SQLite) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
-	query := s.sql.Query("due", bind.JSON(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))
-	return backend.ReadHeld(ctx, s.db, query, maxBytes)
+func (s *SQLite) Due(lanes []int, after storage.DueCursor, limit, _ int) backend.Query {
+	return s.sql.Query("due", bind.JSON(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))
 }
 
 // BlockedKeys implements [backend.Backend].
-func (s *SQLite) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, s.db, s.sql.Query("blocked keys", bind.JSON(lanes), int64(limit)))
+func (s *SQLite) BlockedKeys(lanes []int, limit int) backend.Query {
+	return s.sql.Query("blocked keys", bind.JSON(lanes), int64(limit))
 }
 
 // BlockedAmong implements [backend.Backend].
-func (s *SQLite) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+func (s *SQLite) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	names := bind.JSON(backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} }))
-	return backend.BlockedKeys(ctx, s.db, s.sql.Query("blocked among", names))
+	return s.sql.Query("blocked among", names)
 }
 
 // Purge implements [backend.Backend].

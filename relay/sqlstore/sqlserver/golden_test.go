@@ -86,7 +86,7 @@ func TestListsArePadded(t *testing.T) {
 		for i := range positions {
 			positions[i] = storage.Position{Lane: 1, Until: 1, Key: "😀"}
 		}
-		query := asked(t, func(d *sqlserver.SQLServer) { _ = d.Candidates(t.Context(), positions, nil, 1, nil) })
+		query := sqlserver.New(nil, dialect.SQLServer(), backendtest.Table(t, "outbox")).Candidates(positions, nil, 1)
 		list := query.Args[0].(string)
 		units := 0
 		for _, r := range list {

@@ -198,45 +198,44 @@ func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string
 }
 
 // Candidates implements [backend.Backend].
-func (d *SQLServer) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
+func (d *SQLServer) Candidates(positions []storage.Position, _ []string, limit int) backend.Query {
 	a := args{positionList(positions)}
 	columns := "h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes"
-	return backend.ReadCandidates(ctx, d.db, a.query(
+	return a.query(
 		d.sql.Text("positions"),
 		d.sql.Text("at one moment"),
 		"SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.sinks, t.bytes",
 		"FROM ("+d.ranges(&a, positions, columns, limit, limit)+") AS t ORDER BY t.n, t.id;",
-		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), take)
+		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 }
 
 // Pick implements [backend.Backend].
-func (d *SQLServer) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+func (d *SQLServer) Pick(rows []storage.RowID, held bool) backend.Query {
 	name := "pick"
 	if held {
 		name = "pick held"
 	}
 	places := bind.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
-	return backend.ReadRows(ctx, d.db, d.sql.Query(name, places))
+	return d.sql.Query(name, places)
 }
 
 // Due implements [backend.Backend].
-func (d *SQLServer) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
-	query := d.sql.Query("due", timestamp(after.At), int64(limit), bind.SQLServerList(lanes), after.ID, int64(max(1, maxBytes)))
-	return backend.ReadHeld(ctx, d.db, query, maxBytes)
+func (d *SQLServer) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
+	return d.sql.Query("due", timestamp(after.At), int64(limit), bind.SQLServerList(lanes), after.ID, int64(max(1, maxBytes)))
 }
 
 // BlockedKeys implements [backend.Backend].
-func (d *SQLServer) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, d.db, d.sql.Query("blocked keys", int64(limit), bind.SQLServerList(lanes)))
+func (d *SQLServer) BlockedKeys(lanes []int, limit int) backend.Query {
+	return d.sql.Query("blocked keys", int64(limit), bind.SQLServerList(lanes))
 }
 
 // BlockedAmong implements [backend.Backend].
-func (d *SQLServer) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+func (d *SQLServer) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	items := make([][]any, len(keys))
 	for i, key := range keys {
 		items[i] = []any{i, key.Lane, key.Key}
 	}
-	return backend.BlockedKeys(ctx, d.db, d.sql.Query("blocked among", bind.SQLServerList(items)))
+	return d.sql.Query("blocked among", bind.SQLServerList(items))
 }
 
 // Purge implements [backend.Backend].
