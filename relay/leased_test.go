@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,36 @@ func TestALeasedLaneWaitsShortlyForItsSweep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is below a lane's mark is walked over once, when the lane is leased, and not again at once.
+func TestALeasedLaneIsSweptOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ids = 100_000_000
+		db, sink := memstore.New(), &recorder{}
+		db.Renumber(ids)
+		write(db, "orders", "a", 1)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+		time.Sleep(20 * time.Second)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		var walked atomic.Int64
+		_, stop = start(t, slowScans{db.Store(), func(ids int64) time.Duration { walked.Add(ids); return 0 }}, relay.Options{Name: "next", Sinks: to(sink)})
+		for _, at := range []struct {
+			after time.Duration
+			times int64
+		}{{20 * time.Second, 1}, {20 * time.Second, 2}} {
+			time.Sleep(at.after)
+			if got := (walked.Load() + ids/2) / ids; got != at.times {
+				t.Errorf("all ids were walked over %d times, want %d", got, at.times)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Lanes that are leased anew, as the server may have lost commits, are read at once: there is

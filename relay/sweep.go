@@ -17,9 +17,9 @@ import (
 // the longest that was reckoned with. They would wait for ever.
 //
 // A lane that was leased is swept once before it is first read (laneRights.conclude,
-// lease.go): then what is below its mark is delivered in its order. After that all lanes are
-// swept now and then, in steps that take turns with other reads; the more a pass costs, the
-// less often.
+// lease.go): then what is below its mark is delivered in its order. Half a minute after the relay's
+// start, and then now and again, all lanes are swept, in steps that take turns with other reads; the more a pass costs,
+// the less often.
 
 // sweep is what is known of the pass that is under way, and of the last one.
 type sweep struct {
