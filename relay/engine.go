@@ -192,7 +192,6 @@ type polling struct {
 	rowBytes   int // of a row, about
 
 	empty int // looks in a row that found nothing, for a drain
-	news  int // how often a look found something, for a drain
 }
 
 // quickPoll is the pace of looks that nobody asked for, while they find something. Each that finds
@@ -215,7 +214,6 @@ func (p *polling) count(empty bool) {
 		return
 	}
 	p.empty = 0
-	p.news++
 	if p.unasked {
 		p.pace = min(p.pace, quickPoll)
 		p.at = earliest(p.at, p.began.Add(p.pace))

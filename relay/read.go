@@ -498,6 +498,7 @@ func (e *engine) pauseReading(err error) (over bool) {
 // drained says that nothing is left to deliver, and that the relay holds all the lanes that
 // are its part: those of a relay that died are waited for. Three things don't count as left:
 // messages without a route, messages that are paused, and messages behind a key whose next attempt is not yet due.
+// The last sweep must have found nothing, and be no older than sweepSoonest: that of each lane when it was leased, or a pass.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.resuming, func(k *key) bool { return !e.queues[k.ref.queue].paused })
 	if !e.due.none || resuming || len(e.lanes) != e.share {
@@ -513,13 +514,15 @@ func (e *byLanes) drained() bool {
 			}
 		}
 	}
-	if e.sweep.clean == e.poll.news { // the last empty sweep began after the last new message
+	now := time.Now()
+	switch s := e.sweep; {
+	case len(s.left) > 0 || !s.began.IsZero(): // one is under way
+	case !s.found && now.Sub(s.clean) < sweepSoonest:
 		return true
+	default:
+		s.next = time.Time{} // a pass begins at once
 	}
-	if e.sweep.began.IsZero() {
-		e.sweep.next = time.Time{} // a pass begins at once
-	}
-	e.startRead(time.Now()) // and waits for no poll
+	e.startRead(now) // and waits for no poll
 	return false
 }
 

@@ -58,7 +58,7 @@ func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 	b := &byLanes{
 		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
 		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostBlocked},
-		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride, next: e.work.started.Add(sweepSoonest)},
+		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride, clean: e.work.started, next: e.work.started.Add(sweepSoonest)},
 	}
 	e.readers = []func(context.Context){b.reader}
 	e.poll.rowBytes = 4096

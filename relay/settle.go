@@ -251,7 +251,6 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 	}
 	if it.toWrite.deadLetter != nil { // it is pending now: look, and end no drain before
 		e.poll.fresh, e.poll.empty = true, 0
-		e.poll.news++
 	}
 	all, f := []*item{it}, it.fanout
 	if f != nil {

@@ -71,6 +71,64 @@ func TestADrainWaitsForNoPoll(t *testing.T) {
 	}
 }
 
+// A drain needs no sweep but those of its lanes, when it leases them. Only if the last one is long ago it ends after
+// another one, and has delivered what waited where nothing was expected.
+func TestADrainEndsSoonAfterASweep(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		takes time.Duration // to send the first message
+		swept bool
+	}{"short": {20 * time.Second, false}, "long": {70 * time.Second, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				db.Renumber(1000)
+				write(db, "orders", "a", 1)
+				sink := &recorder{delay: c.takes, answer: func(m sinks.Message) sinks.Outcome {
+					if m.Key == "a" { // another one appears below it
+						db.Renumber(5)
+						write(db, "orders", "b", 1)
+					}
+					return sinks.Ok("")
+				}}
+				store := &unexpected{Store: db.Store()}
+				r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Timeout: 2 * time.Minute}}, Drain: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Run(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if delivered := len(sink.ids()) == 2; store.swept != c.swept || delivered != c.swept {
+					t.Errorf("there was a sweep: %t, and it is delivered: %t; want both %t", store.swept, delivered, c.swept)
+				}
+			})
+		})
+	}
+}
+
+// unexpected is a store that doesn't tell of what appears below what was read. Its scans take a second, so that
+// sweeps are rare.
+type unexpected struct {
+	*memstore.Store
+	last, safe int64
+	swept      bool
+}
+
+func (s *unexpected) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	s.last, s.safe = max(s.last, page.LastID), max(s.safe, page.SafeID)
+	page.LastID, page.SafeID, page.LateAfter = s.last, s.safe, -1
+	return page, err
+}
+
+func (s *unexpected) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+	s.swept = true
+	time.Sleep(time.Second)
+	return s.Store.Scan(ctx, positions, except, keep)
+}
+
 // notInADrain is a Listener that no drain may use.
 type notInADrain struct{ t *testing.T }
 

@@ -30,12 +30,11 @@ type sweep struct {
 	left  []storage.Position // of the pass that is under way
 	began time.Time
 	took  time.Duration // by its steps, and those for lanes that were leased
-	news  int           // poll.news when it began
-	found bool          // by this pass
+	found bool          // by this pass, and by those for lanes that were leased since
 	next  time.Time     // when the next pass begins
 	ids   stride        // of one step
 
-	clean int // poll.news when the last pass began that found nothing
+	clean time.Time // when the last pass began that found nothing; at first when the relay began
 }
 
 const (
@@ -58,7 +57,7 @@ const (
 // step makes the next step of a pass; nil if there is none to make.
 func (s *sweep) step(now time.Time) *fetch {
 	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, up to where nothing can appear
-		s.began, s.took, s.news, s.found = now, 0, s.poll.news, false
+		s.began, s.took, s.found = now, 0, false
 		s.next = now.Add(sweepLatest)
 		for _, l := range s.sortedLanes() {
 			if until := min(l.cursor, s.late.safeID); !l.draining && until > 0 {
@@ -78,10 +77,10 @@ func (s *sweep) step(now time.Time) *fetch {
 		return &fetch{kind: readSweep, positions: positions, scan: s.late.scan(positions)}
 	}
 	if !s.began.IsZero() { // a pass over all lanes has ended
-		s.began, s.next = time.Time{}, now.Add(sweepAgain)
-		if !s.found {
-			s.clean, s.next = s.news, now.Add(min(max(sweepRest*s.took, sweepSoonest), sweepLatest))
+		if s.next = now.Add(sweepAgain); !s.found {
+			s.clean, s.next = s.began, now.Add(min(max(sweepRest*s.took, sweepSoonest), sweepLatest))
 		}
+		s.began = time.Time{}
 	}
 	s.took = 0
 	return nil
@@ -124,7 +123,7 @@ func (s *sweep) merge(f *fetch) {
 			*fresh, l.unswept = *fresh || l.unswept, false // it waits no longer
 		}
 		if ok && !l.draining && l.recheck == none && id <= l.cursor {
-			l.cursor, l.base = id-1, 0
+			l.cursor, l.base, s.poll.empty = id-1, 0, 0
 			lanes, lowest = lanes+1, min(lowest, id)
 		}
 		s.found = s.found || ok
