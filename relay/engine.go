@@ -187,7 +187,6 @@ type polling struct {
 	began      time.Time     // of the last look
 	at         time.Time     // of the next one, if nothing asks for one before
 	dueAt      time.Time     // by lanes: of the next look at the deferred rows
-	restTold   time.Time     // when the Observer was last told that there is no reason to look
 	pauseUntil time.Time
 	rowBytes   int // of a row, about
 

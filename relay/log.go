@@ -142,7 +142,7 @@ func (b *base) logBack(silent time.Duration) {
 
 // work is what a relay has done since it last told so in the log.
 type work struct {
-	started, began, observed            time.Time // observed: when what is in memory was told
+	started, began, lookedAfter         time.Time // lookedAfter: when the loop did what it does each second
 	delivered, retried, parked, expired int       // since began
 }
 
@@ -154,33 +154,25 @@ func (q *sinkQueue) inFlight() (n int) {
 	return n
 }
 
-// tellWork tells the Observer, once a second, what is in memory; and the log, each minute, what was
+// tellWork tells the Observer, each second, what is in memory; and the log, each minute, what was
 // done, if that was anything, and at the end of a run that has lasted for one.
 func (e *engine) tellWork(now time.Time, over bool) {
-	w := &e.work
-	observe, log := now.Sub(w.observed) >= time.Second, now.Sub(w.began) >= time.Minute || over && now.Sub(w.started) >= time.Minute
-	if !observe && !log {
-		return
-	}
-	if observe {
-		w.observed = now
-	}
-	inFlight, buffered := 0, 0
+	w, inFlight, buffered := &e.work, 0, 0
 	for _, q := range e.queues {
 		sending := q.inFlight()
 		inFlight, buffered = inFlight+sending, buffered+q.buffered
-		if observe && q.options.Sink != nil {
+		if q.options.Sink != nil {
 			e.options.Observer.InMemory(q.name, sending, q.buffered)
 		}
 	}
-	if !log {
+	if now.Sub(w.began) < time.Minute && (!over || now.Sub(w.started) < time.Minute) {
 		return
 	}
 	if w.delivered+w.retried+w.parked+w.expired+buffered > 0 {
 		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),
 			"delivered", w.delivered, "retried", w.retried, "parked", w.parked, "expired", w.expired, "in_flight", inFlight, "in_memory", buffered)
 	}
-	*w = work{started: w.started, began: now, observed: w.observed}
+	*w = work{started: w.started, began: now, lookedAfter: w.lookedAfter}
 }
 
 // tellAttempt hands an attempt on to an Observer that wants to know.

@@ -104,14 +104,12 @@ func (e *engine) mayRead(now time.Time) bool {
 	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
-// reportIdle tells the Observer of an empty read, once a second, while a healthy relay has no reason to read: it waits, has
+// reportIdle tells the Observer of an empty read, each second, while a healthy relay has no reason to read: it waits, has
 // no lanes, or no room, as its sinks are down. Else the time of its last read would stand still, and an alert take it for dead.
 func (e *engine) reportIdle(now time.Time) {
-	if e.poll.under > 0 || now.Sub(e.poll.restTold) < time.Second || !e.mayRead(now) && !e.lease.waits || e.health.readFails.Load() != 0 || e.health.lease.since.Load() != 0 {
-		return
+	if e.poll.under == 0 && (e.mayRead(now) || e.lease.waits) && e.health.readFails.Load() == 0 && e.health.lease.since.Load() == 0 {
+		e.options.Observer.Polled(0)
 	}
-	e.poll.restTold = now
-	e.options.Observer.Polled(0)
 }
 
 // notePollTime has the table read for what is new once the poll's time has come.

@@ -18,7 +18,7 @@ import (
 func (r *Relay) newEngine() *engine {
 	now, options := time.Now(), r.options
 	e := &engine{
-		work:   work{started: now, began: now},
+		work:   work{started: now, began: now, lookedAfter: now},
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named, setup: setupOf(options, r.names),
 		unrouted: map[string]time.Time{},
@@ -144,7 +144,6 @@ func (e *engine) loop(ctx context.Context) error {
 	for {
 		now := time.Now()
 		e.health.looped.Store(e.health.now())
-		e.findStuck(now)
 		e.startLease(now)
 		e.settle.start(now)
 		e.claiming.startRead(now)
@@ -153,8 +152,12 @@ func (e *engine) loop(ctx context.Context) error {
 			e.settle.start(now)
 		}
 		over, err := e.over()
-		e.reportIdle(now)
-		e.tellWork(now, over)
+		if now.Sub(e.work.lookedAfter) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
+			e.work.lookedAfter = now
+			e.findStuck(now)
+			e.reportIdle(now)
+			e.tellWork(now, over)
+		}
 		if over {
 			return err
 		}
