@@ -143,11 +143,13 @@ func (e *byLanes) startRead(now time.Time) {
 		case readDue:
 			f = e.pollDue(now)
 		case readSweep:
-			if !e.ahead {
+			if !e.ahead && (len(e.sweep.left) > 0 || !now.Before(e.sweep.next)) {
 				f = e.sweep.step(now)
 			}
 		case readUnrouted:
-			f = e.pollUnrouted(now)
+			if len(e.unrouted) > 0 || e.skippedAny(e.queues[len(e.queues)-1]) {
+				f = e.pollUnrouted(now)
+			}
 		}
 	}
 	if f != nil {
@@ -514,7 +516,7 @@ func (e *byLanes) drained() bool {
 	}
 	now := time.Now()
 	switch s := e.sweep; {
-	case len(s.left) > 0 || !s.began.IsZero(): // one is under way
+	case len(s.left) > 0: // one is under way
 	case !s.found && now.Sub(s.clean) < sweepSoonest:
 		return true
 	default:

@@ -72,18 +72,23 @@ func (s *sweep) step(now time.Time) *fetch {
 		}
 		return l == nil || l.draining || p.After >= p.Until
 	})
-	if len(s.left) > 0 {
-		positions := lowestOf(s.left, int64(s.ids))
-		return &fetch{kind: readSweep, positions: positions, scan: s.late.scan(positions)}
+	if len(s.left) == 0 {
+		s.end(now)
+		return nil
 	}
-	if !s.began.IsZero() { // a pass over all lanes has ended
+	positions := lowestOf(s.left, int64(s.ids))
+	return &fetch{kind: readSweep, positions: positions, scan: s.late.scan(positions)}
+}
+
+// end says when the next pass begins. What has ended is a pass over all lanes, or the sweep of some that were leased.
+func (s *sweep) end(now time.Time) {
+	if !s.began.IsZero() {
 		if s.next = now.Add(sweepAgain); !s.found {
 			s.clean, s.next = s.began, now.Add(min(max(sweepRest*s.took, sweepSoonest), sweepLatest))
 		}
 		s.began = time.Time{}
 	}
 	s.took = 0
-	return nil
 }
 
 // sweepStep carries a step out, in the reader.
@@ -128,6 +133,9 @@ func (s *sweep) merge(f *fetch) {
 		}
 		s.found = s.found || ok
 		*fresh = *fresh || ok
+	}
+	if len(s.left) == 0 {
+		s.end(time.Now())
 	}
 	if lanes == 0 {
 		return

@@ -128,7 +128,7 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 		}
 		return r.configuration(command)
 	}
-	daemon, err := app.New(c, app.Options{Open: openTable, Sinks: kinds, Build: build(), Drain: r.drain, Load: load, Reload: reload, Logger: logger, Tracer: tracer})
+	daemon, err := app.New(c, app.Options{Open: r.openTable, Sinks: kinds, Build: build(), Drain: r.drain, Load: load, Reload: reload, Logger: logger, Tracer: tracer})
 	if err != nil {
 		return usage(err)
 	}
@@ -241,8 +241,8 @@ func set(command *cobra.Command, s setting, to func(name, text string) error) er
 	return nil
 }
 
-// openTable opens a source's table for the daemon.
-func openTable(ctx context.Context, source config.Source) (app.Table, error) {
+// openTable opens a source's table for the daemon. A drain doesn't listen.
+func (r *runFlags) openTable(ctx context.Context, source config.Source) (app.Table, error) {
 	db, d, err := openDatabase(ctx, source.Database, false)
 	if err != nil {
 		return app.Table{}, err
@@ -257,7 +257,7 @@ func openTable(ctx context.Context, source config.Source) (app.Table, error) {
 			table.Warnings = append(table.Warnings, finding.String())
 		}
 	}
-	if source.Listen != config.Off && !source.Database.Polled() {
+	if !r.drain && source.Listen != config.Off && !source.Database.Polled() {
 		if table.Listener, err = listenPostgres(source); err != nil {
 			return app.Table{}, errors.Join(err, db.Close())
 		}

@@ -30,7 +30,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	}
 	if claim == storage.ByLanes {
 		if order := s.traits.Queries.IDsOutOfOrder; order.SQL != "" {
-			wrong, err := backend.Lines(ctx, s.db, order)
+			var wrong []string
+			var setting string
+			err := backend.All(ctx, s.db, order, func() { wrong = append(wrong, setting) }, &setting)
 			if err == nil && len(wrong) > 0 {
 				err = fmt.Errorf("the sequence of the ids has %s, with which a message could be passed over for good: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
 			}

@@ -298,8 +298,15 @@ func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) ([]st
 // Due implements [storage.LaneStore]. The row that crosses maxBytes is still
 // returned.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
-	rows, err = try(ctx, s, "read the due rows of table", func() ([]storage.Row, error) {
-		return backend.ReadHeld(ctx, s.db, s.backend.Due(lanes, after, limit, maxBytes), maxBytes)
+	rows, err = try(ctx, s, "read the due rows of table", func() (due []storage.Row, err error) {
+		bytes := 0
+		err = backend.ScanRows(ctx, s.db, s.backend.Due(lanes, after, limit, maxBytes), nil, nil, func(c *backend.Columns) (bool, error) {
+			row, err := c.Row()
+			row.Deferred = true
+			due, bytes = append(due, row), bytes+len(row.Message.Payload)
+			return bytes < maxBytes, err
+		})
+		return due, err
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, after, err

@@ -68,7 +68,7 @@ type Backend interface {
 	// Parked ones aren't among them.
 	Pick(rows []storage.RowID, held bool) Query
 
-	// Due selects held rows of the lanes that are due, by their time and id; see [ReadHeld].
+	// Due selects held rows of the lanes that are due, by their time and id; see [ScanRows].
 	// It may leave out those after the one with which they have maxBytes of payload.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 

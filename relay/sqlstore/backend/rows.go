@@ -263,19 +263,6 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 	return rows, err
 }
 
-// ReadHeld returns held rows, up to the one with which they have maxBytes of payload.
-func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows []storage.Row, err error) {
-	bytes := 0
-	err = ScanRows(ctx, q, query, nil, nil, func(c *Columns) (bool, error) {
-		row, err := c.Row()
-		row.Deferred = true
-		rows = append(rows, row)
-		bytes += len(row.Message.Payload)
-		return bytes < maxBytes, err
-	})
-	return rows, err
-}
-
 // ReadFree returns locked rows that are about to be claimed, up to maxBytes of payload,
 // if that is positive, where a database can't count them. Large payloads may be NULL,
 // with their sizes in the flags (see [SizeOne]): those of what is claimed are picked
