@@ -69,7 +69,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 	if row.Later && !row.Deferred { // it is deferred to its time, whatever its key does
 		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, numbering: e.late.numberingOf(row)}
 		l.add(it)
-		e.settle.add(it, it.result(storage.StateScheduled))
+		e.settle.add(it, result{state: storage.StateScheduled})
 		return true
 	}
 
@@ -135,7 +135,7 @@ func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	if row.Holds == storage.WantDiscard {
 		state = storage.StateDiscarded
 	}
-	e.settle.add(it, it.result(state))
+	e.settle.add(it, result{state: state})
 }
 
 // waitForSameID has a row wait: another message in memory, it, has the row's id. The row is read

@@ -68,7 +68,7 @@ func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, pa
 		deadLetterSink:    headerText(q.name),
 		deadLetterReason:  headerText(reason),
 		deadLetterError:   headerText(shorten(parked.problem, mostErrorHeader)),
-		deadLetterTries:   strconv.Itoa(parked.attempts),
+		deadLetterTries:   strconv.Itoa(row.Attempts + parked.charged),
 		deadLetterCreated: row.CreatedAt.UTC().Format(time.RFC3339Nano),
 		deadLetterParked:  e.clock.now().UTC().Format(time.RFC3339Nano),
 	} {

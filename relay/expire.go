@@ -64,7 +64,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if it.key != nil {
 		it.key.inFlight++
 	}
-	gone := it.result(storage.StateError)
+	var gone result
 	gone.state, gone.problem = by.expire(&it.row)
 	said := ""
 	if gone.state == storage.StateError {

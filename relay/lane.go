@@ -339,12 +339,12 @@ type item struct {
 
 // result is what becomes of an item's row: what its settlement says beside what the row says.
 type result struct {
-	state    storage.State
-	holds    bool
-	attempts int
-	delay    time.Duration
-	problem  string
-	receipt  string
+	state   storage.State
+	holds   bool
+	charged int // attempts that this has cost: 1 or none
+	delay   time.Duration
+	problem string
+	receipt string
 
 	deadLetter *storage.Copy
 }
@@ -390,17 +390,12 @@ func (i *item) message() sinks.Message {
 	}
 }
 
-// result is the start of what is written back for the item.
-func (i *item) result(state storage.State) result {
-	return result{state: state, attempts: i.row.Attempts}
-}
-
 // settlement is what is written back for the item.
 func (i *item) settlement() storage.Settlement {
 	r := &i.toWrite
 	s := storage.Settlement{
 		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Deferred: i.row.Deferred, Sinks: i.row.Sinks,
-		State: r.state, Holds: r.holds, Attempts: r.attempts, Crashes: i.row.Crashes, Delay: r.delay, Error: r.problem, Receipt: r.receipt,
+		State: r.state, Holds: r.holds, Attempts: i.row.Attempts + r.charged, Crashes: i.row.Crashes, Delay: r.delay, Error: r.problem, Receipt: r.receipt,
 		DeadLetter: r.deadLetter,
 	}
 	if i.lane != nil {

@@ -154,8 +154,10 @@ func (e *engine) afterLease(r leaseJob) {
 		}
 	}
 	if r.err == nil {
-		e.lease.failures = 0
-		e.tried(&e.health.lease, nil)
+		if e.lease.failures > 0 {
+			e.lease.failures = 0
+			e.tried(&e.health.lease, nil)
+		}
 	} else if e.stopOtherClaim(r.err) {
 		return
 	} else {

@@ -107,7 +107,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome, cut bool) (back bool) {
 		return true // a message before it in the batch waits: this one goes after it, uncharged
 	case unanswered && cut:
 		e.logUncharged(it, &outcome)
-		return e.putOff(it, outcome, it.row.Attempts, 0)
+		return e.putOff(it, outcome, 0, 0)
 	case t != nil && t.recognised && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
 		return e.wait(it, t, outcome)
 	case outcome.Result == sinks.Reject && isFinal(&outcome):
@@ -119,7 +119,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome, cut bool) (back bool) {
 		if outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
 			e.alarmUnrouted(it.row.Message.Topic)
 		}
-		return e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
+		return e.putOff(it, outcome, 0, outcome.RetryAfter)
 	case outcome.Result == sinks.Unavailable:
 		e.logUncharged(it, &outcome)
 		return true
@@ -139,9 +139,8 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}
-	done := it.result(storage.StateDone)
-	done.attempts++
-	done.problem = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
+	// A lost answer says why the message may have come twice, also where it was charged nothing.
+	done := result{state: storage.StateDone, charged: 1, problem: it.lostAnswer}
 	if outcome.Receipt != "" {
 		done.receipt = shorten(outcome.Receipt, 255)
 	}
@@ -177,10 +176,7 @@ func (e *engine) park(it *item, outcome sinks.Outcome) {
 		what = "relay: parked a message, which waits for an operator, and all of its key with it"
 	}
 	e.claiming.block(it)
-	parked := it.result(storage.StateError)
-	parked.attempts++
-	parked.holds = holds
-	parked.problem = describe(outcome)
+	parked := result{state: storage.StateError, charged: 1, holds: holds, problem: describe(outcome)}
 	what += e.addDeadLetter(it.queue, &it.row, string(outcome.Reason), &parked)
 	e.options.Observer.Parked(it.queue.name, outcome.Reason)
 	e.logParked(what, it, &outcome)
@@ -202,22 +198,18 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 	}
 	wait := max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter)
 	e.logRetry(it, &outcome, attempts, wait)
-	return e.putOff(it, outcome, attempts, wait)
+	return e.putOff(it, outcome, 1, wait)
 }
 
 // putOff puts the item away for a while, and blocks its key; or says that it goes back to its
 // queue, behind what has to go first.
-func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) (back bool) {
+func (e *engine) putOff(it *item, outcome sinks.Outcome, charged int, delay time.Duration) (back bool) {
 	if it.mustFollow() {
-		it.row.Attempts = attempts
+		it.row.Attempts += charged
 		return true
 	}
 	e.claiming.block(it)
-	again := it.result(storage.StateRetry)
-	again.attempts = attempts
-	again.problem = describe(outcome)
-	again.delay = delay
-	e.settle.add(it, again)
+	e.settle.add(it, result{state: storage.StateRetry, charged: charged, problem: describe(outcome), delay: delay})
 	return false
 }
 
@@ -239,7 +231,7 @@ func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 		it.refusedNow(outcome.Destination).withAll()
 		return e.keepAside(it)
 	}
-	return e.putOff(it, outcome, it.row.Attempts, max(q.options.Reopen.Min, q.options.Reopen.draw(t.tries), outcome.RetryAfter))
+	return e.putOff(it, outcome, 0, max(q.options.Reopen.Min, q.options.Reopen.draw(t.tries), outcome.RetryAfter))
 }
 
 // refuse parks a message whose refusal counts, and sets others aside.

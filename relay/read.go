@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -175,7 +176,10 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 		}
 	}
 	f := &fetch{kind: readLanes, limit: min(room, readLimit), maxBytes: readBytes}
-	again := e.furthest() - e.late.span
+	again := int64(math.MaxInt64)
+	if e.late.span > 0 {
+		again = e.furthest() - e.late.span
+	}
 	for _, l := range e.lanesInTurn() {
 		if !l.draining && !l.unswept {
 			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.readsAfter(again)})

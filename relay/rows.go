@@ -230,7 +230,7 @@ func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
 	r.known[row.ID] = it
-	r.settle.add(it, it.result(state))
+	r.settle.add(it, result{state: state})
 }
 
 // block and unblock have nothing to do: without keys nobody waits for another.
@@ -246,7 +246,7 @@ func (r *byRows) settled(it *item) {
 }
 
 // giveUp gives the claim of an item back that was not handed over.
-func (r *byRows) giveUp(it *item) { r.settle.add(it, it.result(storage.StatePending)) }
+func (r *byRows) giveUp(it *item) { r.settle.add(it, result{state: storage.StatePending}) }
 
 func (r *byRows) giveUpQueued() {
 	for _, it := range r.known {

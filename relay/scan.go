@@ -45,10 +45,12 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	f.page.LateAfter, r.lateAfter = lowestSet(lateAfter, r.noteNumbering(f)), none
 	// Most late rows appear only a few ids back. Later pages begin that much lower (span), and so bring such rows
 	// without a scan. Rows that appear far back are the exception, and don't count for span.
-	if lag := r.furthest() - lateAfter; lateAfter >= 0 && lag <= againBytes/int64(max(r.poll.rowBytes, 256)) {
-		if lag > r.span {
+	if lateAfter >= 0 {
+		switch lag := r.furthest() - lateAfter; {
+		case lag > againBytes/int64(max(r.poll.rowBytes, 256)):
+		case lag > r.span:
 			r.span = lag
-		} else {
+		default:
 			r.span -= (r.span - lag) / 8
 		}
 	}

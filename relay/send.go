@@ -192,7 +192,7 @@ filling:
 			}
 			it.stage = inFlight
 			if q.tx != nil {
-				it.toWrite = it.result(storage.StateDone)
+				it.toWrite = result{state: storage.StateDone, charged: 1}
 			}
 			if k != nil {
 				k.inFlight++
