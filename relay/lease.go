@@ -76,20 +76,20 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.next = now.Add(e.lease.interval)
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || e.readsInVain(now)}
+	failing := e.health.readFails.Load()
+	if failing == 0 && !e.lease.downUntil.IsZero() {
+		e.lease.downUntil = time.Time{}
+		e.options.Logger.Info("relay: the table can be read again", "relay", e.options.Name)
+	}
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.readsInVain(now, failing)}
 }
 
-// readsInVain says that this relay should leave its lanes to others, if there are any. Reads have failed here for longer
-// than a lease, though heartbeats may succeed, as where a right was revoked. After standDownTime the relay tries again,
-// for two leases.
-func (e *engine) readsInVain(now time.Time) bool {
-	since, until := e.health.readFails.Load(), &e.lease.downUntil
+// readsInVain says that this relay should leave its lanes to others, if there are any: since then, for longer than a lease,
+// reads have failed here, though heartbeats may succeed, as where a right was revoked. After standDownTime the relay tries
+// again, for two leases.
+func (e *engine) readsInVain(now time.Time, since int64) bool {
+	until := &e.lease.downUntil
 	switch {
-	case since == 0:
-		if !until.IsZero() {
-			e.options.Logger.Info("relay: the table can be read again", "relay", e.options.Name)
-		}
-		*until = time.Time{}
 	case time.Duration(e.health.now()-since) <= e.options.Lease:
 	case now.Before(*until):
 		return true

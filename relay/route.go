@@ -130,8 +130,11 @@ func (r *router) target(route *Route) (to target, err error) {
 		if sink < 0 {
 			return to, fmt.Errorf("there is no sink %q", name)
 		}
-		to.sinks = append(to.sinks, sink)
+		if !slices.Contains(to.sinks, sink) {
+			to.sinks = append(to.sinks, sink)
+		}
 	}
+	slices.Sort(to.sinks)
 	switch {
 	case route.Sink != "" && len(route.Sinks) > 0:
 		return to, errors.New("give sink or sinks, not both")
@@ -147,7 +150,7 @@ func (r *router) target(route *Route) (to target, err error) {
 			return to, fmt.Errorf("pattern %q: %w", route.Pattern, err)
 		}
 	}
-	return to.with(nil), nil
+	return to, nil
 }
 
 // compiled is the pattern of a route, which was checked.
@@ -231,15 +234,18 @@ func (e *engine) queuesOf(topic, sinks string) []int {
 // named returns the queues of the sinks that a row names. If this relay doesn't have one of them, that stands for the queue
 // of messages without a route, where the row waits. Any goroutine may call it.
 func (r *router) named(sinks string) []int {
-	var named target
+	var named []int
 	for _, name := range storage.SplitSinks(sinks) {
 		sink := slices.Index(r.names, name)
 		if sink < 0 {
 			sink = len(r.names)
 		}
-		named.sinks = append(named.sinks, sink)
+		if !slices.Contains(named, sink) {
+			named = append(named, sink)
+		}
 	}
-	return named.with(nil).sinks
+	slices.Sort(named)
+	return named
 }
 
 // route returns what the topic's routes say of it.

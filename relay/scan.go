@@ -46,7 +46,11 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	// Most late rows appear only a few ids back. Later pages begin that much lower (span), and so bring such rows
 	// without a scan. Rows that appear far back are the exception, and don't count for span.
 	if lateAfter >= 0 {
-		switch lag := r.furthest() - lateAfter; {
+		lag := int64(0) // what has appeared lies above LateAfter, up to LastID: nothing, if that is the same
+		if lateAfter < f.page.LastID {
+			lag = r.furthest() - lateAfter
+		}
+		switch {
 		case lag > againBytes/int64(max(r.poll.rowBytes, 256)):
 		case lag > r.span:
 			r.span = lag

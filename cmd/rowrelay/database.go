@@ -28,31 +28,29 @@ const maxIdleTime = 5 * time.Minute
 // would say.
 var errURL = errors.New("the URL isn't understood")
 
-// opener opens a database; there is one in each drivers_*.go. With create it
-// may make an SQLite file.
-type opener func(ctx context.Context, database config.Database, create bool) (*sql.DB, error)
+// databaseDriver opens a kind of database: each drivers_*.go has some. With create it may make an SQLite file.
+type databaseDriver struct {
+	dialect func() dialect.Dialect
+	open    func(ctx context.Context, database config.Database, create bool) (*sql.DB, error)
+}
 
-// openers are the databases that this program was built with.
-func openers() map[string]opener {
-	return withOracle(map[string]opener{
-		config.Postgres: openPostgres, config.MySQL: openMySQL, config.MariaDB: openMySQL,
-		config.SQLServer: openSQLServer, config.SQLite: openSQLite,
+// drivers are the databases that this program was built with.
+func drivers() map[string]databaseDriver {
+	return withOracle(map[string]databaseDriver{
+		config.Postgres: {dialect.Postgres, openPostgres}, config.MySQL: {dialect.MySQL, openMySQL}, config.MariaDB: {dialect.MariaDB, openMySQL},
+		config.SQLServer: {dialect.SQLServer, openSQLServer}, config.SQLite: {dialect.SQLite, openSQLite},
 	})
 }
 
 // openDatabase opens a database and makes sure that it answers.
 func openDatabase(ctx context.Context, database config.Database, create bool) (*sql.DB, dialect.Dialect, error) {
-	open, ok := openers()[database.Kind()]
+	driver, ok := drivers()[database.Kind()]
 	if !ok {
 		return nil, nil, fmt.Errorf("open %s: this program was built without a driver for %s; build one that has it with go build -tags %[2]s ./cmd/rowrelay", database, database.Kind())
 	}
-	d, err := dialect.ByName(database.Kind())
-	if err != nil {
-		return nil, nil, err
-	}
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	db, err := open(limited, database, create)
+	db, err := driver.open(limited, database, create)
 	if err != nil {
 		return nil, nil, connectError(database, err)
 	}
@@ -61,7 +59,7 @@ func openDatabase(ctx context.Context, database config.Database, create bool) (*
 	if err := db.PingContext(limited); err != nil {
 		return nil, nil, errors.Join(connectError(database, err), db.Close())
 	}
-	return db, d, nil
+	return db, driver.dialect(), nil
 }
 
 // openStore opens a source's table for a relay.

@@ -9,10 +9,11 @@ import (
 	_ "github.com/sijms/go-ora/v2"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-func withOracle(all map[string]opener) map[string]opener {
-	all[config.Oracle] = openOracle
+func withOracle(all map[string]databaseDriver) map[string]databaseDriver {
+	all[config.Oracle] = databaseDriver{dialect.Oracle, openOracle}
 	return all
 }
 
