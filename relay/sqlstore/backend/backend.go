@@ -14,7 +14,7 @@ import (
 )
 
 // Backend is one table in one database. Its methods run the database's statements and
-// return the engine's types. They retry nothing: a method that fails has changed
+// return the engine's types; those that return a [Query] leave that to the store. They retry nothing: a method that fails has changed
 // nothing, unless the connection broke, and returns the driver's error, whose kind
 // the dialect knows. All but Read may be called concurrently. All times are the
 // database's.
