@@ -314,7 +314,8 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil
 	}
-	if !e.unroutedAt.IsZero() {
+	again := !e.unroutedAt.IsZero() // else this is the first look since lanes were leased
+	if again {
 		e.unroutedAt = time.Time{}
 		for _, l := range e.lanes {
 			l.alarmed = false
@@ -325,7 +326,7 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 		return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
-	if len(e.unrouted) > 0 && !e.skippedAny(q) {
+	if again && !e.skippedAny(q) { // what a sink has no handler for is told of when it is tried again
 		clear(e.unrouted)
 	}
 	return nil
