@@ -234,18 +234,15 @@ func (e *engine) queuesOf(topic, sinks string) []int {
 // named returns the queues of the sinks that a row names. If this relay doesn't have one of them, that stands for the queue
 // of messages without a route, where the row waits. Any goroutine may call it.
 func (r *router) named(sinks string) []int {
-	var named []int
+	var named target
 	for _, name := range storage.SplitSinks(sinks) {
 		sink := slices.Index(r.names, name)
 		if sink < 0 {
 			sink = len(r.names)
 		}
-		if !slices.Contains(named, sink) {
-			named = append(named, sink)
-		}
+		named.sinks = append(named.sinks, sink)
 	}
-	slices.Sort(named)
-	return named
+	return named.with(nil).sinks
 }
 
 // route returns what the topic's routes say of it.
