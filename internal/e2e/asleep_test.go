@@ -29,18 +29,13 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 		eventually(t, 10*time.Second, "the scheduled messages are put away", func() bool {
 			return s.number("SELECT count(*) FROM outbox_held WHERE state = 'scheduled'") == scheduled
 		})
-		signalAll(t, syscall.SIGSTOP, sleepers...)
+		s.putToSleep(sleepers)
 		eventually(t, 20*time.Second, "the relays by rows count as dead", func() bool {
 			return s.number("SELECT count(*) FROM outbox_relays WHERE until > now()") == 0
 		})
 		awake := s.relay("lanes", e.URL+"/lanes")
 		s.writeOrders(500, 1000)
-		eventually(t, 2*time.Minute, "the relay by lanes has delivered", func() bool {
-			if !isOpen(awake.exited) { // a sleeper was stopped with the lock that a start needs
-				awake = s.relay("lanes", e.URL+"/lanes")
-			}
-			return s.left() == 0
-		})
+		eventually(t, 2*time.Minute, "the relay by lanes has delivered", func() bool { return s.left() == 0 })
 		<-time.After(time.Until(due.Add(-300 * time.Millisecond)))
 		signalAll(t, syscall.SIGSTOP, awake) // it would be faster, now and then
 		<-time.After(time.Until(due.Add(100 * time.Millisecond)))
@@ -51,6 +46,21 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 			t.Errorf("%d messages wait, and nobody looks for them", s.left())
 		}
 		s.judgeAsleep(e.received(), 700+scheduled)
+	})
+}
+
+// putToSleep stops processes at a moment when none of them is in a transaction: one
+// that is keeps the lock that a start by lanes needs, for as long as it is stopped.
+func (s *scene) putToSleep(processes []*process) {
+	s.t.Helper()
+	eventually(s.t, 20*time.Second, "the processes are stopped outside of transactions", func() bool {
+		signalAll(s.t, syscall.SIGSTOP, processes...)
+		busy := s.number(`SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'`)
+		if busy > 0 {
+			signalAll(s.t, syscall.SIGCONT, processes...)
+		}
+		return busy == 0
 	})
 }
 

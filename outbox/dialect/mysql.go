@@ -196,8 +196,8 @@ func (mysql) RowIndexes(table Table) Query {
 // read (MariaDB), the table was changed meanwhile, an index was made or dropped
 // by another; of TiDB, the write was in conflict with another, and the table was
 // changed meanwhile; of MySQL 9, the list of transactions can't be shown, as one of
-// them is in a statement with bytes that are no text. A timeout takes back its
-// statement alone, so who is told of it has to roll back.
+// them is in a statement with an emoji, or with bytes that are no text. A timeout
+// takes back its statement alone, so who is told of it has to roll back.
 func (mysql) Busy(err error) bool {
 	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "8002", "8022", "8028", "9007", "3854")
 }
