@@ -117,3 +117,45 @@ func TestLanesOfAnotherEpochAreReadAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A step of a sweep that takes too long is cut short, and the next ones are shorter: that is no trouble, unless the
+// shortest takes too long, too.
+func TestASweepThatTakesTooLongGoesOnInShorterSteps(t *testing.T) {
+	t.Parallel()
+	const ids = 100_000_000
+	for name, c := range map[string]struct {
+		bearable int64 // ids of a step that doesn't take too long
+		trouble  bool
+	}{
+		"a million ids at a time": {1_000_000, false},
+		"not one":                 {0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "sweep"}
+				db.Renumber(ids)
+				write(db, "orders", "a", 1)
+				var walked atomic.Int64
+				takes := func(ids int64) time.Duration {
+					if ids > c.bearable {
+						return time.Hour
+					}
+					walked.Add(ids)
+					return 0
+				}
+				_, stop := start(t, slowScans{db.Store(), takes}, relay.Options{Sinks: to(sink), Observer: fails})
+				time.Sleep(2 * time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if done := walked.Load() >= ids; done == c.trouble {
+					t.Errorf("%d of %d ids were walked over", walked.Load(), ids)
+				}
+				if n := fails.count.Load(); n > 0 != c.trouble {
+					t.Errorf("%d steps were told of as trouble", n)
+				}
+			})
+		})
+	}
+}

@@ -50,8 +50,8 @@ const (
 	// many entries of rows that are gone, and how long lanes that were leased wait for
 	// theirs: after that they are read, and their sweep goes on beside. A step that can't
 	// be made smaller has sweepLongest.
-	sweepPatience = 250 * time.Millisecond
-	sweepLongest  = 8 * sweepPatience
+	sweepPatience = 150 * time.Millisecond
+	sweepLongest  = 2 * time.Second
 )
 
 // step makes the next step of a pass; nil if there is none to make.
@@ -97,9 +97,9 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	if slices.ContainsFunc(scan.positions, func(p storage.Position) bool { return p.Until-p.After > minStride }) {
 		patience = sweepPatience
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	began := time.Now()
 	scan.found = map[int]int64{}
 	_, scan.left, err = b.store.Scan(ctx, scan.positions, scan.except(scan.positions), func(c storage.Candidate) bool {
 		if slices.ContainsFunc(scan.unexpected(c), func(queue int) bool { return !scan.follows(c, queue) }) {
@@ -151,9 +151,11 @@ func (s *sweep) merge(f *fetch) {
 var errFoundLate = errors.New("ids began anew, rows came with ids of long ago, as from a dump, or a transaction was open for longer than the longest that is reckoned with")
 
 // stepFailed makes the steps smaller, and lets the lanes be read: the pass goes on
-// beside that.
+// beside that. That a step took too long is trouble only if it can't be made smaller.
 func (s *sweep) stepFailed(f *fetch) {
-	s.failed("sweep", f.err)
+	if f.scan.took < sweepPatience || s.ids == minStride {
+		s.failed("sweep", f.err)
+	}
 	s.poll.pauseUntil = time.Now().Add(settlePause.Min)
 	s.took += f.scan.took
 	s.ids.failed()

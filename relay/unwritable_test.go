@@ -91,7 +91,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var healed atomic.Bool
-				db, sink, fails := memstore.New(), &recorder{}, &failures{}
+				db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "settle refused"}
 				store := &choosy{Store: db.Store(), refuses: func(s storage.Settlement) bool { return s.ID%100 == 50 && !healed.Load() }}
 				for i := range 300 {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
@@ -112,7 +112,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 				if n := len(sink.ids()); n != 400 {
 					t.Errorf("%d deliveries of 400 messages", n)
 				}
-				if n := fails.refused.Load(); n != 4 {
+				if n := fails.count.Load(); n != 4 {
 					t.Errorf("the observer was told of %d", n)
 				}
 				healed.Store(true)
@@ -134,15 +134,16 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// failures counts outcomes that became unwritable.
+// failures counts those of a stage.
 type failures struct {
 	relay.NoObserver
-	refused atomic.Int64
+	stage string
+	count atomic.Int64
 }
 
 func (f *failures) Failed(stage string, _ error) {
-	if stage == "settle refused" {
-		f.refused.Add(1)
+	if stage == f.stage {
+		f.count.Add(1)
 	}
 }
 
@@ -154,7 +155,7 @@ func TestDatabaseThatTakesNoOutcomeMakesFewUnwritable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
-		db, sink, fails := memstore.New(), &recorder{}, &failures{}
+		db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "settle refused"}
 		store := &choosy{Store: db.Store(), refuses: func(storage.Settlement) bool { return !healed.Load() }}
 		for i := range 20_000 {
 			write(db, "orders", fmt.Sprint("k", i%100), 1)
@@ -164,7 +165,7 @@ func TestDatabaseThatTakesNoOutcomeMakesFewUnwritable(t *testing.T) {
 		if n := len(sink.ids()); n > 8000 {
 			t.Errorf("%d were sent with nothing written", n)
 		}
-		if n := fails.refused.Load(); n > 10 {
+		if n := fails.count.Load(); n > 10 {
 			t.Errorf("%d became unwritable", n)
 		}
 		healed.Store(true)

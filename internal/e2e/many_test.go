@@ -67,7 +67,7 @@ func TestManyRowsAreSeenAtOnce(t *testing.T) {
 				<-time.After(time.Minute) // the relay has passed over what waits, and the server done what so many writes leave to it
 			}
 			var parked int64 // a message that is opened
-			check(t, s.DB.QueryRowContext(t.Context(), "SELECT id FROM outbox_held ORDER BY id DESC LIMIT 1").Scan(&parked))
+			check(t, s.DB.QueryRowContext(t.Context(), "SELECT id FROM outbox_held ORDER BY lane DESC, id DESC LIMIT 1").Scan(&parked))
 			before := len(said())
 			s.look(address, file, fmt.Sprint(parked), id)
 			statements := slowStatements(said()[before:])

@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -312,4 +314,27 @@ func (m mysqlTable) bearsStatementWith(t *testing.T, payload string) {
 	}
 	_ = tx.Rollback()
 	o.lookUntil(insertOne(t, m, ""))
+}
+
+// A server ends a scan by itself that takes too long: it goes on with what a client has left.
+func TestMySQLEndsAScan(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		exec(t, m.DB, "INSERT INTO outbox (topic) SELECT 'down' FROM outbox_key_locks AS a, (SELECT slot FROM outbox_key_locks LIMIT 100) AS b")
+		b := m.table.open(t).BackendOn(m.DB)
+		scan := func(positions []storage.Position, limit time.Duration) error {
+			query := b.Candidates(positions, []string{"down"}, 2000)
+			query.SQL = b.Traits().WithTimeLimit(query.SQL, limit)
+			return backend.ReadCandidates(t.Context(), m.DB, query, func(storage.Candidate) (bool, error) { return true, nil })
+		}
+		if err := scan(everyLaneAfter(0), time.Millisecond); err == nil || !regexp.MustCompile("3024|1969").MatchString(err.Error()) {
+			t.Errorf("a scan that takes too long ended with %v", err)
+		}
+		if err := scan(everyLaneAfter(0), 10*time.Second); err != nil {
+			t.Errorf("a scan that takes no longer ended with %v", err)
+		}
+		keys := []storage.Position{{Lane: 1, Until: 9, Key: "a"}, {Lane: 1, Until: 9, Key: "b"}} // in two selects
+		if err := scan(keys, 10*time.Second); err != nil {
+			t.Errorf("a scan of keys ended with %v", err)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -182,6 +183,7 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // of one statement
 	pickLimit      = 500
+	scanRounded    = 50 * time.Millisecond // or each scan would be a statement of its own, for those who count them
 )
 
 // Scan implements [storage.LaneStore]. One statement walks over the rows, others
@@ -196,6 +198,9 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 		// It is there to check the rows' order, and is never full: candidates bring no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
 		query := s.backend.Candidates(positions, except, candidateLimit)
+		if deadline, ends := ctx.Deadline(); ends && s.traits.WithTimeLimit != nil {
+			query.SQL = s.traits.WithTimeLimit(query.SQL, max(time.Until(deadline).Round(scanRounded), scanRounded))
+		}
 		err = backend.ReadCandidates(ctx, s.db, query, func(c storage.Candidate) (bool, error) {
 			met = append(met, c)
 			return order.take(storage.Row{ID: c.ID, Lane: c.Lane})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // Traits are the ways in which databases differ that a store has to know of.
@@ -24,6 +25,10 @@ type Traits struct {
 
 	// Walk is how Read and Candidates go through the positions that have no key.
 	Walk Walk
+
+	// WithTimeLimit is a SELECT that its server ends by itself after a time, of at least a millisecond. It is nil where a
+	// server ends what its client has left. MySQL's goes on with it, to find out once it sends a row.
+	WithTimeLimit func(statement string, limit time.Duration) string
 
 	// Hot is the table of rows that are to be delivered, as statements name it.
 	Hot string

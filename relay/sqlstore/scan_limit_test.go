@@ -1,0 +1,53 @@
+package sqlstore
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// A scan tells MySQL and MariaDB when it ends, in few different statements.
+func TestAScanTellsTheServerWhenItEnds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		dialect dialect.Dialect
+		takes   time.Duration // 0: as long as it likes
+		want    string
+	}{
+		"MySQL":                     {dialect.MySQL(), 150 * time.Millisecond, "SELECT /*+ MAX_EXECUTION_TIME(150) */ t.id"},
+		"MariaDB":                   {dialect.MariaDB(), 150 * time.Millisecond, "SET STATEMENT max_statement_time = 0.15 FOR\nSELECT t.id"},
+		"what is left of 10 s":      {dialect.MySQL(), 9990 * time.Millisecond, "MAX_EXECUTION_TIME(10000)"},
+		"no time":                   {dialect.MySQL(), time.Millisecond, "MAX_EXECUTION_TIME(50)"},
+		"as long as MySQL likes":    {dialect.MySQL(), 0, "SELECT t.id"},
+		"PostgreSQL ends it anyway": {dialect.Postgres(), 150 * time.Millisecond, "SELECT t.id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				recorder := &backendtest.Recorder{}
+				db := recorder.DB()
+				defer func() { _ = db.Close() }()
+				s := &Store{db: db, dialect: test.dialect, backend: backendOf(db, test.dialect, backendtest.Table(t, "outbox"), nil)}
+				s.traits = s.backend.Traits()
+				ctx := t.Context()
+				if test.takes > 0 {
+					bounded, cancel := context.WithTimeout(ctx, test.takes)
+					defer cancel()
+					ctx = bounded
+				}
+				if _, _, err := s.Scan(ctx, []storage.Position{{Lane: 1, Until: 9}}, []string{"down"}, nil); err != nil {
+					t.Fatal(err)
+				}
+				if got := recorder.Taken(); len(got) != 1 || !strings.Contains(got[0].SQL, test.want) {
+					t.Errorf("asked %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
