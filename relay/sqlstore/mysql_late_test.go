@@ -316,7 +316,7 @@ func (m mysqlTable) bearsStatementWith(t *testing.T, payload string) {
 	o.lookUntil(insertOne(t, m, ""))
 }
 
-// A server ends a scan by itself that takes too long: it goes on with what a client has left.
+// A scan that takes too long is ended by the server itself, which would go on with it though its client has left.
 func TestMySQLEndsAScan(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		exec(t, m.DB, "INSERT INTO outbox (topic) SELECT 'down' FROM outbox_key_locks AS a, (SELECT slot FROM outbox_key_locks LIMIT 100) AS b")

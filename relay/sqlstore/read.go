@@ -183,7 +183,7 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // or each scan would be a statement of its own, for those who count them
+	scanRounded    = 50 * time.Millisecond // of a scan's limit of time: else each one's text would be another statement to the server
 )
 
 // Scan implements [storage.LaneStore]. One statement walks over the rows, others

@@ -26,8 +26,8 @@ type Traits struct {
 	// Walk is how Read and Candidates go through the positions that have no key.
 	Walk Walk
 
-	// WithTimeLimit is a SELECT that its server ends by itself after a time, of at least a millisecond. It is nil where a
-	// server ends what its client has left. MySQL's goes on with it, to find out once it sends a row.
+	// WithTimeLimit makes of a SELECT one that the server ends by itself after a time, of at least a millisecond. It is nil
+	// where a server ends a statement that its client has left. MySQL and MariaDB go on with it until they have a row to send.
 	WithTimeLimit func(statement string, limit time.Duration) string
 
 	// Hot is the table of rows that are to be delivered, as statements name it.
