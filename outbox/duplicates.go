@@ -146,7 +146,7 @@ func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known 
 			known = append(known, id)
 		}
 	}
-	if w.duplicates == RefuseDuplicates {
+	if w.duplicates == RefuseDuplicates && len(known) > 0 { // a Cancel or a relay may have forgotten all of them meanwhile
 		err = w.run(ctx, tx, takeBack)
 	}
 	return known, err

@@ -2,6 +2,7 @@ package outboxdb_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -166,6 +168,78 @@ func TestDuplicateWaitsForTheFirst(t *testing.T) {
 			}
 		}
 	})
+}
+
+// between is a transaction that calls then, once, after its first statement.
+type between struct {
+	*sql.Tx
+	then func()
+}
+
+func (tx *between) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	result, err := tx.Tx.ExecContext(ctx, query, args...)
+	if then := tx.then; then != nil {
+		tx.then = nil
+		then()
+	}
+	return result, err
+}
+
+// A Write's first statement finds that an id is known, and a Cancel that forgets the id commits before
+// the Write's next statement. The Write may then write its messages or refuse them, but the table has
+// to know the ids of those that are there.
+func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		for _, duplicates := range []outbox.Duplicates{outbox.RefuseDuplicates, outbox.KeepFirst} {
+			writer, ids := newWriter(t, db.dialect, outbox.Options{Duplicates: duplicates}), newIDs(3)
+			first := withIDs("first", ids[1])
+			first[0].AvailableAt = time.Now().Add(time.Hour)
+			commit(t, db.begin(t), func(tx *sql.Tx) error { return writer.Write(t.Context(), tx, first...) })
+
+			cancelled := make(chan struct{})
+			cancel := func() {
+				defer close(cancelled)
+				commit(t, db.begin(t), func(tx *sql.Tx) error {
+					_, err := writer.Cancel(t.Context(), tx, ids[1])
+					return err
+				})
+			}
+			tx := &between{Tx: db.begin(t), then: func() {
+				go cancel()
+				if db.Kind == testdb.Postgres { // on the others the Cancel waits until the Write's transaction ends
+					<-cancelled
+				}
+			}}
+			err := writer.Write(t.Context(), tx, withIDs("second", ids...)...)
+			if err != nil && !errors.Is(err, outbox.ErrDuplicate) {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			<-cancelled
+			var rows, known int
+			if err := db.DB.QueryRowContext(t.Context(), "SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM outbox_ids)").Scan(&rows, &known); err != nil {
+				t.Fatal(err)
+			}
+			if rows != known || err == nil && rows == 0 {
+				t.Errorf("duplicates %d: Write = %v; the table has %d messages and knows %d ids", duplicates, err, rows, known)
+			}
+			db.exec(t, "DELETE FROM outbox")
+			db.exec(t, "DELETE FROM outbox_ids")
+		}
+	})
+}
+
+func commit(t testing.TB, tx *sql.Tx, do func(*sql.Tx) error) {
+	t.Helper()
+	err := do(tx)
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // A message that was cancelled may be written again, in the same transaction, with another
