@@ -26,6 +26,7 @@ type scene struct {
 	answer atomic.Pointer[func(context.Context, sinks.Message) sinks.Outcome] // of the sink; nil: delivered
 	fail   atomic.Pointer[func(context.Context, memstore.Op) error]           // of the database
 	gone   bool                                                               // the relay isn't scraped any more
+	other  *metrics.Metrics                                                   // another process, of another source, that is scraped all the time; nil: none
 	unseen atomic.Bool                                                        // no page tells of rows that have appeared late
 
 	metrics *metrics.Metrics
@@ -67,6 +68,9 @@ func (s *scene) goOn(long time.Duration) {
 		}
 		if !s.gone {
 			s.history.scrape(s.t, s.metrics.Registry())
+		}
+		if s.other != nil {
+			s.history.scrape(s.t, s.other.Registry())
 		}
 	}
 }
@@ -236,6 +240,35 @@ func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
 	for _, rule := range rules(t) {
 		if first, _ := s.history.firing(t, rule, began.Add(interval), ended); !first.IsZero() {
 			t.Errorf("%s fires after %v", rule.Alert, first.Sub(began))
+		}
+	}
+}
+
+// A relay that is scraped for one source does not hide that no relay is scraped for another.
+func TestRowrelayGoneFiresForEachSource(t *testing.T) {
+	t.Parallel()
+	s := &scene{t: t, history: history{}}
+	var began, gone, ended time.Time
+	synctest.Test(t, func(t *testing.T) {
+		s.t, began = t, time.Now()
+		stop := s.start(nil)
+		s.other = metrics.New(metrics.Build{Version: "2"})
+		s.other.Source("billing", "main")
+		s.goOn(15 * time.Minute)
+		gone, s.gone = time.Now(), true
+		s.goOn(10 * time.Minute)
+		ended = time.Now()
+		stop()
+	})
+	for _, rule := range rules(t) {
+		if rule.Alert != "RowrelayGone" {
+			continue
+		}
+		if first, _ := s.history.firing(t, rule, began.Add(interval), gone); !first.IsZero() {
+			t.Errorf("fires while both sources are scraped, %v after the start", first.Sub(began))
+		}
+		if first, _ := s.history.firing(t, rule, gone, ended); first.IsZero() {
+			t.Error("does not fire within 10 minutes after the relay of one source was scraped for the last time")
 		}
 	}
 }
