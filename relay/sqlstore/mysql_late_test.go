@@ -284,36 +284,68 @@ func TestMySQLBearsStatementsThatItCannotShow(t *testing.T) {
 	})
 }
 
+// bearsStatementWith reads pages while a statement with the payload runs. The statement takes the
+// lock "begun", and then waits for the lock "held" of another session of the test.
 func (m mysqlTable) bearsStatementWith(t *testing.T, payload string) {
-	tx, err := m.OpenAnother(t).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.ExecContext(t.Context(), "INSERT INTO outbox (topic) VALUES ('orders')"); err != nil {
-		t.Fatal(err)
-	}
-	asleep := make(chan error, 1)
+	begun, held := rand.Text(), rand.Text() // a server has one set of locks, for all tests
+	holder, writer := m.session(t), m.session(t)
+	holder.number("SELECT GET_LOCK('" + held + "', 0)")
+	writer.exec("START TRANSACTION")
+	writer.exec("INSERT INTO outbox (topic) VALUES ('orders')")
+	late := writer.number("SELECT LAST_INSERT_ID()")
+	ended := make(chan error, 1)
 	go func() {
-		_, err := tx.ExecContext(t.Context(), "UPDATE outbox SET "+payload+" WHERE GET_LOCK(DATABASE(), 0) AND SLEEP(2) = 0")
-		asleep <- err
+		_, err := writer.ExecContext(t.Context(), "UPDATE outbox SET "+payload+" WHERE GET_LOCK('"+begun+"', 0) = 1 AND GET_LOCK('"+held+"', 86400) = 1")
+		ended <- err
 	}()
-	for locked := false; !locked; {
-		if err := m.DB.QueryRow("SELECT IS_USED_LOCK(DATABASE()) IS NOT NULL").Scan(&locked); err != nil {
-			t.Fatal(err)
+	for holder.number("SELECT COALESCE(IS_USED_LOCK('"+begun+"'), 0)") != writer.id {
+		select {
+		case err := <-ended:
+			t.Fatalf("the statement ended before pages were read: %v", err)
+		default:
 		}
 	}
 	o := newObserver(t, m.open(t))
-	o.look()
-	select {
-	case err := <-asleep:
-		t.Fatalf("it was over too early: %v", err)
-	default:
-	}
-	if err := <-asleep; err != nil {
+	o.lookFor(settling, late)
+	holder.number("SELECT RELEASE_LOCK('" + held + "')")
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	_ = tx.Rollback()
+	writer.exec("ROLLBACK")
 	o.lookUntil(insertOne(t, m, ""))
+}
+
+// mysqlSession is one connection, with the id that the server gave it.
+type mysqlSession struct {
+	testing.TB
+	*sql.Conn
+	id int64
+}
+
+func (m mysqlTable) session(t testing.TB) mysqlSession {
+	t.Helper()
+	conn, err := m.OpenAnother(t).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mysqlSession{TB: t, Conn: conn}
+	s.id = s.number("SELECT CONNECTION_ID()")
+	return s
+}
+
+func (s mysqlSession) number(query string) (n int64) {
+	s.Helper()
+	if err := s.QueryRowContext(s.Context(), query).Scan(&n); err != nil {
+		s.Fatal(err)
+	}
+	return n
+}
+
+func (s mysqlSession) exec(statement string) {
+	s.Helper()
+	if _, err := s.ExecContext(s.Context(), statement); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // A scan that takes too long is ended by the server itself, which would go on with it though its client has left.
