@@ -93,6 +93,13 @@ type Ordered interface {
 	Order() Order
 }
 
+// Checker is implemented by a Sink whose Open creates what is missing at the destination.
+// Check finds out, as Open does, whether the destination can be used, and creates nothing. What
+// Open would create may be missing. rowrelay check calls it in the place of Open.
+type Checker interface {
+	Check(ctx context.Context) error
+}
+
 // Destined is implemented by a Sink that can say what it is and where it leads, in a few words
 // and without secrets: "http https://example.org". Where it can't, its type is told. By this relays know whether their
 // sinks are the same.

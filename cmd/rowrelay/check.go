@@ -17,6 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 const checkHelp = `Check what rowrelay run would need, and what makes it slow, one line a check: the
@@ -181,14 +182,18 @@ func (c *checkReport) checkNotifications(ctx context.Context, name string, sourc
 	c.tried(name+"notifications", heard, err)
 }
 
-// checkSink makes a sink, opens it and closes it again. One that needs no connection to open is asked
+// checkSink makes a sink, opens it without creating anything, and closes it again. One that needs no connection to open is asked
 // whether its destination can be reached.
 func (c *checkReport) checkSink(ctx context.Context, source config.Source, to config.Sink) {
 	limited, cancel := context.WithTimeout(ctx, sinkTimeout)
 	defer cancel()
 	sink, err := to.Make(c.kinds)
 	if err == nil {
-		err = errors.Join(sink.Open(limited), sink.Close(limited))
+		open := sink.Open
+		if checker, ok := sink.(sinks.Checker); ok { // its Open creates what is missing
+			open = checker.Check
+		}
+		err = errors.Join(open(limited), sink.Close(limited))
 	}
 	name := "source " + source.Name + ": sink " + to.Name
 	if !c.tried(name, "can be opened", err) {

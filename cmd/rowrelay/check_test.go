@@ -194,3 +194,14 @@ func TestCheckingWhetherDeletingIsBehind(t *testing.T) {
 		}
 	})
 }
+
+func TestCheckCreatesNothing(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		lines := filepath.Join(t.TempDir(), "lines.jsonl")
+		checked(t, "--config", configure(t, db, fmt.Sprintf("sinks:\n  lines: {type: file, path: %q}\n", lines)))
+		if _, err := os.Stat(lines); !os.IsNotExist(err) {
+			t.Errorf("check has made the sink's file: %v", err)
+		}
+	})
+}

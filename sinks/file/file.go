@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -48,6 +49,7 @@ type Sink struct {
 var (
 	_ sinks.Sink    = (*Sink)(nil)
 	_ sinks.Ordered = (*Sink)(nil)
+	_ sinks.Checker = (*Sink)(nil)
 )
 
 // New returns a sink that appends to a file. It touches no file yet.
@@ -69,6 +71,25 @@ func (s *Sink) Destination() string { return "file " + s.options.Path }
 // left behind, is ended, so that it spoils no other.
 func (s *Sink) Open(ctx context.Context) error {
 	return s.serial.Do(ctx, func() error { return s.reopen(ctx) })
+}
+
+// Check finds out whether Open could open the file, or make it in its folder. It makes none.
+func (s *Sink) Check(context.Context) error {
+	opened, err := openExisting(s.options.Path)
+	switch {
+	case err == nil:
+		return opened.Close()
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	folder, err := os.Stat(filepath.Dir(s.options.Path))
+	if err == nil && !folder.IsDir() {
+		err = fmt.Errorf("%s is not a folder", filepath.Dir(s.options.Path))
+	}
+	if err != nil {
+		return fmt.Errorf("look for the folder to make the file in: %w", err)
+	}
+	return nil
 }
 
 // Close closes the file. It waits for a write that is still running, as long as

@@ -237,3 +237,30 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 		closed(t, sink)
 	}
 }
+
+func TestCheckMakesNoFile(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	path := filepath.Join(folder, "lines.jsonl")
+	if err := newSink(t, file.Options{Path: path}).Check(t.Context()); err != nil {
+		t.Errorf("a file that is not there yet: %v", err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the file was made: %v", err)
+	}
+	const torn = `{"id":`
+	if err := os.WriteFile(path, []byte(torn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := newSink(t, file.Options{Path: path}).Check(t.Context()); err != nil {
+		t.Errorf("a file that is there: %v", err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != torn {
+		t.Errorf("the file was changed: %q, %v", text, err)
+	}
+	for name, path := range map[string]string{"no folder": filepath.Join(folder, "away", "lines.jsonl"), "a folder": folder, "a file as the folder": filepath.Join(path, "lines.jsonl")} {
+		if err := newSink(t, file.Options{Path: path}).Check(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -92,14 +92,20 @@ type osFile struct {
 	path string
 }
 
+const flags = os.O_RDWR | os.O_APPEND
+
+// openExisting opens a file that is there.
+func openExisting(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe could block
+		return nil, fmt.Errorf("open %s: it is not a regular file; for a pipe or a terminal use the stdout sink", path)
+	}
+	return os.OpenFile(path, flags, 0)
+}
+
 // openFile opens the file, or makes it, and its entry in the folder last.
 func openFile(options Options) (handle, error) {
-	info, err := os.Stat(options.Path)
-	if err == nil && !info.Mode().IsRegular() { // a pipe could block
-		return nil, fmt.Errorf("open %s: it is not a regular file; for a pipe or a terminal use the stdout sink", options.Path)
-	}
-	const flags = os.O_RDWR | os.O_APPEND
-	opened, err := os.OpenFile(options.Path, flags, 0)
+	opened, err := openExisting(options.Path)
 	if err == nil {
 		return &osFile{opened, options.Path}, nil
 	}

@@ -10,7 +10,9 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +41,7 @@ type Sink struct {
 var (
 	_ sinks.Sink    = (*Sink)(nil)
 	_ sinks.Ordered = (*Sink)(nil)
+	_ sinks.Checker = (*Sink)(nil)
 )
 
 // New returns a sink that writes to a cluster. It makes no connection. The error
@@ -76,14 +79,27 @@ func (s *Sink) Destination() string {
 // Open asks a broker for the topic that the settings name, or for nothing where
 // they name none. So a cluster that is out of reach, a wrong login and a missing
 // topic are found before anything is sent.
-func (s *Sink) Open(ctx context.Context) error {
+func (s *Sink) Open(ctx context.Context) error { return s.open(ctx, s.topics) }
+
+// Check does what Open does, and creates no topic. One that would be created may be missing.
+func (s *Sink) Check(ctx context.Context) error {
+	return s.open(ctx, func(ctx context.Context, names []string) (map[string]*topic, error) {
+		topics, err := s.cluster.fetch(ctx, names)
+		maps.DeleteFunc(topics, func(_ string, t *topic) bool {
+			return s.options.CreateTopics && errors.Is(t.err, kafkago.UnknownTopicOrPartition)
+		})
+		return topics, err
+	})
+}
+
+func (s *Sink) open(ctx context.Context, ask func(context.Context, []string) (map[string]*topic, error)) error {
 	s.brokers.closeIdle() // after an outage they may be dead, and not know it
 	s.cluster.forget()
 	fixed := []string{}
 	if s.topic.Places() == 0 {
 		fixed = s.topic.Texts()
 	}
-	topics, err := s.topics(ctx, fixed)
+	topics, err := ask(ctx, fixed)
 	if err != nil {
 		return s.openError(s.troubled(ctx, err))
 	}

@@ -1,6 +1,8 @@
 package kafka_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -192,5 +194,25 @@ func TestCreateTopics(t *testing.T) {
 		if outcomes := sink.Send(t.Context(), batch); summary(outcomes) != "DD" {
 			t.Errorf("%s: %s", summary(outcomes), outcomes[0].Detail)
 		}
+	}
+}
+
+func TestCheckCreatesNoTopic(t *testing.T) {
+	t.Parallel()
+	for name, addresses := range map[string][]string{"fake": fake(t).ListenAddrs(), "broker": {broker(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			topic := fmt.Sprintf("test-check-%d", time.Now().UnixNano())
+			options := kafka.Options{Brokers: addresses, Topic: topic, CreateTopics: true}
+			if err := newSink(t, options).Check(t.Context()); err != nil {
+				t.Errorf("check before the first start: %v", err)
+			}
+			options.CreateTopics = false
+			for what, look := range map[string]func(context.Context) error{"check": newSink(t, options).Check, "open": newSink(t, options).Open} {
+				if err := look(t.Context()); err == nil {
+					t.Errorf("%s finds a topic that nobody has created", what)
+				}
+			}
+		})
 	}
 }

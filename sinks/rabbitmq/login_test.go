@@ -226,3 +226,22 @@ func TestDeclare(t *testing.T) {
 	noRight.Declare = &rabbitmq.Topology{Queue: name()}
 	unavailable(t, unopened(t, noRight).Open(t.Context()), sinks.ReasonAuth, "create the queue")
 }
+
+func TestCheckDeclaresNothing(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	options := b.options()
+	options.Exchange = name()
+	options.Declare = &rabbitmq.Topology{ExchangeType: "topic", Queue: name(), BindingKey: "#"}
+	if err := unopened(t, options).Check(t.Context()); err != nil {
+		t.Errorf("check before the first start: %v", err)
+	}
+	if _, err := b.client(t).QueueDeclarePassive(options.Declare.Queue, true, false, false, false, nil); err == nil {
+		t.Error("check has declared the queue")
+	}
+	if err := b.client(t).ExchangeDeclarePassive(options.Exchange, "topic", true, false, false, false, nil); err == nil {
+		t.Error("check has declared the exchange")
+	}
+	options.Declare = nil
+	unavailable(t, unopened(t, options).Check(t.Context()), sinks.ReasonConfig, options.Exchange)
+}

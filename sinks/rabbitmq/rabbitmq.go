@@ -125,6 +125,7 @@ type Sink struct {
 var (
 	_ sinks.Sink    = (*Sink)(nil)
 	_ sinks.Ordered = (*Sink)(nil)
+	_ sinks.Checker = (*Sink)(nil)
 )
 
 // New returns a sink. It connects to nothing. The error has all that is wrong
@@ -168,6 +169,22 @@ func (s *Sink) Open(ctx context.Context) error {
 		if err := l.open(ctx); err != nil {
 			return fmt.Errorf("open the rabbitmq sink: %w", s.unavailable(err))
 		}
+	}
+	return nil
+}
+
+// Check does what Open does over one connection, and creates nothing. An exchange that Open would
+// create may be missing.
+func (s *Sink) Check(ctx context.Context) error {
+	looking := *s
+	if t := s.options.Declare; t != nil && t.ExchangeType != "" {
+		looking.exchange, _ = settings.ParseTemplate("") // the default exchange is always there
+	}
+	looking.options.Declare = nil
+	l := newLink(&looking, 0)
+	defer l.close(ctx)
+	if err := l.open(ctx); err != nil {
+		return fmt.Errorf("check the rabbitmq sink: %w", s.unavailable(err))
 	}
 	return nil
 }
