@@ -267,20 +267,20 @@ func (p program) changeCommand(use, short, long string, c change, of ...storage.
 
 // carryOut plans a change and does it, unless it is only to be told, after the question that belongs to
 // it. It says how many messages were changed, and so does its error.
-func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk operate.Bulk, c change) (planned operate.Plan, changed int, err error) {
+func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk operate.Bulk, c change) (planned *operate.Plan, changed int, err error) {
 	bulk.Limit = m.limit
 	planned, err = bulk.Plan(ctx, operator)
 	if err != nil || m.dryRun {
 		return planned, 0, err
 	}
-	all := len(planned.IDs)
+	all := planned.Count
 	if c.loss != "" && all > 0 && len(bulk.Filter.IDs) == 0 && !m.yes {
 		if err := m.confirm(ctx, fmt.Sprintf("%s will be %s: %s. Go on?", counted(all), c.done, c.loss)); err != nil {
 			return planned, 0, err
 		}
 	}
 	progress := newProgress(m.stderr)
-	changed, err = bulk.Run(ctx, operator, planned.IDs, func(done int) {
+	changed, err = bulk.Run(ctx, operator, planned, func(done int) {
 		progress.tell(done, all, func(rate float64) string {
 			left := max(0, all-done)
 			return fmt.Sprintf("%s %s of %s, %.0f a second, %s left, about %v", c.done, grouped(done), grouped(all), rate, grouped(left),

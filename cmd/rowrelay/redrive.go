@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -100,7 +101,7 @@ func (r *redrive) run(ctx context.Context, operator storage.Operator, filter sto
 	if err := r.report(p, done); err != nil || failed != nil {
 		return cmp.Or(failed, err)
 	}
-	if found := len(p.Left) + done; r.limit == 0 && found < len(filter.IDs) {
+	if found := p.Left.Len() + done; r.limit == 0 && found < len(filter.IDs) {
 		return fmt.Errorf("%d of %d messages were requeued: the others aren't there, or aren't parked (state error)", done, len(filter.IDs))
 	}
 	return nil
@@ -113,45 +114,40 @@ type redriveJSON struct {
 	Left      []int64 `json:"left,omitempty"`      // such messages that stay parked
 }
 
-// mostNamed is how many messages that stay parked are named to people.
-const mostNamed = 100
-
-func (r *redrive) report(p operate.Plan, done int) error {
+func (r *redrive) report(p *operate.Plan, done int) error {
 	if r.json {
 		told := redriveJSON{Requeued: done, Overtaken: p.Overtaken}
-		for _, row := range p.Left {
-			told.Left = append(told.Left, row.ID)
-		}
+		told.Left = slices.Collect(p.Left.All())
 		return r.printJSON(told)
 	}
-	if len(p.Left) > 0 {
+	if p.Left.Len() > 0 {
 		var named strings.Builder
-		for _, row := range p.Left[:min(len(p.Left), mostNamed)] {
+		for _, row := range p.Named {
 			fmt.Fprintf(&named, "  %d, key %s\n", row.ID, cell(row.Key, 60))
 		}
-		if more := len(p.Left) - mostNamed; more > 0 {
+		if more := p.Left.Len() - len(p.Named); more > 0 {
 			fmt.Fprintf(&named, "  and %d more\n", more)
 		}
-		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, as later messages of their keys were delivered:\n%s", len(p.Left), printable(named.String()))
+		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, as later messages of their keys were delivered:\n%s", p.Left.Len(), printable(named.String()))
 	} else if p.Overtaken > 0 {
 		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later ones of their keys were delivered (--in-order leaves such messages parked)\n", p.Overtaken)
 	}
-	if stay := p.Unfit + len(p.IDs) - done; r.to != "" && stay > 0 {
+	if stay := p.Unfit + p.Count - done; r.to != "" && stay > 0 {
 		_, _ = fmt.Fprintf(r.stderr, "%d stay parked: they hold their keys, or other parts of them are parked or wait\n", stay)
 	}
 	return r.print(fmt.Sprintf("requeued %d\n", done))
 }
 
 // printPlan says what would be done.
-func (m *messages) printPlan(p operate.Plan, done string) error {
+func (m *messages) printPlan(p *operate.Plan, done string) error {
 	if m.json {
-		return m.printJSON(map[string]any{"parked": len(p.IDs), "overtaken": p.Overtaken, "left": len(p.Left) + p.Unfit, "topics": p.Topics})
+		return m.printJSON(map[string]any{"parked": p.Count, "overtaken": p.Overtaken, "left": p.Left.Len() + p.Unfit, "topics": p.Topics})
 	}
 	rows := [][]string{{"TOPIC", "SINKS", "MESSAGES"}}
 	for _, each := range p.Topics {
 		rows = append(rows, []string{cell(each.Topic, 60), cell(each.Sinks, 60), strconv.Itoa(each.Parked)})
 	}
-	rows = append(rows, []string{"(all)", "", strconv.Itoa(len(p.IDs))})
+	rows = append(rows, []string{"(all)", "", strconv.Itoa(p.Count)})
 	if err := m.printTable(rows); err != nil {
 		return err
 	}
@@ -159,8 +155,8 @@ func (m *messages) printPlan(p operate.Plan, done string) error {
 	if p.Overtaken > 0 {
 		more += fmt.Sprintf("\n%d were overtaken by later messages of their keys", p.Overtaken)
 	}
-	if stay := len(p.Left) + p.Unfit; stay > 0 {
+	if stay := p.Left.Len() + p.Unfit; stay > 0 {
 		more += fmt.Sprintf("\n%d would stay as they are", stay)
 	}
-	return m.print(more + fmt.Sprintf("\n%d would be %s; nothing was changed\n", len(p.IDs), done))
+	return m.print(more + fmt.Sprintf("\n%d would be %s; nothing was changed\n", p.Count, done))
 }

@@ -91,9 +91,10 @@ func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error)
 }
 
 // Parked implements [storage.Operator].
-func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64) (found []storage.Parked, err error) {
+func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
+	var found []storage.Parked
 	filter.AfterID = 0
-	err = s.do(ctx, OpParked, func() error {
+	err := s.do(ctx, OpParked, func() error {
 		last := map[string]int64{} // delivered id of each key
 		for _, r := range s.db.selected(filter) {
 			if r.state != storage.StateError {
@@ -112,7 +113,10 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64)
 		}
 		return nil
 	})
-	return found, err
+	for _, row := range found {
+		each(row)
+	}
+	return err
 }
 
 func parked(*record) bool { return true }

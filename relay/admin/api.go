@@ -386,6 +386,10 @@ func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	work, target, err := a.work(request.Context(), of, &asked)
+	if errors.Is(err, errNoPlan) {
+		writeProblem(w, http.StatusConflict, err.Error())
+		return
+	}
 	if err != nil {
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
@@ -400,13 +404,17 @@ func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) 
 }
 
 // work checks what is asked for, and says how it is done and what the log calls it.
-func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work func(storage.Operator) func(context.Context, func(func(*job))) error, target string, err error) {
+func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work, target string, err error) {
+	switch {
+	case len(asked.Reason) > 255 || len(asked.By) > 150:
+		return nil, "", errors.New("who does it has at most 150 bytes, and the reason 255")
+	case asked.Plan != "":
+		return a.workByPlan(of, asked)
+	}
 	filter, err := asked.Select.Filter("")
 	switch {
 	case err != nil:
 		return nil, "", err
-	case len(asked.Reason) > 255 || len(asked.By) > 150:
-		return nil, "", errors.New("who does it has at most 150 bytes, and the reason 255")
 	case asked.All == asked.Select.Selects() && (asked.Action != "replay" || asked.Name == ""):
 		return nil, "", errors.New("say which messages: by ids or filters, or all; not both")
 	case asked.Rate < 0 || asked.Select.Limit != 0 || asked.Select.After != 0:
@@ -432,7 +440,7 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work func
 				b.Within = operate.EveryDelivered
 			}
 		}
-		return func(o storage.Operator) func(context.Context, func(func(*job))) error {
+		return func(o storage.Operator) task {
 			return bulk(o, b, asked.Preview)
 		}, filter.Describe(), nil
 	case "replay":
@@ -440,9 +448,25 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work func
 		if err != nil {
 			return nil, "", err
 		}
-		return func(o storage.Operator) func(context.Context, func(func(*job))) error { return replay(o, begun) }, "replay " + begun.Name, nil
+		return func(o storage.Operator) task { return replay(o, begun) }, "replay " + begun.Name, nil
 	}
 	return nil, "", fmt.Errorf("%.40q is no action: it is requeue, skip, discard or replay", asked.Action)
+}
+
+// workByPlan is work where another job has found the messages.
+func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string, err error) {
+	if asked.Action+asked.To+asked.Name+asked.Until != "" || asked.All || asked.Select.Selects() || asked.Preview || asked.InOrder || asked.Rate < 0 {
+		return nil, "", errors.New("with a plan give nothing but the rate, by and the reason: the plan has the rest")
+	}
+	was, found := a.jobs.plan(asked.Plan, of.Name)
+	if found == nil {
+		return nil, "", errNoPlan
+	}
+	was.Plan, was.Preview, was.Rate, was.By, was.Reason = asked.Plan, false, asked.Rate, asked.By, asked.Reason
+	*asked = was
+	again := *found
+	again.bulk.Rate = asked.Rate
+	return func(o storage.Operator) task { return carryOut(o, again) }, again.bulk.Filter.Describe(), nil
 }
 
 func (a *api) hasSink(of *table, name string) bool {

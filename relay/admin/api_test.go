@@ -480,11 +480,7 @@ func TestAJobIsStoppedAndGoesOn(t *testing.T) {
 		if got.State != jobStopped || got.Done != 500 || got.Ended.IsZero() {
 			t.Errorf("stopped: %+v", got)
 		}
-		text, err := json.Marshal(got.Request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.asOperator("POST", "/api/jobs", string(text))
+		d.asOperator("POST", "/api/jobs", `{"plan":"1","rate":100}`)
 		time.Sleep(time.Minute)
 		if got := read[job](t, d.ask("GET", "/api/jobs/2", "")); got.State != jobDone || got.Total != 500 || got.Done != 500 {
 			t.Errorf("it went on: %+v", got)
@@ -749,5 +745,43 @@ func certify(t *testing.T, o Options, name string, at time.Time) {
 	)
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A job with a plan changes the messages of a preview and no others; a plan that is gone or was carried out is refused.
+func TestAPlanIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 3, nil)
+	preview := read[job](t, d.asOperator("POST", "/api/jobs", `{"action":"discard","select":{"topic":"t"},"preview":true}`))
+	for i := range 50 {
+		d.db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("later ", i)})
+	}
+	park(t, d.store)
+	for request, code := range map[string]int{
+		`{"plan":"` + preview.ID + `","action":"discard"}`:     400,
+		`{"plan":"` + preview.ID + `","all":true}`:             400,
+		`{"plan":"` + preview.ID + `","select":{"topic":"t"}}`: 400,
+		`{"plan":"` + preview.ID + `","preview":true}`:         400,
+		`{"plan":"` + preview.ID + `","rate":-1}`:              400,
+		`{"plan":"99"}`: 409,
+	} {
+		if answer := d.asOperator("POST", "/api/jobs", request); answer.Code != code {
+			t.Errorf("%s got %d %s, want %d", request, answer.Code, answer.Body, code)
+		}
+	}
+	got := read[job](t, d.asOperator("POST", "/api/jobs", `{"plan":"`+preview.ID+`","by":"ann","reason":"a test"}`))
+	status, err := d.store.Status(t.Context())
+	if err != nil || got.Total != 3 || got.Done != 3 || got.Request.Action != "discard" || status.Counts[storage.StateError] != 50 {
+		t.Errorf("the job is %+v, and %d are parked, %v", got, status.Counts[storage.StateError], err)
+	}
+	if answer := d.asOperator("POST", "/api/jobs", `{"plan":"`+got.ID+`"}`); answer.Code != http.StatusConflict {
+		t.Errorf("the plan of a finished job got %d, want 409", answer.Code)
+	}
+	for range mostPlans {
+		d.asOperator("POST", "/api/jobs", `{"action":"discard","select":{"topic":"t"},"preview":true}`)
+	}
+	d.asOperator("POST", "/api/jobs", `{"action":"discard","select":{"topic":"t"},"preview":true}`)
+	if answer := d.asOperator("POST", "/api/jobs", `{"plan":"`+preview.ID+`"}`); answer.Code != http.StatusConflict {
+		t.Errorf("an old plan got %d, want 409", answer.Code)
 	}
 }

@@ -44,13 +44,24 @@ type job struct {
 
 	Replay *storage.Replay `json:"replay,omitempty"`
 
-	stop  context.CancelFunc
-	ended chan struct{}
+	stop    context.CancelFunc
+	ended   chan struct{}
+	planned *planned // of a preview and of a job that did not finish: what a request with its id as the plan carries out
 }
 
-// jobRequest is what is to be done: requeue, skip or discard with parked messages or, as the selection's
+// planned is what a bulk job found, and how much of it was done.
+type planned struct {
+	bulk operate.Bulk
+	plan operate.Plan
+}
+
+// jobRequest is what is to be done: the plan of another job; or requeue, skip or discard with parked messages or, as the selection's
 // state says, with those that wait for their next attempt (retry); or replay.
 type jobRequest struct {
+	// Plan is the id of a preview, or of a job that did not finish. Exactly the messages that it found are changed, or the
+	// rest of them. The action, the selection, to and in_order are that job's.
+	Plan string `json:"plan,omitempty"`
+
 	Action  string            `json:"action"`
 	Select  operate.Selection `json:"select"`
 	All     bool              `json:"all,omitempty"`      // without ids and filters: every one
@@ -71,8 +82,15 @@ type jobRequest struct {
 const (
 	mostJobs    = 50 // that are remembered
 	mostRunning = 8
+	mostPlans   = 10              // that are kept
 	quickJob    = 2 * time.Second // an answer waits so long for a job that is soon over
 )
+
+// task is the work of a job: it shows on the job how far it is.
+type task func(ctx context.Context, show func(func(*job))) error
+
+// work makes the task, which changes messages by this operator.
+type work func(storage.Operator) task
 
 // jobs are those of this process.
 type jobs struct {
@@ -83,11 +101,37 @@ type jobs struct {
 	working sync.WaitGroup
 }
 
+var errNoPlan = errors.New("the plan of this job is gone: plans are kept of the last previews and of the last jobs that did not finish. Ask for a new preview")
+
+// plan returns what a job of the source has found. It returns nil if that is not known, or if all of it was done.
+func (j *jobs) plan(id, source string) (jobRequest, *planned) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, each := range j.list {
+		if each.ID == id && each.Source == source && !each.Ended.IsZero() && each.planned != nil {
+			return each.Request, each.planned
+		}
+	}
+	return jobRequest{}, nil
+}
+
+// forgetPlans keeps the last plans, as those of scattered messages take megabytes. It is called with mu held.
+func (j *jobs) forgetPlans() {
+	kept := 0
+	for _, each := range slices.Backward(j.list) {
+		if each.planned != nil {
+			if kept++; kept > mostPlans {
+				each.planned = nil
+			}
+		}
+	}
+}
+
 var errTooManyJobs = fmt.Errorf("%d jobs run already: stop one, or wait", mostRunning)
 
 // begin starts a job; work gets a context that is over when it is to stop, and a function by which
 // it changes what is shown of the job.
-func (j *jobs) begin(source string, request jobRequest, by string, work func(ctx context.Context, show func(func(*job))) error) (*job, error) {
+func (j *jobs) begin(source string, request jobRequest, by string, work task) (*job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	running := 0
@@ -111,6 +155,7 @@ func (j *jobs) begin(source string, request jobRequest, by string, work func(ctx
 		}
 	}
 	j.list = append(j.list, begun)
+	j.forgetPlans()
 	j.working.Go(func() {
 		defer close(begun.ended)
 		defer stop()
@@ -157,27 +202,42 @@ func (j *jobs) answer(w http.ResponseWriter, request *http.Request, begun *job) 
 	writeJSON(w, http.StatusAccepted, j.shown(begun.ID)[0])
 }
 
-// bulk is the job of changing parked messages.
-func bulk(table storage.Operator, b operate.Bulk, preview bool) func(context.Context, func(func(*job))) error {
+// bulk is the job of finding parked messages and, unless it is a preview, of changing them.
+func bulk(table storage.Operator, b operate.Bulk, preview bool) task {
 	return func(ctx context.Context, show func(func(*job))) error {
 		plan, err := b.Plan(ctx, table)
 		if err != nil {
 			return err
 		}
-		show(func(j *job) {
-			j.State, j.Total, j.Topics, j.Overtaken, j.Left, j.Unfit = jobRuns, len(plan.IDs), plan.Topics, plan.Overtaken, len(plan.Left), plan.Unfit
-		})
+		found := planned{bulk: b, plan: *plan}
 		if preview {
+			show(func(j *job) { j.tell(plan); j.planned = &found })
 			return nil
 		}
-		done, err := b.Run(ctx, table, plan.IDs, func(done int) { show(func(j *job) { j.Done = done }) })
-		show(func(j *job) { j.Done = done })
+		return carryOut(table, found)(ctx, show)
+	}
+}
+
+// carryOut is the job of changing what was found, or the rest of it.
+func carryOut(table storage.Operator, found planned) task {
+	return func(ctx context.Context, show func(func(*job))) error {
+		show(func(j *job) { j.tell(&found.plan) })
+		done, err := found.bulk.Run(ctx, table, &found.plan, func(done int) { show(func(j *job) { j.Done = done }) })
+		show(func(j *job) {
+			if j.Done = done; err != nil {
+				j.planned = &found
+			}
+		})
 		return err
 	}
 }
 
+func (j *job) tell(plan *operate.Plan) {
+	j.State, j.Total, j.Topics, j.Overtaken, j.Left, j.Unfit = jobRuns, plan.Rest(), plan.Topics, plan.Overtaken, plan.Left.Len(), plan.Unfit
+}
+
 // replay is the job of sending delivered messages again.
-func replay(table storage.Operator, begun storage.Replay) func(context.Context, func(func(*job))) error {
+func replay(table storage.Operator, begun storage.Replay) task {
 	return func(ctx context.Context, show func(func(*job))) error {
 		tell := func(is storage.Replay) {
 			show(func(j *job) { j.State, j.Done, j.Replay = jobRuns, int(is.Written), &is })

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -40,15 +42,27 @@ type Bulk struct {
 // step is how many messages are changed at once.
 const step = 500
 
-// Plan is what a Bulk is to do.
+// Plan is what a Bulk is to do: the rows that were found, and no others. Its rows are kept as ranges of their ids, so
+// that a plan of very many takes little memory.
 type Plan struct {
-	IDs       []int64          // those that hold their keys first
+	Count     int              // rows
 	Topics    []TopicCount     // the most first
 	Overtaken int              // later messages of their keys were delivered
-	Left      []storage.Parked // such messages that stay parked
+	Left      RowIDs           // such messages that stay parked
+	Named     []storage.Parked // the first MostNamed of them
 	More      bool             // there may be others, which it leaves out: MostWaiting
 	Unfit     int              // the action isn't for them: they hold their keys and can't be redirected, or hold none to be skipped
+
+	parts  map[string]*part // by the sinks that the rows name: a message may have several rows, for different sinks
+	topics map[TopicCount]int
+	passed int // rows that Run has gone through
 }
+
+// Rest is how many rows Run has not gone through yet.
+func (p *Plan) Rest() int { return p.Count - p.passed }
+
+// part is the rows of a plan that name the same sinks. Those that hold their keys are changed first.
+type part struct{ holding, others RowIDs }
 
 // TopicCount is how many of a plan's messages are of a topic and for the same sinks.
 type TopicCount struct {
@@ -57,113 +71,220 @@ type TopicCount struct {
 	Parked int    `json:"parked"`
 }
 
-// MostWaiting is how many messages a plan has at most that wait for their next attempt.
-const MostWaiting = 100_000
+// Bounds of a plan.
+const (
+	MostWaiting = 100_000 // messages that wait for their next attempt
+	MostNamed   = 100     // messages in Plan.Named
+
+	waitingPage    = 10_000 // rows of one listing
+	waitingOverlap = 1_000  // rows of a listing at least: more than one message has
+)
+
+// RowIDs are ids of rows in ascending order, kept as ranges.
+type RowIDs struct {
+	ranges []idRange
+	count  int
+}
+
+// idRange has its ends among its ids.
+type idRange struct{ from, to int64 }
+
+// add puts an id to the others. It is not below any of them.
+func (s *RowIDs) add(id int64) {
+	last := len(s.ranges) - 1
+	switch {
+	case last >= 0 && s.ranges[last].to == id: // another message, which was given the same id
+		return
+	case last >= 0 && s.ranges[last].to == id-1:
+		s.ranges[last].to = id
+	default:
+		s.ranges = append(s.ranges, idRange{id, id})
+	}
+	s.count++
+}
+
+// Len is how many ids there are.
+func (s *RowIDs) Len() int { return s.count }
+
+// All returns the ids, lowest first.
+func (s *RowIDs) All() iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for _, r := range s.ranges {
+			for id := r.from; ; id++ {
+				if !yield(id) {
+					return
+				}
+				if id == r.to {
+					break
+				}
+			}
+		}
+	}
+}
 
 // Plan finds the messages, and changes nothing.
-func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (Plan, error) {
-	p := Plan{Topics: []TopicCount{}}
+func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (*Plan, error) {
+	p := &Plan{Topics: []TopicCount{}, parts: map[string]*part{}, topics: map[TopicCount]int{}}
 	find := b.parked
 	if b.Filter.State == storage.StateRetry {
 		find = b.waiting
 	}
-	found, err := find(ctx, operator, &p)
-	if err != nil {
-		return p, err
+	if err := find(ctx, operator, p); err != nil {
+		return nil, err
 	}
-	if b.Limit > 0 && len(found) > b.Limit {
-		found = found[:b.Limit]
-	}
-	counts := map[TopicCount]int{}
-	for _, row := range found {
-		if row.Overtaken {
-			p.Overtaken++
-		}
-		p.IDs = append(p.IDs, row.ID)
-		counts[TopicCount{Topic: row.Topic, Sinks: row.Sinks}]++
-	}
-	for each, count := range counts {
+	for each, count := range p.topics {
 		each.Parked = count
 		p.Topics = append(p.Topics, each)
 	}
+	p.topics = nil
 	slices.SortFunc(p.Topics, func(a, b TopicCount) int {
 		return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks))
 	})
 	return p, nil
 }
 
-// waiting finds messages that wait for their next attempt.
-func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) (found []storage.Parked, err error) {
-	filter := b.Filter
-	filter.Limit = MostWaiting + 1
-	if b.Limit > 0 {
-		filter.Limit = min(filter.Limit, b.Limit)
+// take puts a row into the plan.
+func (p *Plan) take(row storage.Parked) {
+	if row.Overtaken {
+		p.Overtaken++
 	}
-	infos, err := List(ctx, operator, filter)
-	if err != nil {
-		return nil, fmt.Errorf("find the messages that wait: %w", err)
+	p.Count++
+	of := p.parts[row.Sinks]
+	if of == nil {
+		of = &part{}
+		p.parts[row.Sinks] = of
 	}
-	if p.More = len(infos) > MostWaiting; p.More {
-		infos = infos[:MostWaiting]
+	if row.HoldsKey {
+		of.holding.add(row.ID)
+	} else {
+		of.others.add(row.ID)
 	}
-	for _, info := range infos {
-		found = append(found, storage.Parked{ID: info.ID, Topic: info.Message.Topic, Key: info.Message.Key, Sinks: info.Sinks})
-	}
-	return found, nil
+	p.topics[TopicCount{Topic: row.Topic, Sinks: row.Sinks}]++
 }
 
-// parked finds parked messages, those first that hold their keys, and notes in the plan what the action isn't for.
-func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) (found []storage.Parked, err error) {
-	parked, err := operator.Parked(ctx, b.Filter, b.Within)
-	if err != nil {
-		return nil, fmt.Errorf("find the parked messages: %w", err)
+// waiting finds messages that wait for their next attempt.
+func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) error {
+	most := MostWaiting
+	if b.Limit > 0 {
+		most = min(most, b.Limit)
 	}
-	var others []storage.Parked
-	for _, row := range parked {
-		if row.Overtaken && b.InOrder {
+	filter := b.Filter
+	filter.Limit = min(waitingPage, most+waitingOverlap)
+	seen := []string{} // the sinks of the rows that have the last id: a page may end between them
+	for last := int64(0); ; {
+		page, err := List(ctx, operator, filter)
+		if err != nil {
+			return fmt.Errorf("find the messages that wait: %w", err)
+		}
+		for _, info := range page {
+			if info.ID != last {
+				last, seen = info.ID, seen[:0]
+			} else if slices.Contains(seen, info.Sinks) {
+				continue
+			}
+			seen = append(seen, info.Sinks)
+			if p.Count == most {
+				p.More = b.Limit == 0 || most < b.Limit
+				return nil
+			}
+			p.take(storage.Parked{ID: info.ID, Topic: info.Message.Topic, Sinks: info.Sinks})
+		}
+		if len(page) < filter.Limit {
+			return nil
+		}
+		filter.AfterID = last - 1
+	}
+}
+
+// parked finds parked messages, and counts in the plan what the action isn't for. With a Limit those that hold their keys
+// come first.
+func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) error {
+	var others []storage.Parked // with a Limit
+	err := operator.Parked(ctx, b.Filter, b.Within, func(row storage.Parked) {
+		switch {
+		case row.Overtaken && b.InOrder:
 			p.Overtaken++
-			p.Left = append(p.Left, row)
-			continue
-		}
-		if row.HoldsKey && b.To != "" || !row.HoldsKey && b.Action == Skip {
+			p.Left.add(row.ID)
+			if len(p.Named) < MostNamed {
+				p.Named = append(p.Named, row)
+			}
+		case row.HoldsKey && b.To != "" || !row.HoldsKey && b.Action == Skip:
 			p.Unfit++
-			continue
-		}
-		if row.HoldsKey {
-			found = append(found, row)
-		} else {
+		case b.Limit == 0, row.HoldsKey && p.Count < b.Limit:
+			p.take(row)
+		case !row.HoldsKey && len(others) < b.Limit:
 			others = append(others, row)
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("find the parked messages: %w", err)
 	}
-	return append(found, others...), nil
+	for _, row := range others[:min(len(others), max(0, b.Limit-p.Count))] {
+		p.take(row)
+	}
+	return nil
 }
 
-// Run goes through the plan's messages, and says how many it has changed, also if it fails or the
-// context ends. After each step it tells so, if progress isn't nil.
-func (b *Bulk) Run(ctx context.Context, operator storage.Operator, ids []int64, progress func(done int)) (done int, err error) {
+// Run changes the plan's rows, and says how many it has changed, also if it fails or the context ends. After each
+// step it tells so, if progress isn't nil. Called again with the plan, it continues with the rest.
+func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, progress func(done int)) (done int, err error) {
 	size := step
 	if b.Rate > 0 {
 		size = min(size, b.Rate)
 	}
-	filter, pace := b.Filter, newPace(b.Rate)
-	for batch := range slices.Chunk(ids, size) {
-		if err := sleep(ctx, time.Until(pace.due())); err != nil {
-			return pace.done, err
+	pace, skip := newPace(b.Rate), plan.passed
+	for _, sinks := range slices.Sorted(maps.Keys(plan.parts)) {
+		filter := b.Filter
+		if filter.Sink == "" && sinks != "" { // not the message's other rows
+			filter.Sink = storage.SplitSinks(sinks)[0]
 		}
-		filter.IDs, filter.AfterID, filter.Limit = nil, slices.Min(batch)-1, len(batch)
-		for _, id := range batch {
-			filter.IDs = append(filter.IDs, strconv.FormatInt(id, 10))
-		}
-		n, err := b.change(ctx, operator, filter)
-		pace.done += n
-		if err != nil {
-			return pace.done, err
-		}
-		if progress != nil {
-			progress(pace.done)
+		of := plan.parts[sinks]
+		skipped := min(skip, of.holding.Len()+of.others.Len())
+		skip -= skipped
+		for batch := range of.batches(size, skipped) {
+			if err := sleep(ctx, time.Until(pace.due())); err != nil {
+				return pace.done, err
+			}
+			filter.IDs, filter.AfterID, filter.Limit = nil, slices.Min(batch)-1, 0
+			for _, id := range batch {
+				filter.IDs = append(filter.IDs, strconv.FormatInt(id, 10))
+			}
+			n, err := b.change(ctx, operator, filter)
+			pace.done += n
+			if err != nil {
+				return pace.done, err
+			}
+			plan.passed += len(batch)
+			if progress != nil {
+				progress(pace.done)
+			}
 		}
 	}
 	return pace.done, nil
+}
+
+// batches are the ids in steps of that size, without the first ones, of which so many are skipped.
+func (p *part) batches(size, skip int) iter.Seq[[]int64] {
+	return func(yield func([]int64) bool) {
+		var batch []int64
+		for _, ids := range []RowIDs{p.holding, p.others} {
+			for id := range ids.All() {
+				if skip > 0 {
+					skip--
+					continue
+				}
+				if batch = append(batch, id); len(batch) == size {
+					if !yield(batch) {
+						return
+					}
+					batch = batch[:0]
+				}
+			}
+		}
+		if len(batch) > 0 {
+			yield(batch)
+		}
+	}
 }
 
 func (b *Bulk) change(ctx context.Context, operator storage.Operator, filter storage.Filter) (int, error) {

@@ -115,16 +115,28 @@ func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error)
 }
 
 // Parked implements [storage.Operator].
-func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
+func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
 	if filter.State != "" && filter.State != storage.StateError {
-		return nil, nil
+		return nil
 	}
 	filter.AfterID = 0
 	selected, err := selection(filter)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return try(ctx, s, "list parked messages of table", func() ([]storage.Parked, error) { return s.backend.Parked(ctx, selected, within) })
+	const what = "list parked messages of table"
+	brokenOff, err := try(ctx, s, what, func() (brokenOff, err error) {
+		given := false
+		err = s.backend.Parked(ctx, selected, within, func(row storage.Parked) { given = true; each(row) })
+		if given { // a second attempt would give rows again
+			return err, nil
+		}
+		return nil, err
+	})
+	if brokenOff != nil {
+		return fmt.Errorf("%s %s: %w", what, s.table, brokenOff)
+	}
+	return err
 }
 
 // byRows says how the table is claimed: then no message waits for another of its key, and no

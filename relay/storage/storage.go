@@ -769,13 +769,13 @@ type Operator interface {
 	// for their next attempt, and no others.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
-	// Parked returns the parked messages that the filter selects, by id, lowest first; its limits
-	// don't count.
+	// Parked calls each with every parked message that the filter selects, by id, lowest first; the filter's limits
+	// don't count. If it fails, each may have had some of them. It keeps no list of them, as there may be very many.
 	//
 	// It looks which of them were overtaken, among the delivered messages that have ids above
 	// the lowest of theirs by at most within; 0 looks at none. It reads each of these once, so
 	// that tells the work.
-	Parked(ctx context.Context, filter Filter, within int64) ([]Parked, error)
+	Parked(ctx context.Context, filter Filter, within int64, each func(Parked)) error
 
 	Replayer
 	Controller

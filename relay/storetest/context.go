@@ -47,7 +47,7 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, storage.Filter{}); return err },
-		"Parked":  func(ctx context.Context) error { _, err := s.Parked(ctx, storage.Filter{}, 1); return err },
+		"Parked":  func(ctx context.Context) error { return s.Parked(ctx, storage.Filter{}, 1, func(storage.Parked) {}) },
 		"Redirect": func(ctx context.Context) error {
 			_, err := s.Redirect(ctx, storage.Filter{}, "other")
 			return err

@@ -9,11 +9,11 @@ import (
 
 type onParked struct {
 	Store
-	parked func(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error)
+	parked func(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error
 }
 
-func (s onParked) Parked(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
-	return s.parked(ctx, filter, within)
+func (s onParked) Parked(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
+	return s.parked(ctx, filter, within, each)
 }
 
 type onRedirect struct {
@@ -29,13 +29,12 @@ func (s onRedirect) Redirect(ctx context.Context, filter storage.Filter, sink st
 func redriveMutants() []mutant {
 	listing := func(mistake string, found string, ask func(*storage.Filter, *int64), change func(*storage.Parked)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {
-			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
+			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
 				ask(&filter, &within)
-				parked, err := s.Parked(ctx, filter, within)
-				for i := range parked {
-					change(&parked[i])
-				}
-				return parked, err
+				return s.Parked(ctx, filter, within, func(row storage.Parked) {
+					change(&row)
+					each(row)
+				})
 			}}
 		}}
 	}
@@ -50,9 +49,13 @@ func redriveMutants() []mutant {
 			return onRedirect{s, func(ctx context.Context, filter storage.Filter, _ string) (int, error) { return s.Requeue(ctx, filter) }}
 		}},
 		{"parked rows are listed a few at a time", []string{"parked are listed"}, func(s Store, _ *facts) Store {
-			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
-				parked, err := s.Parked(ctx, filter, within)
-				return parked[:min(2, len(parked))], err
+			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
+				given := 0
+				return s.Parked(ctx, filter, within, func(row storage.Parked) {
+					if given++; given <= 2 {
+						each(row)
+					}
+				})
 			}}
 		}},
 	}

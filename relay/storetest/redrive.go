@@ -12,9 +12,8 @@ import (
 
 func (w *worker) parked(filter storage.Filter, within int64) (parked []storage.Parked) {
 	w.Helper()
-	w.do("parked", func(ctx context.Context) (err error) {
-		parked, err = w.store.Parked(ctx, filter, within)
-		return err
+	w.do("parked", func(ctx context.Context) error {
+		return w.store.Parked(ctx, filter, within, func(row storage.Parked) { parked = append(parked, row) })
 	})
 	return parked
 }

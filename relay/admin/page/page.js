@@ -411,13 +411,14 @@ function dialog(title, text, fields, button, danger, work) {
   $('confirm-title').textContent = title;
   fill($('confirm-text'), ...text);
   const whoField = {name: 'by', label: 'Your name, for the log', value: who()};
-  fill($('confirm-fields'), ...[...fields, {name: 'reason', label: 'Reason, for the log'}, whoField].map(field => {
+  fill($('confirm-fields'), ...[...fields, {name: 'reason', label: 'Reason, for the log', required: danger}, whoField].map(field => {
     const input = field.options ? el('select', {name: field.name}, ...field.options.map(([value, shown]) => el('option', {value}, shown)))
       : el('input', {name: field.name, type: field.check ? 'checkbox' : 'text', value: field.value ?? '', placeholder: field.placeholder || '', required: Boolean(field.required), autocomplete: 'off'});
     return field.check ? el('label', {className: 'check'}, input, field.label) : el('label', {}, field.label, input);
   }));
   $('confirm-error').textContent = '';
   $('confirm-do').textContent = button;
+  $('confirm-do').classList.toggle('danger', danger);
   $('confirm-do').disabled = false;
   const form = $('confirm').querySelector('form');
   form.onsubmit = async event => {
@@ -442,46 +443,61 @@ const ask = tell(async (action, select) => {
   if (Object.keys(select).length === 0) request.all = true;
   const waiting = select.state === 'retry';
   const done = {requeue: waiting ? 'Retry' : 'Requeue', skip: 'Skip', discard: 'Discard', replay: 'Replay'}[action];
-  const sinks = overview ? [['', 'theirs'], ...overview.sinks.map(sink => [sink.name, sink.name])] : [['', 'theirs']];
+  if (!overview) await refresh();
+  const sinks = [['', 'theirs'], ...overview.sinks.map(sink => [sink.name, sink.name])];
   const rate = {name: 'rate', label: 'Messages a second (0: as fast as it goes)', value: action === 'replay' ? '100' : '0'};
   const fields = {
     requeue: waiting ? [rate] : [rate, {name: 'to', label: 'To which sink', options: sinks}, {name: 'in_order', label: 'Leave parked what later messages of its key have overtaken', check: true}],
     skip: [], discard: [],
     replay: [{...rate, label: 'Messages a second'}, {name: 'to', label: 'To which sink', options: sinks}, {name: 'name', label: 'A name for it (small letters, digits)', placeholder: 'the time'}],
   }[action];
+  let plan = '', turn = 0;
   const counting = el('div', {id: 'preview'}, action === 'replay' ? el('p', {className: 'quiet'}, 'They are written as new messages behind those that wait, with their message ids.') : el('p', {className: 'quiet'}, 'Counting…'));
   dialog(`${done} messages`, [counting], fields, done, action === 'discard', async given => {
-    const more = {reason: given.reason};
+    const more = action === 'replay' ? {...request, reason: given.reason} : {plan, reason: given.reason};
     if (given.rate !== undefined) {
       more.rate = Number(given.rate);
       if (!Number.isInteger(more.rate) || more.rate < 0) throw new Error('The rate is a whole number.');
     }
-    if (given.to) more.to = given.to;
-    if (given.in_order) more.in_order = true;
+    if (action === 'replay' && given.to) more.to = given.to;
     if (given.name) more.name = given.name;
-    const job = await begin({...request, ...more});
+    const job = await begin(more);
     if (job.state === 'failed') throw new Error(job.error);
     if (job.ended) await find();
     if (open) openMessage(open);
   });
   if (action === 'replay') return;
-  $('confirm-do').disabled = true;
-  try {
-    let job = await api('jobs', {...request, preview: true, by: who()});
-    while (!job.ended) {
-      await new Promise(resolve => setTimeout(resolve, 500));
-      job = await api(`jobs/${job.id}`);
+  // What is counted is what will be changed: the fields that select among the messages need another count.
+  const form = $('confirm').querySelector('form');
+  const preview = async () => {
+    const mine = ++turn;
+    $('confirm-do').disabled = true;
+    $('confirm-error').textContent = '';
+    const more = {};
+    if (form.elements.to?.value) more.to = form.elements.to.value;
+    if (form.elements.in_order?.checked) more.in_order = true;
+    try {
+      let job = await api('jobs', {...request, ...more, preview: true, by: who()});
+      while (!job.ended) {
+        await new Promise(resolve => setTimeout(resolve, 500));
+        job = await api(`jobs/${job.id}`);
+      }
+      if (mine !== turn) return;
+      if (job.error) throw new Error(job.error);
+      const stay = (job.left || 0) + (job.unfit || 0);
+      plan = job.id;
+      fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: waiting ? 'tried again now' : 'requeued', skip: waiting ? 'parked without another attempt, and their keys go on' : 'skipped: their keys go on, and they stay parked', discard: 'deleted for good'}[action]}.`),
+        ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} of ${topic.topic}${topic.sinks ? ` for ${topic.sinks}` : ''}`)),
+        job.overtaken ? el('p', {className: 'bad'}, `${number(job.overtaken)} were overtaken: later messages of their keys were delivered.`) : '',
+        stay ? el('p', {className: 'quiet'}, stay === 1 ? '1 other stays as it is.' : `${number(stay)} others stay as they are.`) : '');
+      $('confirm-do').textContent = job.total === 0 ? 'Nothing to do' : `${done} ${messages(job.total)}`;
+      $('confirm-do').disabled = job.total === 0;
+    } catch (error) {
+      if (mine === turn) $('confirm-error').textContent = error.message;
     }
-    if (job.error) throw new Error(job.error);
-    fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: waiting ? 'tried again now' : 'requeued', skip: waiting ? 'parked without another attempt, and their keys go on' : 'skipped: their keys go on, and they stay parked', discard: 'deleted for good'}[action]}.`),
-      ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} of ${topic.topic}${topic.sinks ? ` for ${topic.sinks}` : ''}`)),
-      job.overtaken ? el('p', {className: 'bad'}, `${number(job.overtaken)} were overtaken: later messages of their keys were delivered.`) : '',
-      job.unfit ? el('p', {className: 'quiet'}, `${number(job.unfit)} others stay as they are.`) : '');
-    $('confirm-do').textContent = job.total === 0 ? 'Nothing to do' : `${done} ${messages(job.total)}`;
-    $('confirm-do').disabled = job.total === 0;
-  } catch (error) {
-    $('confirm-error').textContent = error.message;
-  }
+  };
+  for (const name of ['to', 'in_order']) form.elements[name]?.addEventListener('change', preview);
+  await preview();
 });
 
 // steer pauses or limits something, or ends that.
@@ -516,7 +532,7 @@ async function refreshJobs() {
     const done = job.total ? `${number(job.done)} of ${number(job.total)}` : number(job.done);
     return el('li', {className: `job ${job.state}`}, el('span', {className: 'what'}, what, ' ', badge(job.state, {done: 'done', failed: 'error', stopped: 'retry'}[job.state] || '')),
       canChange() && !job.ended ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`jobs/${job.id}/stop`, {}); await refreshJobs(); await refreshLogs(); })}, 'Stop') : null,
-      canChange() && (job.state === 'stopped' || job.state === 'failed') ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin(job.request))}, 'Go on') : null,
+      canChange() && (job.state === 'stopped' || job.state === 'failed') ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin(job.request.action === 'replay' ? job.request : {plan: job.id, rate: job.request.rate, reason: job.request.reason}))}, 'Go on') : null,
       !job.ended ? el('progress', {max: job.total || 1, value: job.total ? job.done : 0}) : null,
       el('small', {}, `${done}${job.error ? ` · ${job.error}` : ''} · ${job.by} · ${ago(job.began)}`));
   }));

@@ -126,9 +126,9 @@ type Backend interface {
 	// each.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
-	// Parked returns the parked rows that the filter selects, without its limits, in the order
+	// Parked calls each with every parked row that the filter selects, without its limits, in the order
 	// of ids; see [ReadParked].
-	Parked(ctx context.Context, filter Filter, within int64) ([]storage.Parked, error)
+	Parked(ctx context.Context, filter Filter, within int64, each func(storage.Parked)) error
 
 	// Delivered returns done rows up to that id, by id, up to the filter's limit.
 	Delivered(ctx context.Context, filter Filter, untilID int64) ([]DeliveredRow, error)

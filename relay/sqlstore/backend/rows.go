@@ -353,31 +353,32 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 	})
 }
 
-// ReadParked reads the parked rows t that meet the condition where, with its arguments. Within says
+// ReadParked calls each with the parked rows t that meet the condition where, with its arguments, lowest id first. Within says
 // how far above the lowest of them those are looked for that were delivered since with the same
 // keys; 0 looks for none. Each done row is read once.
-func ReadParked(ctx context.Context, q Querier, table dialect.Table, where string, args []any, within int64) (found []storage.Parked, err error) {
+func ReadParked(ctx context.Context, q Querier, table dialect.Table, where string, args []any, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
 	var id, lane, holds number
-	err = All(ctx, q, Query{SQL: "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds\n" + parked + "\nORDER BY t.id", Args: args}, func() {
-		row.ID, row.Lane, row.HoldsKey = int64(id), int(lane), holds != 0
-		found = append(found, row)
-	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds)
-	if err != nil || len(found) == 0 || within <= 0 {
-		return found, err
-	}
-	lowest := found[0].ID
-	last := Query{SQL: "SELECT d.message_key, max(d.id)\nFROM " + table.Done + " d" +
-		"\nWHERE d.id > " + strconv.FormatInt(lowest, 10) + " AND d.id <= " + strconv.FormatInt(lowest+within, 10) +
-		"\n    AND d.message_key IN (SELECT t.message_key " + parked + ")" +
-		"\nGROUP BY d.message_key", Args: args}
 	delivered := map[string]int64{}
-	err = All(ctx, q, last, func() { delivered[row.Key] = int64(id) }, (*text)(&row.Key), &id)
-	for i := range found {
-		found[i].Overtaken = found[i].Key != "" && delivered[found[i].Key] > found[i].ID
+	if within > 0 {
+		var lowest number
+		if err := One(ctx, q, Query{SQL: "SELECT min(t.id) " + parked, Args: args}, &lowest); err != nil || lowest == 0 {
+			return err
+		}
+		last := Query{SQL: "SELECT d.message_key, max(d.id)\nFROM " + table.Done + " d" +
+			"\nWHERE d.id > " + strconv.FormatInt(int64(lowest), 10) + " AND d.id <= " + strconv.FormatInt(int64(lowest)+within, 10) +
+			"\n    AND d.message_key IN (SELECT t.message_key " + parked + ")" +
+			"\nGROUP BY d.message_key", Args: args}
+		if err := All(ctx, q, last, func() { delivered[row.Key] = int64(id) }, (*text)(&row.Key), &id); err != nil {
+			return err
+		}
 	}
-	return found, err
+	return All(ctx, q, Query{SQL: "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds\n" + parked + "\nORDER BY t.id", Args: args}, func() {
+		row.ID, row.Lane, row.HoldsKey = int64(id), int(lane), holds != 0
+		row.Overtaken = row.Key != "" && delivered[row.Key] > row.ID
+		each(row)
+	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds)
 }
 
 // Clock reads the database's time, the age of its first done row (0 without one), and its time zone.

@@ -121,9 +121,9 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 }
 
 // Parked implements [backend.Backend].
-func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	where := conditions(filter)
-	return backend.ReadParked(ctx, m.db, m.table, "TRUE"+where.sql, where.args, within)
+	return backend.ReadParked(ctx, m.db, m.table, "TRUE"+where.sql, where.args, within, each)
 }
 
 // Check implements [backend.Backend]. What the server's version says isn't repeated. On

@@ -81,10 +81,10 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 }
 
 // Parked implements [backend.Backend].
-func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := a.filter(filter, false)
-	return backend.ReadParked(ctx, d.db, d.table, where, a.Args, within)
+	return backend.ReadParked(ctx, d.db, d.table, where, a.Args, within, each)
 }
 
 // Check implements [backend.Backend]. The version is looked at when the table is opened.

@@ -124,14 +124,12 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 
 // Parked implements [backend.Backend]. Where statistics are old, as after very many were parked
 // at once, the planner takes nested loops for cheap that last minutes: it is kept from these.
-func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64) (parked []storage.Parked, err error) {
+func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := a.filter(filter)
-	err = backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
-		parked, err = backend.ReadParked(ctx, tx, p.table, where, a, within)
-		return err
+	return backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
+		return backend.ReadParked(ctx, tx, p.table, where, a, within, each)
 	})
-	return parked, err
 }
 
 // Check implements [backend.Backend].

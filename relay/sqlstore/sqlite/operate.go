@@ -95,9 +95,9 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 }
 
 // Parked implements [backend.Backend].
-func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	where, args := conditions(filter)
-	return backend.ReadParked(ctx, s.db, s.table, where, args, within)
+	return backend.ReadParked(ctx, s.db, s.table, where, args, within, each)
 }
 
 // Check implements [backend.Backend].

@@ -86,10 +86,10 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 }
 
 // Parked implements [backend.Backend].
-func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := conditions(&a, filter, false)
-	return backend.ReadParked(ctx, d.db, d.table, where, a, within)
+	return backend.ReadParked(ctx, d.db, d.table, where, a, within, each)
 }
 
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right

@@ -689,10 +689,8 @@ ORDER BY t.id;
 --   6: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
-FROM `app`.`Events_held` t
-WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?
-ORDER BY t.id;
+SELECT min(t.id) FROM `app`.`Events_held` t
+WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?;
 --   1: t
 SELECT d.message_key, max(d.id)
 FROM `app`.`Events_done` d
@@ -700,6 +698,11 @@ WHERE d.id > 15 AND d.id <= 1015
     AND d.message_key IN (SELECT t.message_key FROM `app`.`Events_held` t
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
 GROUP BY d.message_key;
+--   1: t
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM `app`.`Events_held` t
+WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?
+ORDER BY t.id;
 --   1: t
 
 -- replays

@@ -1139,10 +1139,8 @@ ORDER BY t.id;
 
 -- parked, and which were overtaken
 SET LOCAL enable_nestloop = off;
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
-FROM app."Events_held" t
-WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text
-ORDER BY t.id;
+SELECT min(t.id) FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text;
 --   1: 0
 --   2: t
 SELECT d.message_key, max(d.id)
@@ -1151,6 +1149,12 @@ WHERE d.id > 15 AND d.id <= 1015
     AND d.message_key IN (SELECT t.message_key FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text)
 GROUP BY d.message_key;
+--   1: 0
+--   2: t
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text
+ORDER BY t.id;
 --   1: 0
 --   2: t
 

@@ -771,10 +771,8 @@ ORDER BY t.id;
 --   8: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
-FROM app."Events_held" t
-WHERE t.state = 'error' AND t.id > ? AND t.topic = ?
-ORDER BY t.id;
+SELECT min(t.id) FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > ? AND t.topic = ?;
 --   1: 0
 --   2: t
 SELECT d.message_key, max(d.id)
@@ -783,6 +781,12 @@ WHERE d.id > 15 AND d.id <= 1015
     AND d.message_key IN (SELECT t.message_key FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
 GROUP BY d.message_key;
+--   1: 0
+--   2: t
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > ? AND t.topic = ?
+ORDER BY t.id;
 --   1: 0
 --   2: t
 

@@ -1207,10 +1207,8 @@ ORDER BY t.id;
 --   8: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
-FROM app."Events_held" t
-WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2)
-ORDER BY t.id;
+SELECT min(t.id) FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2);
 --   1: 0
 --   2: t
 SELECT d.message_key, max(d.id)
@@ -1219,6 +1217,12 @@ WHERE d.id > 15 AND d.id <= 1015
     AND d.message_key IN (SELECT t.message_key FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2))
 GROUP BY d.message_key;
+--   1: 0
+--   2: t
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+FROM app."Events_held" t
+WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2)
+ORDER BY t.id;
 --   1: 0
 --   2: t
 

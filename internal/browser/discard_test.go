@@ -1,0 +1,80 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// parkMore writes messages that the shop refuses, and waits until all of them are parked.
+func (s *scene) parkMore(topic string, count int, parked int64) {
+	s.t.Helper()
+	s.shop.refuse(topic, "HTTP 422: refused")
+	var messages []outbox.Message
+	for i := range count {
+		messages = append(messages, outbox.Message{Topic: topic, Payload: fmt.Append(nil, i)})
+	}
+	s.write(messages...)
+	s.counted(storage.StateError, parked)
+}
+
+// What the relay parks while the dialog is open is not discarded: the dialog did not show it.
+func TestDiscardDeletesOnlyWhatWasShown(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.parkMore("orders", 3, 3)
+		s.login()
+		s.do("ask", filter(map[string]string{"state": "error", "topic": "orders"}), shows("#messages", "orders"), click("#bulk", "Discard"), shows("#preview", "3 messages will be deleted"))
+		s.parkMore("orders", 50, 53)
+		var danger, required bool
+		s.do("look at the dialog", chromedp.Evaluate("document.getElementById('confirm-do').classList.contains('danger')", &danger),
+			chromedp.Evaluate("document.querySelector('#confirm [name=reason]').required", &required))
+		if !danger || !required {
+			t.Errorf("the button looks like danger: %v; a reason is required: %v", danger, required)
+		}
+		s.do("discard", chromedp.SendKeys("#confirm [name=reason]", "a test"), click("#confirm", "Discard 3 messages"), gone("#confirm"), shows("#jobs", "3 of 3"))
+		s.counted(storage.StateError, 50)
+	})
+}
+
+// A job that was stopped goes on with the messages that were shown when it began.
+func TestAJobGoesOnWithWhatWasShown(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.parkMore("orders", 1200, 1200)
+		s.gate.set(1)
+		s.login()
+		s.do("ask", filter(map[string]string{"state": "error", "topic": "orders"}), shows("#messages", "orders"), click("#bulk", "Requeue all"), shows("#preview", "1,200 messages"))
+		s.shop.refuse("orders", "")
+		s.do("begin, and stop it", click("#confirm", "Requeue "), gone("#confirm"), shows("#jobs", "500 of 1,200"), click("#jobs", "Stop"), shows("#jobs", "stopped"))
+		s.counted(storage.StateDone, 500)
+		s.parkMore("orders", 30, 730)
+		s.shop.refuse("orders", "")
+		s.gate.set(-1)
+		s.do("go on", click("#jobs", "Go on"), shows("#jobs", "700 of 700"))
+		s.counted(storage.StateError, 30)
+	})
+}
+
+// The count in the dialog is of what its fields say, also after they were changed.
+func TestThePreviewFollowsTheFields(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.parkMore("ledger.entry", 1, 1)
+		s.shop.refuse("held", "HTTP 422: refused")
+		s.write(outbox.Message{Topic: "ledger.entry", Key: "k", Payload: []byte("held")})
+		s.counted(storage.StateError, 2)
+		s.login()
+		s.do("ask", filter(map[string]string{"state": "error"}), shows("#messages", "ledger.entry"), click("#bulk", "Requeue all"), shows("#preview", "2 messages will be requeued"))
+		s.do("choose a sink", chromedp.SetValue("#confirm [name=to]", "billing"), chromedp.Evaluate("document.querySelector('#confirm [name=to]').dispatchEvent(new Event('change', {bubbles: true}))", nil),
+			shows("#preview", "1 message will be requeued"), shows("#preview", "1 other stays as it is"))
+		s.shop.refuse("ledger.entry", "")
+		s.do("requeue", click("#confirm", "Requeue 1 message"), gone("#confirm"), shows("#jobs", "1 of 1"))
+		s.counted(storage.StateError, 1)
+	})
+}
