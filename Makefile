@@ -28,8 +28,14 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 # The environment without the servers' variables.
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
+# The suites of make test: each is one go test.
+SUITES = $(addprefix on-servers-,race store-race store scenes histories relay command libraries alerts examples bench helm browser)
+
+# A target that fails keeps no other one from running; make still fails in the end.
+MAKEFLAGS += --keep-going
+
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-race on-servers-scenes on-servers-relay on-servers-stores on-servers-libraries on-servers-rest proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -40,8 +46,11 @@ test: ## all tests, with the race detector, against real servers that it brings 
 # Some tests build the command, at the same time: what they need is compiled once, before, while the servers start.
 COMPILE = go build -o /dev/null ./cmd/rowrelay
 
+# run is go test with some flags. Its output comes while it runs, each line behind the suite's name.
+run = $(CURDIR)/bin/testrun $(@:on-servers-%=%) $(1) -shuffle=on $(TESTFLAGS)
+
 # tests runs the tests of those of PACKAGES that grep chooses, with some flags.
-tests = packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep $(1) | xargs -r go test $(2) -shuffle=on $(TESTFLAGS)
+tests = packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep $(1) | xargs -r $(call run,$(2))
 
 # Scenes wait most of the time: so more of them.
 SCENES_AT_ONCE = -parallel 6
@@ -55,35 +64,60 @@ STORES = -e /relay/sqlstore$$
 # What computes for long comes without the race detector, which makes it five to ten times as slow,
 # and with it in proof: scenes with processes of their own, the command and writers, most of relay's tests, of which
 # simulated histories come with it, too, and the store's checks on all servers but one.
+# At the end come the closing lines of all suites, those of failed ones last.
 #
-on-servers:
+on-servers: bin/testrun
 	$(COMPILE)
-	$(MAKE) --no-print-directory --jobs=4 --output-sync=target on-servers-race on-servers-stores on-servers-rest on-servers-libraries on-servers-relay on-servers-scenes
+	@results=$$(mktemp -d) && trap 'rm -rf "$$results"' EXIT INT TERM && \
+	{ $(MAKE) --no-print-directory --jobs=4 RESULTS=$$results on-servers-race on-servers-stores-and-scenes \
+		$(filter-out %-store %-store-race %-scenes %-race,$(SUITES)); status=$$?; } && \
+	cat $$(find $$results -name 'ok-*') $$(find $$results -name 'failed-*') </dev/null && exit $$status
+
+$(SUITES): bin/testrun
+
+bin/testrun: $(wildcard internal/testrun/*.go)
+	go build -o $@ ./internal/testrun
 
 on-servers-race:
-	$(call tests,-v $(WITHOUT_RACE) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
-	$(call tests,$(WITHOUT_RACE),$(AT_ONCE))
+	@$(call tests,-v $(WITHOUT_RACE) $(PROCESSES) $(ENGINE) $(STORES),$(RACE) $(AT_ONCE))
 
-# After the stores: scenes have transactions open for long, which hold up the safe id of each table of their server.
-on-servers-scenes: on-servers-stores
-	$(call tests,$(PROCESSES),$(SCENES_AT_ONCE))
+on-servers-command:
+	@$(call tests,$(WITHOUT_RACE),$(AT_ONCE))
+
+on-servers-histories:
+	@$(call tests,$(ENGINE),$(RACE) -run '^TestSimulation')
 
 on-servers-relay:
-	$(call tests,$(ENGINE),$(RACE) -run '^TestSimulation')
-	$(call tests,$(ENGINE) -e /relay/storetest$$,$(AT_ONCE))
+	@$(call tests,$(ENGINE) -e /relay/storetest$$,$(AT_ONCE))
 
-on-servers-stores:
-	$(call tests,$(STORES),$(RACE) $(AT_ONCE) -run '^TestStore$$/^postgres18$$')
-	$(call tests,$(STORES),$(AT_ONCE) -skip '^TestStore$$/^postgres18$$')
+on-servers-store-race:
+	@$(call tests,$(STORES),$(RACE) $(AT_ONCE) -run '^TestStore$$/^postgres18$$')
+
+on-servers-store:
+	@$(call tests,$(STORES),$(AT_ONCE) -skip '^TestStore$$/^postgres18$$')
+
+on-servers-scenes:
+	@$(call tests,$(PROCESSES),$(SCENES_AT_ONCE))
+
+# Scenes come after the stores: they have transactions open for long, which hold up the safe id of each table of their server.
+on-servers-stores-and-scenes:
+	@$(MAKE) --no-print-directory on-servers-store-race on-servers-store; stores=$$?; \
+	$(MAKE) --no-print-directory on-servers-scenes && exit $$stores
 
 on-servers-libraries:
-	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) . && go test -shuffle=on $(TESTFLAGS) ./alerts
+	@cd internal/libraries && $(call run,$(RACE)) .
 
-on-servers-rest:
-	cd examples && go test -shuffle=on $(TESTFLAGS) ./...
-	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
-	cd deploy/helm && go test -shuffle=on $(TESTFLAGS) ./...
-	cd internal/browser && go test -shuffle=on $(TESTFLAGS) ./...
+on-servers-alerts:
+	@cd internal/libraries && $(call run) ./alerts
+
+on-servers-examples on-servers-bench:
+	@cd $(@:on-servers-%=%) && $(call run) ./...
+
+on-servers-helm:
+	@cd deploy/helm && $(call run) ./...
+
+on-servers-browser:
+	@cd internal/browser && $(call run) ./...
 
 # The rows of a sink that is down, how often all are looked at, how often a
 # server loses its last second, and the rows of 1 MiB that a relay meets.
