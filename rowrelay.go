@@ -70,7 +70,6 @@ const (
 	Postgres  Database = "postgres"
 	MySQL     Database = "mysql"
 	MariaDB   Database = "mariadb"
-	TiDB      Database = "tidb" // by rows only
 	SQLite    Database = "sqlite"
 	SQLServer Database = "sqlserver"
 	Oracle    Database = "oracle"

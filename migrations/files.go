@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-//go:embed postgres/*.sql mysql/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql tidb/*.sql inbox/*/*.sql
+//go:embed postgres/*.sql mysql/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql inbox/*/*.sql
 var files embed.FS
 
 // step is a migration's file with the table's names put in.

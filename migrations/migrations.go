@@ -24,7 +24,7 @@ import (
 )
 
 // Version is the number of the newest migration, which this release needs.
-const Version = 2
+const Version = 1
 
 // Options say which table is meant.
 type Options struct {

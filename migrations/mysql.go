@@ -12,7 +12,7 @@ import (
 )
 
 func isMySQL(name string) bool {
-	return name == "mysql" || name == "mariadb" || name == "tidb"
+	return name == "mysql" || name == "mariadb"
 }
 
 // mysqlStore reads no times, so that it doesn't matter whether a driver makes
@@ -22,13 +22,9 @@ type mysqlStore struct {
 	table dialect.Table
 }
 
-func newMySQLStore(name string, table dialect.Table) (database.Store, error) {
-	now := "datetime NOT NULL DEFAULT (utc_timestamp())"
-	if name == "tidb" {
-		now = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
-	}
+func newMySQLStore(table dialect.Table) (database.Store, error) {
 	store, err := database.NewStoreFromQuerier(table.SchemaVersion, versions{
-		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp " + now + ") ENGINE = InnoDB",
+		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp datetime NOT NULL DEFAULT (utc_timestamp())) ENGINE = InnoDB",
 		exists: "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = " + mysqlSchema(table) + " AND table_name = '" + table.Name + "_schema_version'",
 		place:  [2]string{"?", "?"},
 	})

@@ -70,13 +70,10 @@ func (c *catalog) exec(statement string, args []driver.NamedValue) error {
 // drop takes everything away that belongs to the table.
 func (c *catalog) drop(name string) error {
 	if !c.objects[name] {
-		if strings.Contains(name, "_held_") {
-			return errors.New("ORA-01418: specified index does not exist")
-		}
 		return errors.New("ORA-00942: table or view does not exist")
 	}
 	for object := range c.objects {
-		belongs := name == "outbox" && (object == "outbox_begin" || object == "outbox_lane_id")
+		belongs := name == "outbox" && (object == "outbox_begin" || object == "outbox_lane_id" || object == "outbox_scheduled")
 		if object == name || belongs || strings.HasPrefix(object, "INSERT INTO "+name+" ") || strings.HasPrefix(object, name+"_") && name != "outbox" {
 			delete(c.objects, object)
 		}

@@ -17,8 +17,8 @@ func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error
 	switch d.Name() {
 	case "oracle":
 		return newOracleVersions(d.(dialect.Repeating), table.SchemaVersion)
-	case "mysql", "mariadb", "tidb":
-		return newMySQLStore(d.Name(), table)
+	case "mysql", "mariadb":
+		return newMySQLStore(table)
 	case "postgres":
 		return database.NewStoreFromQuerier(table.SchemaVersion, versions{
 			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp timestamptz NOT NULL DEFAULT now())`,

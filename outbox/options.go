@@ -85,8 +85,6 @@ func (w *Writer) apply(o Options) error {
 	if o.MaxPayload > 0 {
 		w.maxPayload = o.MaxPayload
 	}
-	_, rowsOnly := w.dialect.(dialect.RowsOnly)
-	reject(o.KeyLocks && rowsOnly, "KeyLocks: %s is claimed by rows only, where there is no order that locks could keep: leave the option out", w.dialect.Name())
 	w.keyLocks = o.KeyLocks
 	reject(o.Notify && len(w.dialect.Notify(w.table)) == 0, "Notify: %s has no notifications: leave the option out, relays look by themselves", w.dialect.Name())
 	reject(o.NotifyInterval < 0, "NotifyInterval: must not be negative, and is %s", o.NotifyInterval)

@@ -24,7 +24,6 @@ func TestNewWriterRefuses(t *testing.T) {
 		"negative":         {dialect.Postgres(), outbox.Options{Notify: true, NotifyInterval: -time.Second}, []string{"NotifyInterval", "-1s"}},
 		"an interval only": {dialect.Postgres(), outbox.Options{NotifyInterval: time.Second}, []string{"NotifyInterval: is for Notify"}},
 		"no notifications": {dialect.SQLite(), outbox.Options{Notify: true}, []string{"Notify: sqlite has no notifications"}},
-		"no order to keep": {dialect.TiDB(), outbox.Options{KeyLocks: true, Notify: true}, []string{"KeyLocks: tidb is claimed by rows only", "Notify: tidb has no notifications"}},
 		"all at once":      {dialect.SQLite(), outbox.Options{Table: "a b", MaxPayload: -1}, []string{"Table", "MaxPayload"}},
 	} {
 		t.Run(name, func(t *testing.T) {

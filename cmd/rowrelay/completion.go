@@ -38,9 +38,6 @@ func (p program) completeValues(command *cobra.Command) {
 			return []string{string(storage.Oldest), string(storage.Newest), string(storage.Priority)}
 		},
 		"log-level": func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} },
-		"dialect": func(*cobra.Command) []string {
-			return []string{"postgres", "mysql", "mariadb", "tidb", "sqlite", "sqlserver", "oracle"}
-		},
 	} {
 		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" { // a URL
 			continue

@@ -39,7 +39,6 @@ func TestCompletionOfValues(t *testing.T) {
 			"pause --config " + file + " --source shop sink ":        "audit billing",
 			"status --config " + file + " --source ":                 "other shop",
 			"migrate up --claim ":                                    "lanes rows",
-			"migrate print --dialect my":                             "mysql",
 			"run --log-level w":                                      "warn",
 			"messages list --database sqlite:/no/such/file --topic ": "",
 		} {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -30,7 +29,6 @@ type migrate struct {
 
 	notifies *bool // whether plain INSERTs tell relays; nil if nobody asked
 
-	dialect string // other than the URL's; for print
 }
 
 func (p program) migrateCommand() *cobra.Command {
@@ -291,7 +289,6 @@ const migratePrintHelp = `Print the SQL of all migrations, for those who run mig
 doesn't connect: of --database only the kind matters, as in
   rowrelay migrate print --database postgres:// > outbox.sql
 or sqlite:, mysql://, mariadb://, sqlserver:// and oracle://.
-TiDB, which takes MySQL's URL, is told by --dialect tidb.
 
 A release that changes the tables brings a step more. --after 1 prints what came after
 step 1, as a migration of your own for tables that have it; nothing if nothing did.
@@ -304,7 +301,7 @@ func (p program) migratePrintCommand() *cobra.Command {
 		if after != 0 && m.claim == "" { // the indexes that the configuration asks for came with the first step
 			source.Claim = ""
 		}
-		d, err := dialect.ByName(cmp.Or(m.dialect, source.Database.Kind()))
+		d, err := dialect.ByName(source.Database.Kind())
 		if err != nil {
 			return usage(err)
 		}
@@ -322,7 +319,6 @@ func (p program) migratePrintCommand() *cobra.Command {
 	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
 	m.notifyFlag(command)
 	command.Flags().Int64Var(&after, "after", 0, "only the steps after this `version`, for tables that have it")
-	command.Flags().StringVar(&m.dialect, "dialect", "", "the server's `name`, where the URL is another one's")
 	return command
 }
 

@@ -24,13 +24,11 @@ var unrun = map[string][]string{
 	"mariadb":   {"MariaDB 10.5 and later"},
 	"sqlserver": {"SQL Server 2016 and later, Azure SQL"},
 	"oracle":    {"Oracle 12.2 and later"},
-	"tidb":      {"TiDB 7.5 and later, by rows only"},
 }
 
 // dialectPages are those that lie beside the dialects, by the kind of database.
 var dialectPages = map[string]string{
 	"postgres": "POSTGRES.md", "sqlite": "SQLITE.md", "mysql": "MYSQL.md", "mariadb": "MYSQL.md",
-	"tidb":      "MYSQL.md#tidb",
 	"sqlserver": "SQLSERVER.md", "oracle": "ORACLE.md",
 }
 
@@ -57,9 +55,6 @@ func databases(t testing.TB) string {
 		}
 		ran[kindOf(server)], ran[server] = true, true
 		_, version, _ := strings.Cut(run.Driver, " ")
-		if server == "tidb" {
-			run.Server += ", by rows only"
-		}
 		fmt.Fprintf(&lines, "| %s | %s %s | conformance suite: %s, %s |\n", named(t, run.Server, kindOf(server)), drivers[driver], version, passed(run), run.Date)
 	}
 	lines.WriteString(unrunLines(t, ran))

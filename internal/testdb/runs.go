@@ -85,7 +85,6 @@ var products = map[string]struct{ name, query string }{
 	SQLite:    {"SQLite", "SELECT sqlite_version()"},
 	MySQL:     {"MySQL", "SELECT version()"},
 	MariaDB:   {"MariaDB", "SELECT version()"},
-	TiDB:      {"TiDB", "SELECT substring_index(version(), 'TiDB-v', -1)"},
 	SQLServer: {"SQL Server", "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(40))"},
 	Oracle:    {"Oracle", "SELECT max(version) FROM product_component_version"},
 }

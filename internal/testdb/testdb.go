@@ -26,7 +26,6 @@ const (
 	SQLite    = "sqlite"
 	MySQL     = "mysql"
 	MariaDB   = "mariadb"
-	TiDB      = "tidb"
 	SQLServer = "sqlserver"
 	Oracle    = "oracle"
 )
@@ -102,10 +101,6 @@ func given() (targets []Target) {
 	}
 	return targets
 }
-
-// RowsOnly returns the targets whose tables can be claimed by rows only. Nothing
-// requires them.
-func RowsOnly() []Target { return []Target{mysql("tidb", "gosql", TiDB).withoutRequiring()} }
 
 func (target Target) withoutRequiring() Target {
 	target.optional = true

@@ -1,9 +1,10 @@
 -- +goose Up
 
--- The rows to be delivered now.
+-- Messages to deliver now. All times in all tables are in UTC, as in 2026-01-31 23:59:59.000.
 CREATE TABLE {{.Hot}} (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
-    -- SQLite has no hash function: the key's first and last characters, mixed.
+    -- A hash of the key, 0 to 63; messages without a key are spread by their ids. SQLite has no
+    -- hash function: this one mixes the key's first and last characters.
     lane          INTEGER NOT NULL GENERATED ALWAYS AS (63 & (
         CASE WHEN message_key IS NULL OR message_key = '' THEN id ELSE
             (7 * length(message_key)
@@ -32,9 +33,15 @@ CREATE TABLE {{.Hot}} (
     payload_text  TEXT,
     headers       TEXT,
     priority      INTEGER NOT NULL DEFAULT 0,
+    -- The names of the sinks that still need the message, separated by commas. Empty means all
+    -- sinks of the topic.
+    sinks         TEXT NOT NULL DEFAULT '',
     attempts      INTEGER NOT NULL DEFAULT 0,
     crashes       INTEGER NOT NULL DEFAULT 0,
     available_at  TEXT,
+    -- The message is not sent after this time. NULL means never too old. A time in the year 9999
+    -- marks a message that an operator requeued after it had expired: it is sent at any age.
+    expires_at    TEXT,
     last_error    TEXT,
     claimed_by    TEXT,
     claim_token   TEXT,
@@ -46,20 +53,26 @@ CREATE TABLE {{.Hot}} (
     CONSTRAINT one_payload CHECK (payload IS NULL OR payload_text IS NULL),
     CONSTRAINT headers_object CHECK (headers IS NULL OR (CASE WHEN json_valid(headers) THEN json_type(headers) END) IS 'object'),
     CONSTRAINT priority_range CHECK (typeof(priority) = 'integer' AND priority BETWEEN -32768 AND 32767),
-    -- UTC, as in 2026-01-31 23:59:59.000
     CONSTRAINT available_at_format CHECK (available_at IS strftime('%Y-%m-%d %H:%M:%f', available_at)),
+    CONSTRAINT expires_at_format CHECK (expires_at IS strftime('%Y-%m-%d %H:%M:%f', expires_at)),
     CONSTRAINT created_at_format CHECK (created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
 );
 
 CREATE INDEX {{.Index "lane_id"}} ON {{.Bare.Hot}} (lane, id);
 
--- The rows that are not to be delivered now. A row keeps its id and lane. Here, and
--- among the delivered ones, an id may be there again: after a restore, or where the
--- numbering has begun anew, it is given to another message.
+-- Scheduled messages by message_id, to cancel them. Other messages have no entry.
+CREATE INDEX {{.Index "scheduled"}} ON {{.Bare.Hot}} (message_id) WHERE available_at IS NOT NULL;
+
+-- Messages that wait for a time or for an operator. A row keeps its id and lane. Here and in the
+-- table of delivered messages an id may occur twice: after a restore, or when the ids were reset,
+-- the database gives the id to another message.
 CREATE TABLE {{.Held}} (
     id            INTEGER NOT NULL,
     lane          INTEGER NOT NULL,
     state         TEXT NOT NULL,
+    -- The effect of a parked message on its key: 0 none, 1 it blocks the key, 2 it blocks the key
+    -- until a relay parks it without blocking, 3 it blocks the key until a relay deletes it.
+    holds         INTEGER NOT NULL DEFAULT 0,
     message_id    TEXT NOT NULL,
     topic         TEXT NOT NULL,
     message_key   TEXT,
@@ -67,25 +80,31 @@ CREATE TABLE {{.Held}} (
     payload_text  TEXT,
     headers       TEXT,
     priority      INTEGER NOT NULL,
+    sinks         TEXT NOT NULL DEFAULT '',
     attempts      INTEGER NOT NULL,
     crashes       INTEGER NOT NULL,
     available_at  TEXT,
+    expires_at    TEXT,
     last_error    TEXT,
     created_at    TEXT NOT NULL,
-    PRIMARY KEY (id, message_id),
+    -- One row for each sink of the message that waits on its own.
+    PRIMARY KEY (id, message_id, sinks),
     CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error')),
     CONSTRAINT available_at_format CHECK (available_at IS strftime('%Y-%m-%d %H:%M:%f', available_at))
 ) WITHOUT ROWID;
 
--- No time means at once.
+-- Messages by the time when they are due. No time means now.
 CREATE INDEX {{.Index "held_due"}} ON {{.Bare.Held}}
     (coalesce(available_at, '0001-01-01 00:00:00.000'), id) WHERE state <> 'error';
 
-CREATE INDEX {{.Index "held_retry"}} ON {{.Bare.Held}} (lane, message_key, id) WHERE state = 'retry';
+-- Messages that block their keys.
+CREATE INDEX {{.Index "held_retry"}} ON {{.Bare.Held}} (lane, message_key, id) WHERE state = 'retry' OR holds > 0;
 
 CREATE INDEX {{.Index "held_error"}} ON {{.Bare.Held}} (id) WHERE state = 'error';
 
--- The delivered rows, kept for the retention.
+CREATE INDEX {{.Index "held_message"}} ON {{.Bare.Held}} (message_id);
+
+-- Delivered messages, kept for the retention.
 CREATE TABLE {{.Done}} (
     id            INTEGER NOT NULL,
     lane          INTEGER NOT NULL,
@@ -96,12 +115,15 @@ CREATE TABLE {{.Done}} (
     payload_text  TEXT,
     headers       TEXT,
     priority      INTEGER NOT NULL,
+    sinks         TEXT NOT NULL DEFAULT '',
     attempts      INTEGER NOT NULL,
     crashes       INTEGER NOT NULL,
     available_at  TEXT,
+    expires_at    TEXT,
     last_error    TEXT,
     created_at    TEXT NOT NULL,
     finished_at   TEXT NOT NULL,
+    -- What the sink answered, such as a partition and an offset.
     receipt       TEXT,
     relay         TEXT
 );
@@ -109,6 +131,16 @@ CREATE TABLE {{.Done}} (
 CREATE INDEX {{.Index "done_id"}} ON {{.Bare.Done}} (id);
 
 CREATE INDEX {{.Index "done_finished"}} ON {{.Bare.Done}} (finished_at);
+
+-- The message ids of writers that refuse duplicates. The token tells the ids of one write from
+-- those of others.
+CREATE TABLE {{.IDs}} (
+    message_id  TEXT NOT NULL PRIMARY KEY,
+    write_token INTEGER NOT NULL DEFAULT 0,
+    written_at  TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) WITHOUT ROWID;
+
+CREATE INDEX {{.Index "ids_written"}} ON {{.Bare.IDs}} (written_at);
 
 -- The lanes and their leases.
 CREATE TABLE {{.Lanes}} (
@@ -125,15 +157,43 @@ INSERT INTO {{.Lanes}} (lane)
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 63)
 SELECT n FROM numbers;
 
+-- The relays that run.
 CREATE TABLE {{.Relays}} (
-    name      TEXT NOT NULL PRIMARY KEY,
-    host      TEXT NOT NULL,
-    version   TEXT NOT NULL,
-    claim     TEXT NOT NULL,
-    since     TEXT NOT NULL,
+    name           TEXT NOT NULL PRIMARY KEY,
+    host           TEXT NOT NULL,
+    version        TEXT NOT NULL,
+    claim          TEXT NOT NULL,
+    -- JSON: the relay's sinks and routes, their fingerprint, and whether it takes lanes.
+    setup          TEXT NOT NULL DEFAULT '',
+    since          TEXT NOT NULL,
     last_heartbeat TEXT NOT NULL,
-    until     TEXT NOT NULL
+    until          TEXT NOT NULL
 );
+
+-- What operators have put in force for all relays: the pause of a sink, topic, key or relay
+-- (kind 'sink', 'topic', 'key', 'relay'), or the highest number of messages a second that a sink
+-- gets (kind 'limit'). A control ends when its row is deleted, or at ends_at.
+CREATE TABLE {{.Controls}} (
+    kind    TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    rate    INTEGER,
+    ends_at TEXT,
+    made_by TEXT,
+    made_at TEXT NOT NULL,
+    reason  TEXT,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
+-- The log of what operators did. An action without a count is under way, or was interrupted.
+CREATE TABLE {{.Actions}} (
+    id      TEXT NOT NULL PRIMARY KEY,
+    made_at TEXT NOT NULL,
+    made_by TEXT,
+    action  TEXT NOT NULL,
+    target  TEXT,
+    reason  TEXT,
+    changed INTEGER
+) WITHOUT ROWID;
 
 CREATE TABLE {{.Settings}} (
     name  TEXT NOT NULL PRIMARY KEY,
@@ -142,28 +202,31 @@ CREATE TABLE {{.Settings}} (
 
 INSERT INTO {{.Settings}} (name, value) VALUES ('schema', '1');
 
+-- All messages, each with its state.
 CREATE VIEW {{.Messages}} AS
 SELECT id, lane,
        CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed'
             WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled'
             ELSE 'pending' END AS state,
-       message_id, topic, message_key, payload, payload_text, headers, priority,
-       attempts, crashes, available_at, last_error,
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, 0 AS holds,
        claimed_by, claim_token, claimed_until, created_at,
        NULL AS finished_at, NULL AS receipt, NULL AS relay
 FROM {{.Bare.Hot}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE state END,
-       message_id, topic, message_key, payload, payload_text, headers, priority,
-       attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, NULL, NULL, NULL
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, holds,
+       NULL, NULL, NULL, created_at,
+       NULL, NULL, NULL
 FROM {{.Bare.Held}}
 UNION ALL
 SELECT id, lane, 'done',
-       message_id, topic, message_key, payload, payload_text, headers, priority,
-       attempts, crashes, available_at, last_error,
-       NULL, NULL, NULL, created_at, finished_at, receipt, relay
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, 0,
+       NULL, NULL, NULL, created_at,
+       finished_at, receipt, relay
 FROM {{.Bare.Done}};
 
 -- +goose Down
@@ -172,9 +235,15 @@ DROP VIEW {{.Messages}};
 
 DROP TABLE {{.Settings}};
 
+DROP TABLE {{.Actions}};
+
+DROP TABLE {{.Controls}};
+
 DROP TABLE {{.Relays}};
 
 DROP TABLE {{.Lanes}};
+
+DROP TABLE {{.IDs}};
 
 DROP TABLE {{.Done}};
 

@@ -104,7 +104,7 @@ type Dialect interface {
 	Denied(err error) bool
 }
 
-// ByName returns the dialect with that name: postgres, mysql, mariadb, tidb, oracle, sqlserver or sqlite.
+// ByName returns the dialect with that name: postgres, mysql, mariadb, oracle, sqlserver or sqlite.
 func ByName(name string) (Dialect, error) {
 	switch name {
 	case "postgres":
@@ -113,8 +113,6 @@ func ByName(name string) (Dialect, error) {
 		return MySQL(), nil
 	case "mariadb":
 		return MariaDB(), nil
-	case "tidb":
-		return TiDB(), nil
 	case "oracle":
 		return Oracle(), nil
 	case "sqlserver":
@@ -122,7 +120,7 @@ func ByName(name string) (Dialect, error) {
 	case "sqlite":
 		return SQLite(), nil
 	}
-	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, mysql, mariadb, tidb, oracle, sqlserver or sqlite", name)
+	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, mysql, mariadb, oracle, sqlserver or sqlite", name)
 }
 
 // Query is one statement and its arguments, ready for any database/sql driver
@@ -196,12 +194,6 @@ type Note struct {
 	OK     bool
 	Detail string // what was found
 	Hint   string // what to do, if it isn't OK
-}
-
-// RowsOnly is implemented by a dialect whose tables can't be claimed by lanes.
-type RowsOnly interface {
-	// NoLanes says why, as part of an error.
-	NoLanes() string
 }
 
 // Repeating is implemented by a dialect of a database that commits each
@@ -427,7 +419,7 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 	case ask("SELECT version()") && strings.Contains(version, "MariaDB"):
 		return kind{"MariaDB", " mysql mariadb ", "MariaDB"}
 	case version != "" && version[0] >= '0' && version[0] <= '9':
-		return kind{"MySQL", " mysql mariadb tidb ", "MySQL"}
+		return kind{"MySQL", " mysql mariadb ", "MySQL"}
 	case version != "":
 		return kind{"PostgreSQL or its like", " postgres ", "Postgres"}
 	case ask("SELECT @@VERSION"):

@@ -24,11 +24,9 @@ type flavour string
 const (
 	flavourMySQL   flavour = "mysql"
 	flavourMariaDB flavour = "mariadb"
-	flavourTiDB    flavour = "tidb"
 )
 
-// MySQL is the dialect of MySQL 8.0.13 and later. A store or a migration finds
-// out by itself that a server is TiDB.
+// MySQL is the dialect of MySQL 8.0.13 and later.
 func MySQL() Dialect { return mysql{flavourMySQL, true} }
 
 // MariaDB is the dialect of MariaDB 10.5 and later. A store finds out by itself
@@ -38,14 +36,11 @@ func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 // SkipsLocked says whether a locking select of the dialect's server can pass over rows
 // that others have locked.
 func SkipsLocked(d Dialect) bool {
-	if t, ok := d.(tidb); ok {
-		return t.skipLocked
-	}
 	m, ok := d.(mysql)
 	return ok && m.skipLocked
 }
 
-// Name returns "mysql", "mariadb" or "tidb".
+// Name returns "mysql" or "mariadb".
 func (d mysql) Name() string { return string(d.flavour) }
 
 // Insert keeps to what a packet has at most on old servers, 4 MiB, if nobody has changed
@@ -194,12 +189,11 @@ func (mysql) RowIndexes(table Table) Query {
 
 // Busy: deadlock, lock wait timed out, the record has changed since the last
 // read (MariaDB), the table was changed meanwhile, an index was made or dropped
-// by another; of TiDB, the write was in conflict with another, and the table was
-// changed meanwhile; of MySQL 9, the list of transactions can't be shown, as one of
+// by another; of MySQL 9, the list of transactions can't be shown, as one of
 // them is in a statement with an emoji, or with bytes that are no text. A timeout
 // takes back its statement alone, so who is told of it has to roll back.
 func (mysql) Busy(err error) bool {
-	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "8002", "8022", "8028", "9007", "3854")
+	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3854")
 }
 
 // Missing: no such table, unknown database.
@@ -230,7 +224,7 @@ func (mysql) Server(table Table) (facts Query, trial *Trial) {
 	facts = Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
 		" 'group_replication_group_name', 'group_replication_single_primary_mode'," +
 		" 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'," +
-		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'time_zone', 'system_time_zone', 'tidb_txn_mode'," +
+		" 'transaction_isolation', 'tx_isolation', 'autocommit'," +
 		" 'character_set_client', 'character_set_connection', 'character_set_results')"}
 	lanes := table.Backquoted().Lanes
 	return facts, &Trial{
@@ -243,8 +237,8 @@ func (mysql) Server(table Table) (facts Query, trial *Trial) {
 }
 
 // mysqlServer is one of the servers that speak MySQL's language, and the oldest version of
-// it that will do: the first MySQL whose defaults may be expressions; the oldest MariaDB
-// that is tried; and the first TiDB with UUID() as a default.
+// it that will do: the first MySQL whose defaults may be expressions, and the oldest MariaDB
+// that is tried.
 type mysqlServer struct {
 	name, least string
 	right       string // as in WrongKind
@@ -253,19 +247,18 @@ type mysqlServer struct {
 var mysqlServers = map[flavour]mysqlServer{
 	flavourMySQL:   {"MySQL", "8.0.13", "MySQL"},
 	flavourMariaDB: {"MariaDB", "10.5", "MariaDB"},
-	flavourTiDB:    {"TiDB", "7.5", "MySQL"},
 }
 
 var mysqlNumbers = regexp.MustCompile(`^v?(\d+\.\d+(?:\.\d+)?)`)
 
-// Fit tells MySQL from MariaDB and TiDB, refuses old ones, and knows which one has
-// SKIP LOCKED.
+// Fit tells MySQL from MariaDB, refuses old ones and TiDB, and knows which one has SKIP LOCKED.
 func (d mysql) Fit(server Server) (Fit, error) {
 	facts := server.Facts
 	is, version := flavourMySQL, strings.TrimPrefix(facts["version"], "5.5.5-") // with which MariaDB's replicas begin theirs
-	if _, own, found := strings.Cut(version, "TiDB-"); found {                  // after that of the MySQL that it stands in for
-		is, version = flavourTiDB, own
-	} else if strings.Contains(strings.ToLower(version+facts["version_comment"]), "mariadb") {
+	if strings.Contains(version, "TiDB") {                                      // whose servers give out ids out of order, and don't show open transactions
+		return Fit{}, fmt.Errorf("the server is TiDB %s, which rowrelay does not support: use MySQL, MariaDB or PostgreSQL", version)
+	}
+	if strings.Contains(strings.ToLower(version+facts["version_comment"]), "mariadb") {
 		is = flavourMariaDB
 	}
 	kind := mysqlServers[is]
@@ -281,9 +274,6 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	}
 	if err := mysqlSession(facts); err != nil {
 		return Fit{}, err
-	}
-	if is == flavourTiDB {
-		return fitTiDB(name, server)
 	}
 	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
 	skips := server.Skips && !versionBefore(version, firstToSkip)

@@ -85,12 +85,12 @@ func TestDerivedNames(t *testing.T) {
 
 func TestByName(t *testing.T) {
 	t.Parallel()
-	for _, want := range []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.TiDB(), dialect.Oracle(), dialect.SQLServer(), dialect.SQLite()} {
+	for _, want := range []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.Oracle(), dialect.SQLServer(), dialect.SQLite()} {
 		if got, err := dialect.ByName(want.Name()); got != want || err != nil {
 			t.Errorf("ByName(%q) = %v, %v", want.Name(), got, err)
 		}
 	}
-	if _, err := dialect.ByName("nosuch"); err == nil || !strings.Contains(err.Error(), "postgres, mysql, mariadb, tidb, oracle, sqlserver or sqlite") {
+	if _, err := dialect.ByName("nosuch"); err == nil || !strings.Contains(err.Error(), "postgres, mysql, mariadb, oracle, sqlserver or sqlite") {
 		t.Errorf("ByName(nosuch): %v, want an error with the names that are known", err)
 	}
 }

@@ -68,7 +68,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	if known && !byTime && !lists.db.tells(ctx) {
 		findings = append(findings, silenced)
 	}
-	if claim != storage.ByRows && s.noLanes == nil {
+	if claim != storage.ByRows {
 		findings = append(findings, s.checkMarks(ctx))
 	}
 	if explainer, ok := s.backend.(backend.Explainer); ok {
@@ -90,9 +90,6 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	switch {
 	case err != nil:
 		finding.Detail = err.Error()
-	case claim == storage.ByLanes && s.noLanes != nil:
-		finding.Detail = s.noLanes.Error()
-		finding.Hint = "say that it is to be claimed by rows"
 	case stored != "" && claim != "" && stored != claim:
 		finding.Detail = fmt.Sprintf("the table is claimed by %s, and this asks for %s", stored, claim)
 		finding.Hint = "stop all relays that claim by " + string(stored) + " first; then the next one to start decides"
@@ -249,7 +246,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 // deleteDone is a statement that deletes some of the oldest delivered messages.
 func (s *Store) deleteDone() string {
 	switch s.dialect.Name() {
-	case dialect.MySQL().Name(), dialect.MariaDB().Name(), dialect.TiDB().Name():
+	case dialect.MySQL().Name(), dialect.MariaDB().Name():
 		return "DELETE FROM " + s.table.Done + " WHERE finished_at < UTC_TIMESTAMP() - INTERVAL 1 DAY ORDER BY finished_at LIMIT 10000"
 	case dialect.SQLServer().Name():
 		return "DELETE TOP (4000) FROM " + s.table.Done + " WHERE finished_at < DATEADD(DAY, -1, SYSUTCDATETIME())"

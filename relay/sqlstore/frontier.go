@@ -35,7 +35,7 @@ import (
 //     MariaDB, SQL Server, Oracle).
 //   - [timeBound]: nobody can see the open transactions, and each is taken to be over
 //     after a set time (the same databases, if this user lacks the right to see them or
-//     several servers write; TiDB). It is a part of openTx, as the right may be taken
+//     several servers write). It is a part of openTx, as the right may be taken
 //     away at any time.
 //
 // before and wrote may be called concurrently; the others by who reads, in turn.

@@ -19,14 +19,10 @@ import (
 // each of them has leased, with what is stored beside a lease: marks and journals.
 
 // SetClaimMode implements [storage.Store]. Claiming by rows needs indexes, which it
-// makes; claiming by lanes drops them. It fails at once where the database can't
-// be claimed that way.
+// makes; claiming by lanes drops them.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	if err := s.notMade(); err != nil {
 		return err
-	}
-	if claim == storage.ByLanes && s.noLanes != nil {
-		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, s.noLanes)
 	}
 	if claim == storage.ByLanes {
 		if order := s.traits.Queries.IDsOutOfOrder; order.SQL != "" {

@@ -8,7 +8,6 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
-	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // pretending is a dialect on a server that says to be another.
@@ -51,33 +50,6 @@ func TestOtherServersAreRefused(t *testing.T) {
 					t.Errorf("migrate: %v, want %q", err, refused.why)
 				}
 			})
-		}
-	}
-}
-
-// byRowsOnly is a dialect whose tables can't be claimed by lanes.
-type byRowsOnly struct{ dialect.Dialect }
-
-func (byRowsOnly) NoLanes() string { return "its ids have no order" }
-
-// Whoever asks for lanes, as is the default, is told at start, and by a check.
-func TestLanesAreRefused(t *testing.T) {
-	t.Parallel()
-	table := open(t, testdb.Targets()[0])
-	table.dialect = byRowsOnly{table.dialect}
-	store := table.open(t)
-	err := store.SetClaimMode(t.Context(), storage.ByLanes)
-	if err == nil || !strings.Contains(err.Error(), "its ids have no order") || !strings.Contains(err.Error(), "--claim rows") {
-		t.Errorf("adopt lanes: %v, want why not, and what to do", err)
-	}
-	if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
-		t.Errorf("adopt rows: %v", err)
-	}
-	for claim, wrong := range map[storage.Claim]string{storage.ByLanes: "claim", storage.ByRows: ""} {
-		for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
-			if finding.OK == (finding.Name == wrong) {
-				t.Errorf("by %s: %+v", claim, finding)
-			}
 		}
 	}
 }

@@ -40,7 +40,7 @@ func openScriptedSQLServer(t *testing.T, more map[string][][]driver.Value) (*sql
 		"N'ProductVersion'": {{"version", "16.0.4135.4"}, {"edition", "3"}, {"database", "shop"}, {"level", "160"}, {"snapshot", "1"}, {"read committed snapshot", "0"}},
 		"WHERE lane = 0":    {{int64(0)}},
 		"lane IN (0, 1)":    {{int64(1)}},
-		"name = N'schema'":  {{"2"}},
+		"name = N'schema'":  {{"1"}},
 		"SELECT COALESCE((": {{int64(7)}},
 		"N'open'":           {{"number", "2001"}, {"open", "2002"}, {"server", "S/5/HOST/42/x/y"}},
 	}}}

@@ -33,7 +33,7 @@ import (
 )
 
 // schemaVersion is what the tables have to be.
-const schemaVersion = "2"
+const schemaVersion = "1"
 
 // Options say which table is meant.
 type Options struct {
@@ -72,7 +72,6 @@ type Store struct {
 	options Options
 	backend backend.Backend
 	traits  backend.Traits
-	noLanes error // why the table can't be claimed by lanes; nil where it can
 
 	// Of pages.
 	frontier  frontier
@@ -215,9 +214,6 @@ func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
 		return false, fmt.Errorf("there is no backend for the dialect %q", s.dialect.Name())
 	}
 	s.traits = s.backend.Traits()
-	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
-		s.noLanes = fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or storage.ByRows), where there is no order", limited.NoLanes())
-	}
 	return unordered, nil
 }
 
@@ -228,7 +224,7 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 		return postgres.New(db, d, table, reader)
 	case dialect.SQLite().Name():
 		return sqlite.New(db, d, table)
-	case dialect.MySQL().Name(), dialect.MariaDB().Name(), dialect.TiDB().Name():
+	case dialect.MySQL().Name(), dialect.MariaDB().Name():
 		return mysql.New(db, d, table)
 	case dialect.SQLServer().Name():
 		return sqlserver.New(db, d, table)

@@ -30,9 +30,8 @@ func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d
 	t.Helper()
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
-	_, rowsOnly := d.(dialect.RowsOnly)
 	table := Table(t, "app.Events")
-	g := &golden{T: t, Recorder: recorder, Backend: make(db, table), db: db, lanesToo: !rowsOnly, other: other, indexes: map[string]bool{}}
+	g := &golden{T: t, Recorder: recorder, Backend: make(db, table), db: db, other: other, indexes: map[string]bool{}}
 	for _, query := range append(d.DropRowIndexes(table), d.RowIndexes(table)) {
 		g.indexes[query.SQL] = true
 	}
@@ -44,10 +43,8 @@ func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d
 		g.others = "\n" + string(text)
 	}
 	g.members()
-	if g.lanesToo {
-		g.lanes()
-		g.pages()
-	}
+	g.lanes()
+	g.pages()
 	g.settling()
 	g.rows()
 	g.operating()
@@ -77,13 +74,12 @@ type golden struct {
 	*testing.T
 	*Recorder
 	backend.Backend
-	db       *sql.DB
-	lanesToo bool
-	other    string // file, and what is in it
-	others   string
-	indexes  map[string]bool // the dialect's statements about them
-	text     strings.Builder
-	all      []backend.Query
+	db      *sql.DB
+	other   string // file, and what is in it
+	others  string
+	indexes map[string]bool // the dialect's statements about them
+	text    strings.Builder
+	all     []backend.Query
 }
 
 // add writes what was asked since the last time.
@@ -129,9 +125,6 @@ func (g *golden) ask(query backend.Query) error {
 func (g *golden) members() {
 	ctx, queries, statements := context.Background(), g.Traits().Queries, g.Traits().Statements
 	claim := storage.ByLanes
-	if !g.lanesToo {
-		claim = storage.ByRows
-	}
 	g.add("claim mode", g.ask(statements.Query("claim mode")))
 	g.add("set the claim mode", g.SetClaimMode(ctx, claim))
 	_, err := g.Heartbeat(ctx, storage.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
@@ -222,39 +215,37 @@ func (g *golden) settling() {
 	deadBack.Holds, deadBack.DeadLetter = true, &storage.Copy{MessageID: message(21), Topic: "dead.other"}
 	deadClaimed := failed
 	deadClaimed.State, deadClaimed.DeadLetter = storage.StateError, dead.DeadLetter
-	if g.lanesToo {
-		settle("settle: done", true, done)
-		settle("settle: done, with receipts of their own", true, done, other)
-		settle("settle: done, not kept", false, done)
-		settle("settle: everything", true, done, retry, parked, back)
-		settle("settle: dead letters", true, done, dead, deadBack)
-		first, second := done, parked
-		first.For, first.Left = "a", "b,c"
-		second.Sinks, second.For, second.Left = "a,b", "b", "a"
-		part := retry
-		part.For, part.Left = "a", "b"
-		err := backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
-			_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{first, part, second})
-			return err
-		})
-		g.add("settle for some sinks", err)
-		dead.For, dead.Left = "a", "b"
-		deadBack.Sinks, deadBack.For, deadBack.Left = "a,b", "a", "b"
-		err = backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
-			_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{dead, deadBack})
-			return err
-		})
-		g.add("settle for some sinks: dead letters", err)
-		twin := back
-		twin.Sinks = "b"
-		back.Sinks = "a"
-		settle("settle: deferred rows of two sinks", true, back, twin)
-	}
+	settle("settle: done", true, done)
+	settle("settle: done, with receipts of their own", true, done, other)
+	settle("settle: done, not kept", false, done)
+	settle("settle: everything", true, done, retry, parked, back)
+	settle("settle: dead letters", true, done, dead, deadBack)
+	first, second := done, parked
+	first.For, first.Left = "a", "b,c"
+	second.Sinks, second.For, second.Left = "a,b", "b", "a"
+	part := retry
+	part.For, part.Left = "a", "b"
+	err := backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
+		_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{first, part, second})
+		return err
+	})
+	g.add("settle for some sinks", err)
+	dead.For, dead.Left = "a", "b"
+	deadBack.Sinks, deadBack.For, deadBack.Left = "a,b", "a", "b"
+	err = backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
+		_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{dead, deadBack})
+		return err
+	})
+	g.add("settle for some sinks: dead letters", err)
+	twin := back
+	twin.Sinks = "b"
+	back.Sinks = "a"
+	settle("settle: deferred rows of two sinks", true, back, twin)
 	settle("settle by rows: done", true, claimed)
 	settle("settle by rows", true, pending, claimed)
 	settle("settle by rows, not kept", false, claimed, failed)
 	settle("settle by rows: a dead letter", false, claimed, deadClaimed)
-	_, _, err := g.Purge(ctx, 24*time.Hour, 100, time.Date(2026, 10, 5, 1, 2, 3, 4000, time.UTC))
+	_, _, err = g.Purge(ctx, 24*time.Hour, 100, time.Date(2026, 10, 5, 1, 2, 3, 4000, time.UTC))
 	g.add("purge", errors.Join(err, g.ask(g.Traits().Queries.PurgeRelays)))
 }
 

@@ -1,6 +1,6 @@
-// Package mysql is the [backend.Backend] of MySQL 8.0.13 and later, MariaDB 10.5 and
-// later, and, by rows only, TiDB 7.5 and later. Its statements stand in mysql.sql; those
-// that depend on what is asked for are built in the other files.
+// Package mysql is the [backend.Backend] of MySQL 8.0.13 and later and MariaDB 10.5 and
+// later. Its statements stand in mysql.sql; those that depend on what is asked for are
+// built in the other files.
 package mysql
 
 import (
@@ -22,7 +22,7 @@ import (
 //go:embed mysql.sql
 var file string
 
-// MySQL is a table in MySQL, MariaDB or TiDB.
+// MySQL is a table in MySQL or MariaDB.
 type MySQL struct {
 	db      *sql.DB
 	dialect dialect.Dialect
@@ -39,19 +39,15 @@ var _ backend.TransactionLister = (*MySQL)(nil)
 const (
 	mysql8  = "mysql"
 	mariaDB = "mariadb"
-	tiDB    = "tidb"
 )
 
 // New returns the backend. The dialect is the one that fits the server.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 	m := &MySQL{db: db, dialect: d, table: table.Backquoted(), server: d.Name(), skips: dialect.SkipsLocked(d)}
 	words := map[string]string{
-		"skip": "", "skip t": "", "lock t": " FOR UPDATE", "share": " LOCK IN SHARE MODE",
+		"skip": "", "skip t": "", "lock t": " FOR UPDATE",
 		"server": "CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)",
 		"named":  "table_schema = database() AND table_name = ?",
-
-		// Among very many parked rows, of which few or none do.
-		"that hold keys": " FORCE INDEX (held_retry) WHERE blocks IS NOT NULL",
 	}
 	m.named = []any{table.Name}
 	if table.Schema != "" {
@@ -69,13 +65,6 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		}
 	case mariaDB: // has no number for all times
 		words["server"] = "CONCAT(@@hostname, ':', @@port, '/', @@server_id)"
-	case tiDB: // has no lock that can be shared
-		words["share"] = " FOR UPDATE"
-		words["that hold keys"] = " WHERE TRUE" // by rows none does
-	}
-	words["if by rows"] = "(SELECT value FROM " + m.table.Settings + " WHERE name = 'claim'" + words["share"] + ") = 'rows' AND "
-	if m.server == tiDB {
-		words["if by rows"] = ""
 	}
 	m.sql = backend.ParseStatements(file, m.table, words)
 	return m
@@ -103,10 +92,6 @@ func (m *MySQL) Traits() backend.Traits {
 				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
 			},
 		},
-	}
-	if m.server == tiDB { // nobody needs it, who reads no lanes
-		traits.Queries.LastID = backend.Query{SQL: "SELECT 0"}
-		traits.Queries.WrittenFrom = backend.Query{} // ids aren't in the order of time
 	}
 	return traits
 }
@@ -475,7 +460,7 @@ func (m *MySQL) free(request storage.ClaimRequest) backend.Query {
 	if len(request.Except) > 0 {
 		topics += " AND CAST(t.topic AS BINARY) NOT IN " + arguments(len(request.Except))
 	}
-	return query("SELECT "+columns+"\nFROM "+m.table.Hot+" AS t FORCE INDEX ("+index+") WHERE "+m.sql.Text("if by rows")+"t.claimed_until IS NULL"+topics+
+	return query("SELECT "+columns+"\nFROM "+m.table.Hot+" AS t FORCE INDEX ("+index+") WHERE "+m.sql.Text("claimed by rows")+" t.claimed_until IS NULL"+topics+
 		"\nORDER BY "+order+" LIMIT "+number(request.Limit)+m.sql.Text("skip"), append(texts(request.Topics), texts(request.Except)...)...)
 }
 

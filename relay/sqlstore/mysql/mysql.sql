@@ -1,5 +1,5 @@
--- What a relay asks of MySQL 8.0.13 and later, MariaDB 10.5 and later, and TiDB 7.5 and
--- later, as far as it has no moving parts. In braces stand the tables' names (hot, held,
+-- What a relay asks of MySQL 8.0.13 and later and MariaDB 10.5 and later, as far as it has
+-- no moving parts. In braces stand the tables' names (hot, held,
 -- done, lanes, lane_locks, relays, settings, messages), texts with a name above their
 -- use, and these, which differ between servers (see New in mysql.go):
 --
@@ -7,9 +7,7 @@
 --               lanes or rows waits for his turn among all who do the same
 --   skip t      the same for the rows t of a select that looks into other tables
 --   lock t      FOR UPDATE, or FOR UPDATE OF t on MySQL
---   share       LOCK IN SHARE MODE; FOR UPDATE on TiDB, which has no lock to be shared
 --   server      tells one server from another
---   if by rows  a condition; see claimed by rows
 --
 -- Numbers and lists of numbers are part of the text, in the place of words with a colon:
 -- a statement without arguments takes one journey to the server. Texts are arguments.
@@ -65,10 +63,9 @@ coalesce(t.available_at <= {now}, 1) AND coalesce(t.claimed_until <= {now}, 1)
 t.state = 'scheduled' AND t.due_at <= {now}
 
 -- Locks the way of claiming, for statements that do nothing unless it is by rows: who
--- changes it at the same time either sees what they do, or they see the change. The
--- tables of TiDB are claimed no other way.
+-- changes it at the same time either sees what they do, or they see the change.
 -- name: claimed by rows
-(SELECT value FROM {settings} WHERE name = 'claim'{share}) = 'rows' AND
+(SELECT value FROM {settings} WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND
 
 -- ---------------------------------------------------------------------------------
 -- Relays and the way of claiming.
@@ -80,7 +77,7 @@ SELECT value FROM {settings} WHERE name = 'claim'
 SELECT value FROM {settings} WHERE name = 'claim' FOR UPDATE
 
 -- name: share claim mode
-SELECT value FROM {settings} WHERE name = 'claim'{share}
+SELECT value FROM {settings} WHERE name = 'claim' LOCK IN SHARE MODE
 
 -- The way of claiming, twice.
 -- name: set claim mode
@@ -214,7 +211,7 @@ LIMIT :limit
 -- looked at by a statement of its own, which sees what was committed when the locks had
 -- been taken. A renewal changes other rows, and waits for no settle.
 -- name: lock lanes of settlements
-SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER BY lane{share}
+SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER BY lane LOCK IN SHARE MODE
 
 -- name: leases of settlements
 SELECT 'lane', lane, fence FROM {lanes} FORCE INDEX (PRIMARY) WHERE lane IN :lanes AND (lane, fence) IN (:leases) AND owner = ?
@@ -250,7 +247,7 @@ UPDATE {hot} FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until
 -- Rows that are locked are being settled or handled, and nobody else gets them
 -- meanwhile. So they are still claimed, and passed over. Token.
 -- name: still claimed
-SELECT id FROM {hot} FORCE INDEX (id) WHERE {if by rows}id IN :ids AND claim_token = ?
+SELECT id FROM {hot} FORCE INDEX (id) WHERE {claimed by rows} id IN :ids AND claim_token = ?
 
 -- name: lock still claimed
 {still claimed}{skip}
@@ -259,7 +256,7 @@ SELECT id FROM {hot} FORCE INDEX (id) WHERE {if by rows}id IN :ids AND claim_tok
 UPDATE {hot} FORCE INDEX (id) SET claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE id IN :ids
 
 -- name: ended claims
-SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {if by rows}claimed_until < {now} ORDER BY claimed_until LIMIT :limit{skip}
+SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {claimed by rows} claimed_until < {now} ORDER BY claimed_until LIMIT :limit{skip}
 
 -- name: free ended claims
 UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1 WHERE id IN :ids AND claimed_until < {now}
@@ -267,7 +264,7 @@ UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed
 -- Of several held rows with one id, one comes back at a time. A count is asked for each
 -- row, whatever a planner makes of it.
 -- name: comes back
-{if by rows}t.due_at <= {now} AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= {now}) = 0
+{claimed by rows} t.due_at <= {now} AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= {now}) = 0
 
 -- Selects the rows' places: an id and a lane in one number. Rows whose lane and id a hot
 -- row has are passed over, as one may after ids began anew.
@@ -314,8 +311,9 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 10
 -- name: oldest retry
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), {now}) DIV 1000, 0)) FROM {held} WHERE state = 'retry'
 
+-- The index finds the few rows that block their keys among many parked ones.
 -- name: held parked
-SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), {now}) DIV 1000, 0) FROM {held}{that hold keys} AND state = 'error' AND holds = 1
+SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), {now}) DIV 1000, 0) FROM {held} FORCE INDEX (held_retry) WHERE blocks IS NOT NULL AND state = 'error' AND holds = 1
 
 -- name: topics
 SELECT topic, count(*) FROM (

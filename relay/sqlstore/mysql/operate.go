@@ -126,13 +126,9 @@ func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64,
 	return backend.ReadParked(ctx, m.db, m.table, "TRUE"+where.sql, where.args, within, each)
 }
 
-// Check implements [backend.Backend]. What the server's version says isn't repeated. On
-// TiDB nothing is asked of lanes, which were refused already, nor of transactions.
+// Check implements [backend.Backend]. What the server's version says isn't repeated.
 func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
-	findings := []backend.Finding{m.checkRights(ctx)}
-	if m.server != tiDB {
-		findings = append(findings, m.checkHistory(ctx))
-	}
+	findings := []backend.Finding{m.checkRights(ctx), m.checkHistory(ctx)}
 	probes := []backend.Probe{
 		{Name: "read", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: m.sql.Query("oldest transaction"), Judge: backend.List("a transaction that has written is open since ",
@@ -140,15 +136,9 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Findin
 		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages lie below what was finished before, in lane ",
 			"ids have begun anew, as TRUNCATE lets them; such messages are delivered, but late and in no order: use DELETE to empty the table")},
 	}
-	explain, judge := "EXPLAIN ", judgePlan
-	switch m.server {
-	case mysql8: // newer ones have another form than lines with columns
+	explain := "EXPLAIN "
+	if m.server == mysql8 { // newer ones have another form than lines with columns
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
-	case tiDB:
-		if claim != storage.ByRows {
-			return findings
-		}
-		probes, judge = nil, judgeTiDBPlan
 	}
 	plan := m.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
 	if claim == storage.ByRows {
@@ -156,7 +146,7 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Findin
 		probes = append(probes, backend.RowIndexes(m.dialect.RowIndexes(m.table)))
 	}
 	plan.SQL = explain + plan.SQL
-	return append(findings, backend.Findings(ctx, m.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))...)
+	return append(findings, backend.Findings(ctx, m.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judgePlan}))...)
 }
 
 // checkHistory looks how much of what was deleted waits to be purged. It takes the right PROCESS, which is missed
@@ -221,9 +211,6 @@ func try(right, name, column string) backend.Query {
 
 // Explain implements [backend.Explainer].
 func (m *MySQL) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
-	if m.server == tiDB {
-		return "", nil
-	}
 	explain := "EXPLAIN "
 	if m.server == mysql8 {
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
@@ -269,16 +256,6 @@ func judgePlan(answer []string) (wrong, hint string) {
 	for _, line := range answer {
 		if slices.Contains(strings.Fields(line), "ALL") || strings.Contains(line, "Using filesort") || strings.Contains(line, "Using temporary") {
 			return "the claim reads the whole table: " + strings.Join(strings.Fields(line), " "), "see that its indexes are there: run rowrelay migrate up"
-		}
-	}
-	return "", ""
-}
-
-// judgeTiDBPlan does the same on TiDB.
-func judgeTiDBPlan(answer []string) (wrong, hint string) {
-	for _, line := range answer {
-		if strings.Contains(line, "TableFullScan") || strings.Contains(line, "TopN") || strings.Contains(line, "Sort") {
-			return "the claim reads the whole table: " + strings.Join(strings.Fields(line), " "), "see that its indexes are there: run rowrelay migrate up --claim rows"
 		}
 	}
 	return "", ""

@@ -120,8 +120,7 @@ func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
 }
 
 // mostGiven is how many rows one statement may be given: with too many
-// conditions for their memory servers walk over the table, and TiDB, which has no
-// other list, nests the selects of a union.
+// conditions for their memory servers walk over the table.
 const mostGiven = 1000
 
 // Purge implements [backend.Backend].
