@@ -23,7 +23,7 @@ type endpoints struct {
 	share   int           // requests to one endpoint at once
 	apart   time.Duration // between two requests to one endpoint; 0: no rate
 	longest time.Duration // pause of an endpoint that is closed
-	slots   chan struct{} // requests at once, over all
+	slots   chan struct{} // requests at once, over all, but for those that take longer than the patience
 
 	mu     sync.Mutex
 	known  map[string]*endpoint
@@ -42,10 +42,12 @@ type round struct {
 // endpoint is a scheme, host and port that messages have chosen, and what the
 // sink knows of it. Its methods need the lock of endpoints.
 type endpoint struct {
-	inFlight int           // requests under way
+	inFlight int           // turns that were given
+	begun    int           // requests under way
 	left     chan struct{} // closed when one of them ends; nil: nobody waits
 	moved    time.Time     // when it last answered, or got something to do
 	took     time.Duration // its last answer
+	answers  bool          // it has taken a message
 	next     time.Time     // by the rate: not before
 
 	failures int           // in a row
@@ -104,15 +106,32 @@ func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message s
 	if turn == nil {
 		return notNow
 	}
-	select {
-	case all.slots <- struct{}{}:
-		defer func() { <-all.slots }()
-	case <-ctx.Done():
+	giveBack, ok := all.slot(ctx, turn)
+	if !ok {
 		return all.leave(turn, sinks.Cancelled())
 	}
+	defer giveBack()
 	turn.begin()
 	turn.message = message
 	return all.leave(turn, request())
+}
+
+// slot waits for one of the requests that may be under way at once. A request that takes longer than the
+// patience gives its slot to another, and one to a slow endpoint needs none, so that endpoints that hang can't
+// keep all slots. try bounds how many such requests there are: one to an endpoint that has not answered
+// yet, and those of one Send to slow endpoints.
+func (all *endpoints) slot(ctx context.Context, t *turn) (giveBack func(), ok bool) {
+	if t.slow {
+		return func() {}, true
+	}
+	select {
+	case all.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false
+	}
+	once := sync.OnceFunc(func() { <-all.slots })
+	timer := time.AfterFunc(patience, once)
+	return func() { timer.Stop(); once() }, true
 }
 
 // turn is the right to make one request to an endpoint.
@@ -152,11 +171,15 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 		return nil, e.busy(now, all.share, e.took), nil
 	case e.next.Sub(now) > patience:
 		return nil, e.busy(now, 1, all.apart), nil
-	case e.inFlight >= all.share:
+	case e.inFlight >= all.share, e.inFlight > 0 && !e.answers:
 		if e.left == nil {
 			e.left = make(chan struct{})
 		}
-		return nil, sinks.Outcome{}, &pause{left: e.left, most: e.moved.Add(patience + time.Millisecond).Sub(now)}
+		most := patience
+		if e.begun > 0 {
+			most = e.moved.Add(patience + time.Millisecond).Sub(now)
+		}
+		return nil, sinks.Outcome{}, &pause{left: e.left, most: most}
 	case e.next.After(now):
 		return nil, sinks.Outcome{}, &pause{most: e.next.Sub(now)}
 	}
@@ -200,6 +223,7 @@ func (t *turn) begin() {
 	defer t.all.mu.Unlock()
 	t.began = time.Now()
 	t.to.moved = t.began
+	t.to.begun++
 }
 
 // leave gives the turn back, and returns what the request's outcome is to its
@@ -218,9 +242,13 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 		close(e.left)
 		e.left = nil
 	}
+	if !t.began.IsZero() {
+		e.begun--
+	}
 	if t.began.IsZero() || o.Result == sinks.Unsent {
 		return o
 	}
+	e.answers = e.answers || o.Result == sinks.Delivered
 	e.moved, e.took = now, now.Sub(t.began)
 	return e.learn(t.message, o, now, all.longest)
 }
@@ -305,7 +333,7 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 func (e *endpoint) slow() bool { return e.took > patience }
 
 // stuck says that requests are under way and none has been answered for a while.
-func (e *endpoint) stuck(now time.Time) bool { return e.inFlight > 0 && now.Sub(e.moved) > patience }
+func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
 // asked is a message's endpoint, and whether it has waited for so long that it
 // goes in any case.
