@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,20 +124,22 @@ func (t *tokens) ask(ctx context.Context) (token string, lasts time.Duration, er
 // error's code at most.
 func readToken(response *http.Response) (token string, lasts time.Duration, err error) {
 	var answer struct {
-		Token   string  `json:"access_token"`
-		Expires float64 `json:"expires_in"` // seconds
-		Error   string  `json:"error"`
+		Token   string          `json:"access_token"`
+		Expires json.RawMessage `json:"expires_in"` // seconds: a number, or a text with one
+		Error   any             `json:"error"`
 	}
 	err = json.NewDecoder(io.LimitReader(response.Body, mostRead)).Decode(&answer)
+	errorCode, _ := answer.Error.(string)
+	seconds, notNumber := strconv.ParseFloat(strings.Trim(string(answer.Expires), "\" "), 64)
 	switch {
 	case response.StatusCode != http.StatusOK:
-		return "", 0, fmt.Errorf("the token url answers %d %.40q", response.StatusCode, answer.Error)
+		return "", 0, fmt.Errorf("the token url answers %d %.40q", response.StatusCode, errorCode)
 	case err != nil:
 		return "", 0, errors.New("the token url's answer is no JSON object")
 	case answer.Token == "" || checkValue(answer.Token) != nil:
 		return "", 0, errors.New("the token url's answer has no access_token that a header can carry")
-	case answer.Expires <= 0:
+	case notNumber != nil || !(seconds > 0):
 		return answer.Token, lasting, nil
 	}
-	return answer.Token, time.Duration(min(answer.Expires, 86400) * float64(time.Second)), nil
+	return answer.Token, time.Duration(min(seconds, 86400) * float64(time.Second)), nil
 }

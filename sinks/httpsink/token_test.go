@@ -158,3 +158,39 @@ func TestWrongOAuth2(t *testing.T) {
 		}
 	}
 }
+
+// Some servers send numbers as texts, and other things in the place of a number.
+func TestTokensWithAnUnusualLifetime(t *testing.T) {
+	t.Parallel()
+	for expires, asked := range map[string]int64{`"3600"`: 1, `" 3600 "`: 1, `3600.5`: 1, `"never"`: 1, `null`: 1, `{}`: 1, `1e400`: 1, `"-1"`: 1, `""`: 1} {
+		sink, a := withTokens(t, func(_ http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization"); got != "Bearer token-1" {
+				t.Errorf("%s: Authorization is %q", expires, got)
+			}
+		})
+		a.answering(func(w http.ResponseWriter, n int64) {
+			fmt.Fprintf(w, `{"access_token":"token-%d","expires_in":%s,"error":null}`, n, expires)
+		})
+		for range 2 {
+			if o := sendOne(t, sink, message("k")); o.Result != sinks.Delivered {
+				t.Errorf("%s: %+v", expires, o)
+			}
+		}
+		if n := a.asked.Load(); n != asked {
+			t.Errorf("%s: %d tokens were asked for", expires, n)
+		}
+	}
+}
+
+// An error may be no text, and the status says enough.
+func TestATokenErrorThatIsAnObject(t *testing.T) {
+	t.Parallel()
+	sink, a := withTokens(t, func(http.ResponseWriter, *http.Request) {})
+	a.answering(func(w http.ResponseWriter, _ int64) {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":{"code":7}}`)
+	})
+	if o := sendOne(t, sink, message("k")); o.Reason != sinks.ReasonAuth || !strings.Contains(o.Detail, "answers 400") {
+		t.Errorf("%+v", o)
+	}
+}
