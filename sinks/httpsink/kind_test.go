@@ -138,3 +138,23 @@ func TestCAFile(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSettingsInTheQueryOfAURL: the query is the endpoint's, so a setting in it would be sent there without a word.
+func TestSettingsInTheQueryOfAURL(t *testing.T) {
+	t.Parallel()
+	r := registry(t)
+	for _, field := range httpsink.Kind().Fields {
+		for _, query := range []string{field.Name + "=5", "a=b&" + field.Name, "a=%zz&" + field.Name + "=hunter2"} {
+			_, err := r.FromURL("https://example.com/hook?" + query)
+			if err == nil || !strings.Contains(err.Error(), field.Name+" is a setting") || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: %v", query, err)
+			}
+		}
+		if _, err := r.Make("http", map[string]any{"url": "https://example.com/hook?" + field.Name + "=5"}); err != nil {
+			t.Errorf("in a configuration file it is the endpoint's: %v", err)
+		}
+	}
+	if _, err := r.FromURL("https://example.com/hook?key=5&Concurrency=2"); err != nil {
+		t.Error(err)
+	}
+}

@@ -293,8 +293,15 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 	})
 }
 
-// fromURL takes the URL as it is, but for the user name and password.
+// fromURL takes the URL as it is, but for the user name and password. Its query goes to the endpoint, so one that
+// names a setting is refused: it was most likely meant for the sink.
 func fromURL(u *url.URL) (map[string]any, error) {
+	query, _ := url.ParseQuery(u.RawQuery) // what can't be parsed goes to the endpoint, too
+	for _, f := range Kind().Fields {
+		if query.Has(f.Name) {
+			return nil, fmt.Errorf("%s is a setting, but the query of an http URL goes to the endpoint: write the sink in a configuration file, with %[1]s beside its url, or in its url if the endpoint wants it", f.Name)
+		}
+	}
 	settings, _ := settings.FromURL(&url.URL{User: u.User}) // the query is the endpoint's
 	endpoint := *u
 	endpoint.User = nil
