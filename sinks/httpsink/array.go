@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -105,7 +106,7 @@ func (a *arrays) post(ctx context.Context, group []int) {
 func isolates(status int, o sinks.Outcome) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-		http.StatusProxyAuthRequired, http.StatusGone, http.StatusUpgradeRequired:
+		http.StatusProxyAuthRequired, http.StatusGone, http.StatusUpgradeRequired, http.StatusMisdirectedRequest:
 		return false
 	}
 	return status >= 400 && (o.Result == sinks.Reject || o.Reason == sinks.ReasonServerError)
@@ -163,6 +164,7 @@ func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, sta
 	}
 	c := a.sink.arrayOf(pieces, ids)
 	c.status = &status
+	c.again = slices.ContainsFunc(group, func(i int) bool { return a.batch[i].Attempt > 1 })
 	start := time.Now()
 	o = a.sink.make(ctx, a.round, c)
 	a.slowest.Store(max(a.slowest.Load(), int64(time.Since(start)))) // a lost race costs a little accuracy

@@ -24,11 +24,12 @@ type call struct {
 	body   []byte
 	status *int   // where the answer's status is noted; nil: nowhere
 	of     string // the id of the message, or of the array
+	again  bool   // it was attempted before
 }
 
 // deliver makes the request of one message.
 func (s *Sink) deliver(ctx context.Context, r *round, m sinks.Message) sinks.Outcome {
-	c := call{of: m.ID}
+	c := call{of: m.ID, again: m.Attempt > 1}
 	var err error
 	if c.url, err = s.target.of(&m); err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "the url "+err.Error())
@@ -79,7 +80,11 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 		response, err = s.transport.RoundTrip(request)
 	}
 	if err != nil {
-		return s.noAnswer(ctx, limited, on.mayHaveArrived(), s.presentable(c.redact(err.Error())), err)
+		arrived := on.mayHaveArrived()
+		if arrived {
+			s.unanswered.add(c.of)
+		}
+		return s.noAnswer(ctx, limited, arrived, s.presentable(c.redact(err.Error())), err)
 	}
 	if c.status != nil {
 		*c.status = response.StatusCode
@@ -92,7 +97,11 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 		}
 		text = settings.NewRedactor(settings.Secret(token)).Redact(text)
 	}
-	return s.answered(response, text)
+	o := s.answered(response, text, c.again || s.unanswered.has(c.of))
+	if o.Reason != sinks.ReasonBusy {
+		s.unanswered.remove(c.of)
+	}
+	return o
 }
 
 // redact takes this request's own URL out of a text.
@@ -163,8 +172,9 @@ func read(response *http.Response, cancel func()) string {
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 
-// answered is the outcome that an answer means. README.md has the table.
-func (s *Sink) answered(response *http.Response, body string) sinks.Outcome {
+// answered is the outcome that an answer means. README.md has the table. A request that is
+// made again may meet the one before it, which the endpoint still works on.
+func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode
 	detail := s.describe(status, body)
 	wait := s.retryAfter(response.Header, time.Now())
@@ -174,11 +184,14 @@ func (s *Sink) answered(response *http.Response, body string) sinks.Outcome {
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		// The detail of an outage is logged; the body could repeat a payload.
 		return waiting(sinks.Unavailable, sinks.ReasonThrottled, s.describe(status, ""), wait)
-	case status == http.StatusRequestTimeout, status == http.StatusTooEarly:
+	case status == http.StatusProxyAuthRequired, status == http.StatusNetworkAuthenticationRequired:
+		return waiting(sinks.Unavailable, sinks.ReasonAuth, s.describe(status, ""), wait) // a proxy answers, not the endpoint
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
+		again && (status == http.StatusConflict || status == http.StatusLocked):
 		return waiting(sinks.Retry, sinks.ReasonBusy, detail, wait)
-	case slices.Contains(accusing, status) && !slices.Contains(s.rejects, status):
+	case slices.Contains(accusing, status) && !slices.Contains(s.rejects, status), status == http.StatusMisdirectedRequest:
 		return waiting(sinks.Retry, sinks.ReasonRefused, detail, wait)
-	case status >= 500:
+	case status >= 500, status < 200: // below 200 is a protocol that was not asked for
 		return waiting(sinks.Retry, sinks.ReasonServerError, detail, wait)
 	case status == http.StatusRequestEntityTooLarge:
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)

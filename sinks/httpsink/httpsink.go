@@ -144,6 +144,8 @@ type Sink struct {
 	arrayMax    int           // 0: a request for each message
 	slots       chan struct{} // requests with arrays at once
 	redactor    settings.Redactor
+
+	unanswered unanswered
 }
 
 var (
@@ -197,6 +199,7 @@ const idleTimeout = 4 * time.Second
 func newTransport(options Options, outsideOnly bool) *http.Transport {
 	plain := options.dialer
 	plain.Timeout = options.Timeout
+	alive := min(max(options.Timeout/2, time.Second), 5*time.Second)
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         counted(plain.DialContext),
@@ -206,6 +209,11 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 		MaxIdleConns:        options.Concurrency,
 		MaxIdleConnsPerHost: options.Concurrency,
 		IdleConnTimeout:     idleTimeout,
+
+		MaxResponseHeaderBytes: mostRead,
+
+		// Without pings a dead connection is used until the kernel gives it up, after a minute and a half.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: alive, PingTimeout: alive},
 	}
 	if outsideOnly {
 		allowed, _ := parseNetworks(options.InsideNetworks)

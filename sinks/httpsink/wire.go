@@ -3,9 +3,13 @@ package httpsink
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"math"
 	"net"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // countingConn knows how much was written to a connection. Go's client says
@@ -13,11 +17,18 @@ import (
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
+	begun   atomic.Int64 // what was written before the request that is under way
 }
 
+// Write hides that the endpoint reset the connection in the middle of a request: the client would
+// drop an answer that has arrived by then, such as 413 or 429. Reading returns the answer, or the error.
 func (c *countingConn) Write(text []byte) (int, error) {
 	n, err := c.Conn.Write(text)
-	c.written.Add(int64(n))
+	written := c.written.Add(int64(n))
+	reset := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	if reset && written > c.begun.Load() {
+		return len(text), nil
+	}
 	return n, err
 }
 
@@ -28,7 +39,9 @@ func counted(dial func(context.Context, string, string) (net.Conn, error)) func(
 		if err != nil {
 			return nil, err
 		}
-		return &countingConn{Conn: conn}, nil
+		counting := &countingConn{Conn: conn}
+		counting.begun.Store(math.MaxInt64) // a handshake is no request
+		return counting, nil
 	}
 }
 
@@ -59,6 +72,7 @@ func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	w.began.Store(false)
 	if counting, ok := conn.(*countingConn); ok {
 		w.before.Store(counting.written.Load())
+		counting.begun.Store(counting.written.Load())
 		w.conn.Store(counting)
 	}
 }
@@ -72,4 +86,36 @@ func (w *wire) mayHaveArrived() bool {
 		return false
 	}
 	return conn.written.Load() > w.before.Load()
+}
+
+// unanswered knows the messages and arrays whose last request got no answer. An outage charges them no
+// attempt, so the attempt's number doesn't show that the next request is a repetition.
+type unanswered struct {
+	mu  sync.Mutex
+	ids map[string]struct{}
+}
+
+// mostUnanswered bounds the memory for ids.
+const mostUnanswered = 10_000
+
+func (u *unanswered) add(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ids == nil || len(u.ids) >= mostUnanswered {
+		u.ids = map[string]struct{}{}
+	}
+	u.ids[id] = struct{}{}
+}
+
+func (u *unanswered) has(id string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, found := u.ids[id]
+	return found
+}
+
+func (u *unanswered) remove(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.ids, id)
 }
