@@ -42,7 +42,7 @@ func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 
 // keySet knows keys of a lane of which a row was passed over. It takes some keys for others,
 // which then wait in vain until the pause ends: so any number of keys takes 16 KiB. The loop
-// adds to it, while the reader may ask it.
+// and the scans of the reader add to it concurrently.
 type keySet [1 << 11]atomic.Uint64
 
 func (s *keySet) place(queue int, key string) (word *atomic.Uint64, bit uint64) {

@@ -353,6 +353,41 @@ func TestAPausedTopicHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// A message of a paused topic commits late, far below what was read. Only a scan meets it. Later messages of its key, of
+// another topic, wait for it.
+func TestALateMessageOfAPausedTopicHoldsItsKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		operator := steered{t, db}
+		operator.set(storage.PauseTopic, "paused", 0)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+		keys := keysOf(0, storage.Lanes, 2) // of one lane
+		write(db, "paused", keys[0], 1)
+		late := db.Begin()
+		late.Insert(outbox.Message{Topic: "paused", Key: keys[1]})
+		for i := range 2000 { // more than a page reads again
+			write(db, "other", fmt.Sprint("other-", i), 1)
+		}
+		time.Sleep(5 * time.Second)
+		late.Commit()
+		write(db, "other", keys[1], 1)
+		time.Sleep(5 * time.Second)
+		if n := len(sink.all()); n != 2000 {
+			t.Errorf("%d messages were sent during the pause, want the 2000 that follow no paused one", n)
+		}
+		operator.lift(storage.PauseTopic, "paused")
+		time.Sleep(5 * time.Second)
+		if n := len(sink.all()); n != 2003 {
+			t.Errorf("%d of 2003 messages were sent", n)
+		}
+		inOrder(t, sink.all())
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A drain ends though something is paused, and says what it has left; where it has left
 // nothing it says nothing.
 func TestADrainLeavesWhatIsPaused(t *testing.T) {

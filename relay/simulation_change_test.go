@@ -34,6 +34,9 @@ func (w *world) playChange() {
 	}
 	end := time.Now().Add(simulatedTime)
 	w.relays.Go(func() { w.breakSinks(end) })
+	for range operators {
+		w.relays.Go(func() { w.steer(end) })
+	}
 	fall := make(chan struct{})
 	var wakes []chan struct{}
 	for i := range 4 {

@@ -256,6 +256,9 @@ func (w *world) play() {
 	}
 	end := time.Now().Add(simulatedTime)
 	w.relays.Go(func() { w.breakSinks(end) })
+	for range operators {
+		w.relays.Go(func() { w.steer(end) })
+	}
 	if w.course.loses > 0 {
 		w.relays.Go(func() { w.loseSeconds(end) })
 	}

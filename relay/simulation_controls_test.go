@@ -1,0 +1,57 @@
+package relay_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// operators is how many people steer the relays of a history at the same time.
+const operators = 2
+
+// steer has an operator pause, limit and resume sinks, topics, keys and relays until the end. After the end no control is
+// in force.
+func (w *world) steer(end time.Time) {
+	table := w.db.Store()
+	for {
+		w.nap(10 * time.Second)
+		lasts := min(w.span(20*time.Second)+time.Millisecond, time.Until(end))
+		if lasts <= 0 {
+			return
+		}
+		c := w.control()
+		if err := table.SetControl(context.Background(), c, lasts); err != nil {
+			w.problem("set %s: %v", c.String(), err)
+		}
+		if w.pick(2) == 0 { // the others end at their time
+			time.Sleep(w.span(lasts))
+			if _, err := table.LiftControl(context.Background(), c); err != nil {
+				w.problem("lift %s: %v", c.String(), err)
+			}
+		}
+	}
+}
+
+// control draws a control. Topics are paused most often: the messages that follow in their keys have to wait, too.
+func (w *world) control() storage.Control {
+	pick := func(names ...string) string { return names[w.pick(len(names))] }
+	topics := []string{"a.1", "a.2", "b.1", "c.1", "c.2"}
+	if w.course.several {
+		topics = append(topics, "d.1", "d.2")
+	}
+	switch w.pick(10) {
+	case 0:
+		return storage.Control{Kind: storage.PauseSink, Name: pick("a", "b", "c")}
+	case 1:
+		return storage.Control{Kind: storage.LimitSink, Name: pick("a", "b", "c"), Rate: 1 + w.pick(50)}
+	case 2:
+		return storage.Control{Kind: storage.PauseKey, Name: pick(w.course.keys...)}
+	case 3:
+		status, err := w.db.Store().Status(context.Background())
+		if err == nil && len(status.Relays) > 0 {
+			return storage.Control{Kind: storage.PauseRelay, Name: status.Relays[w.pick(len(status.Relays))].Name}
+		}
+	}
+	return storage.Control{Kind: storage.PauseTopic, Name: pick(topics...)}
+}
