@@ -100,7 +100,7 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 // would fail for the same reason.
 func (c *checkReport) checkSource(ctx context.Context, configured config.Config, source config.Source) {
 	name := "source " + source.Name + ": "
-	db, d, err := openDatabase(ctx, source.Database, false)
+	db, d, err := openDatabase(ctx, source.Database, pool{})
 	if !c.tried(name+"connection", source.Database.String(), err) {
 		return
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -8,8 +9,10 @@ import (
 	"io"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/admin"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -28,10 +31,17 @@ const maxIdleTime = 5 * time.Minute
 // would say.
 var errURL = errors.New("the URL isn't understood")
 
-// databaseDriver opens a kind of database: each drivers_*.go has some. With create it may make an SQLite file.
+// pool is what a database is opened for.
+type pool struct {
+	create bool          // an SQLite file may be made
+	most   int           // connections; 0: maxConnections
+	limit  time.Duration // of a statement, where ending a call here doesn't end it on the server; 0: none
+}
+
+// databaseDriver opens a kind of database: each drivers_*.go has some.
 type databaseDriver struct {
 	dialect func() dialect.Dialect
-	open    func(ctx context.Context, database config.Database, create bool) (*sql.DB, error)
+	open    func(ctx context.Context, database config.Database, as pool) (*sql.DB, error)
 }
 
 // drivers are the databases that this program was built with.
@@ -43,19 +53,20 @@ func drivers() map[string]databaseDriver {
 }
 
 // openDatabase opens a database and makes sure that it answers.
-func openDatabase(ctx context.Context, database config.Database, create bool) (*sql.DB, dialect.Dialect, error) {
+func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.DB, dialect.Dialect, error) {
 	driver, ok := drivers()[database.Kind()]
 	if !ok {
 		return nil, nil, fmt.Errorf("open %s: this program was built without a driver for %s; build one that has it with go build -tags %[2]s ./cmd/rowrelay", database, database.Kind())
 	}
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	db, err := driver.open(limited, database, create)
+	db, err := driver.open(limited, database, as)
 	if err != nil {
 		return nil, nil, connectError(database, err)
 	}
-	db.SetMaxOpenConns(maxConnections)
-	db.SetMaxIdleConns(maxConnections)
+	most := cmp.Or(as.most, maxConnections)
+	db.SetMaxOpenConns(most)
+	db.SetMaxIdleConns(most)
 	if err := db.PingContext(limited); err != nil {
 		return nil, nil, errors.Join(connectError(database, err), db.Close())
 	}
@@ -70,9 +81,43 @@ func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.
 	})
 }
 
+// Connections for the page: reads take one each, and so does counting, once for the page and once for /status.
+const (
+	readingConnections = admin.MostReads + 2
+	actingConnections  = 4
+)
+
+// openPage opens a source's table for the admin page: for readers, and for operators.
+func openPage(ctx context.Context, source config.Source) (page app.PageTable, err error) {
+	var opened []*sql.DB
+	page.Close = func() (err error) {
+		for _, db := range opened {
+			err = errors.Join(err, db.Close())
+		}
+		return err
+	}
+	open := func(as pool) (storage.Operator, error) {
+		db, d, err := openDatabase(ctx, source.Database, as)
+		if err != nil {
+			return nil, err
+		}
+		opened = append(opened, db)
+		db.SetMaxIdleConns(1)
+		store, err := sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table, Operator: true})
+		return store, explain(source, err)
+	}
+	if page.Reads, err = open(pool{most: readingConnections, limit: admin.ReadTimeout}); err == nil {
+		page.Operator, err = open(pool{most: actingConnections})
+	}
+	if err != nil {
+		return app.PageTable{}, errors.Join(err, page.Close())
+	}
+	return page, nil
+}
+
 // withOperator opens a table for an operator's work on it.
 func withOperator(ctx context.Context, source config.Source, work func(storage.Operator) error) (err error) {
-	db, d, err := openDatabase(ctx, source.Database, false)
+	db, d, err := openDatabase(ctx, source.Database, pool{})
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	if d.source.Database, err = config.ParseDatabase("sqlite:" + filepath.Join(d.folder, "shop.db")); err != nil {
 		return err
 	}
-	if d.db, _, err = openDatabase(ctx, d.source.Database, true); err != nil {
+	if d.db, _, err = openDatabase(ctx, d.source.Database, pool{create: true}); err != nil {
 		return err
 	}
 	steps, err := migrations.New(d.db, dialect.SQLite(), migrations.Options{})

@@ -14,7 +14,7 @@ import (
 )
 
 // openMySQL opens MySQL and MariaDB.
-func openMySQL(ctx context.Context, database config.Database, _ bool) (*sql.DB, error) {
+func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB, error) {
 	settings, err := mysqlSettings(database.Secret())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errURL, err)
@@ -23,7 +23,7 @@ func openMySQL(ctx context.Context, database config.Database, _ bool) (*sql.DB, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errURL, err)
 	}
-	db := sql.OpenDB(readCommitted{connector})
+	db := sql.OpenDB(session{connector, sessionSettings(database.Kind(), as.limit)})
 	var seconds int // after which the server ends idle connections
 	if err := db.QueryRowContext(ctx, "SELECT @@wait_timeout").Scan(&seconds); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -32,19 +32,38 @@ func openMySQL(ctx context.Context, database config.Database, _ bool) (*sql.DB, 
 	return db, nil
 }
 
-// readCommitted is how every connection works: the servers' own default locks
+// sessionSettings are for every connection. Transactions read what is committed: the servers' own default locks
 // the gaps between rows, and producers then wait for each other. It isn't a
 // parameter because the variable has another name on each server.
-type readCommitted struct{ driver.Connector }
+//
+// A limit bounds statements on the server, which continues to run one whose caller has given up.
+func sessionSettings(kind string, limit time.Duration) []string {
+	set := []string{"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"}
+	switch {
+	case limit == 0:
+	case kind == config.MariaDB:
+		set = append(set, fmt.Sprintf("SET SESSION max_statement_time = %g", limit.Seconds()))
+	default:
+		set = append(set, fmt.Sprintf("SET SESSION max_execution_time = %d", limit.Milliseconds()))
+	}
+	return set
+}
 
-func (c readCommitted) Connect(ctx context.Context) (driver.Conn, error) {
+// session sets up each connection.
+type session struct {
+	driver.Connector
+	settings []string
+}
+
+func (c session) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	const set = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, set, nil); err != nil {
-		return nil, errors.Join(fmt.Errorf("set the transactions' isolation: %w", err), conn.Close())
+	for _, set := range c.settings {
+		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, set, nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", set, err), conn.Close())
+		}
 	}
 	return conn, nil
 }

@@ -77,7 +77,7 @@ func TestMySQLParametersThatCannotBe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = openMySQL(t.Context(), database, false)
+		_, err = openMySQL(t.Context(), database, pool{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want %q in it", parameters, err, want)
 		}
@@ -104,7 +104,7 @@ func openMySQLTest(t *testing.T, address string) (*sql.DB, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := openMySQL(t.Context(), database, false)
+	db, err := openMySQL(t.Context(), database, pool{})
 	if err == nil {
 		t.Cleanup(func() { _ = db.Close() })
 	}

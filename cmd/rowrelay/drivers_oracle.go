@@ -17,7 +17,7 @@ func withOracle(all map[string]databaseDriver) map[string]databaseDriver {
 	return all
 }
 
-func openOracle(_ context.Context, database config.Database, _ bool) (*sql.DB, error) {
+func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
 	db, err := sql.Open("oracle", database.Secret())
 	if err != nil {
 		return nil, errURL // the driver's own error may repeat the URL

@@ -24,7 +24,7 @@ func TestServersThatCannotBeOpened(t *testing.T) {
 		if _, ok := drivers()[database.Kind()]; !ok {
 			want = "was built without a driver for oracle; build one that has it with go build -tags oracle ./cmd/rowrelay"
 		}
-		_, _, err = openDatabase(t.Context(), database, false)
+		_, _, err = openDatabase(t.Context(), database, pool{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want %q in it", address, err, want)
 		}

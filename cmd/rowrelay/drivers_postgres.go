@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
 
-func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB, error) {
+func openPostgres(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
 	settings, err := pgx.ParseConfig(database.Secret())
 	if err != nil {
 		return nil, unparsed(err)

@@ -24,12 +24,12 @@ var sqlitePragmas = []struct{ name, value, answer string }{
 	{"foreign_keys", "1", "1"},
 }
 
-func openSQLite(ctx context.Context, database config.Database, create bool) (*sql.DB, error) {
+func openSQLite(ctx context.Context, database config.Database, as pool) (*sql.DB, error) {
 	path := database.Secret()
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !create {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !as.create {
 		return nil, fs.ErrNotExist
 	}
-	db, err := sql.Open("sqlite", sqliteDSN(path, create))
+	db, err := sql.Open("sqlite", sqliteDSN(path, as.create))
 	if err != nil {
 		return nil, err
 	}

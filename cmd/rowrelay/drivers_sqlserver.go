@@ -14,7 +14,7 @@ import (
 )
 
 // openSQLServer opens SQL Server and Azure SQL.
-func openSQLServer(_ context.Context, database config.Database, _ bool) (*sql.DB, error) {
+func openSQLServer(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
 	settings, err := msdsn.Parse(database.Secret())
 	if err == nil && settings.Encoding.GetTimezone() != time.UTC {
 		err = errors.New("the parameter timezone has to be UTC: leave it out")

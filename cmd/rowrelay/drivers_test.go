@@ -23,7 +23,7 @@ func TestPostgresSessionsWithoutJIT(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			db, _, err := openDatabase(t.Context(), database, false)
+			db, _, err := openDatabase(t.Context(), database, pool{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +69,7 @@ func TestEveryConnectionOfAPoolHasThePragmas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, _, err := openDatabase(t.Context(), database, true)
+	db, _, err := openDatabase(t.Context(), database, pool{create: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 	if err := e.readExpiry(); err != nil {
 		return err
 	}
-	db, d, err := openDatabase(ctx, source.Database, false)
+	db, d, err := openDatabase(ctx, source.Database, pool{})
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (m *migrate) migrations(db *sql.DB, d dialect.Dialect, source config.Source
 
 // on opens the database and calls work with its migrations.
 func (m *migrate) on(ctx context.Context, source config.Source, create bool, work func(*migrations.Migrations) error) (err error) {
-	db, d, err := openDatabase(ctx, source.Database, create)
+	db, d, err := openDatabase(ctx, source.Database, pool{create: create})
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 		}
 		return r.configuration(command)
 	}
-	daemon, err := app.New(c, app.Options{Open: r.openTable, Sinks: kinds, Build: build(), Drain: r.drain, Load: load, Reload: reload, Logger: logger, Tracer: tracer})
+	daemon, err := app.New(c, app.Options{Open: r.openTable, OpenPage: openPage, Sinks: kinds, Build: build(), Drain: r.drain, Load: load, Reload: reload, Logger: logger, Tracer: tracer})
 	if err != nil {
 		return usage(err)
 	}
@@ -243,7 +243,7 @@ func set(command *cobra.Command, s setting, to func(name, text string) error) er
 
 // openTable opens a source's table for the daemon. A drain doesn't listen.
 func (r *runFlags) openTable(ctx context.Context, source config.Source) (app.Table, error) {
-	db, d, err := openDatabase(ctx, source.Database, false)
+	db, d, err := openDatabase(ctx, source.Database, pool{})
 	if err != nil {
 		return app.Table{}, err
 	}

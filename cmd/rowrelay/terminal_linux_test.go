@@ -79,7 +79,7 @@ func manyParked(t *testing.T, n int) (database string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, _, err := openDatabase(t.Context(), parsed, false)
+	db, _, err := openDatabase(t.Context(), parsed, pool{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,10 +44,19 @@ type Table struct {
 	Close    func() error   // lets go of the database
 }
 
+// PageTable is what the admin page works with; see [admin.Source].
+type PageTable struct {
+	Operator, Reads storage.Operator
+	Close           func() error
+}
+
 // Options are what the daemon can't read from a configuration.
 type Options struct {
 	// Open opens a source's table. Required.
 	Open func(context.Context, config.Source) (Table, error)
+
+	// OpenPage opens a source's table for the admin page, over connections of its own. Nil: the page uses the relay's.
+	OpenPage func(context.Context, config.Source) (PageTable, error)
 
 	// Sinks are the kinds of sinks that there are. Required.
 	Sinks *sinks.Registry
@@ -105,6 +114,7 @@ type source struct {
 	config config.Source
 	sinks  map[string]relay.SinkOptions
 	table  Table
+	page   PageTable
 	relay  *relay.Relay // nil while the table can't be opened
 	down   error        // why it couldn't be opened at the start
 	err    error        // of the relay's Run; read after it has ended
@@ -253,7 +263,8 @@ func (a *App) startAdmin() (err error) {
 			shown.Status = func(context.Context) (storage.Status, error) { return storage.Status{}, shown.Healthy() }
 		} else {
 			shown.Waits = s.relay.Waits
-			shown.Healthy, shown.Status, shown.Operator = s.relay.Healthy, s.watch.Counting(s.table.Store.Status), s.table.Store
+			shown.Healthy, shown.Status, shown.Operator = s.relay.Healthy, s.watch.Counting(s.page.Reads.Status), s.page.Operator
+			shown.Reads = s.page.Reads
 		}
 		options.Sources = append(options.Sources, shown)
 	}
@@ -268,6 +279,12 @@ func (a *App) startAdmin() (err error) {
 func (a *App) open(ctx context.Context, s *source) (err error) {
 	if s.table, err = a.options.Open(ctx, s.config); err != nil {
 		return err
+	}
+	s.page = PageTable{Operator: s.table.Store, Reads: s.table.Store}
+	if a.config.Admin.Listen != "" && a.options.OpenPage != nil {
+		if s.page, err = a.options.OpenPage(ctx, s.config); err != nil {
+			return err
+		}
 	}
 	for _, warning := range s.table.Warnings {
 		a.logger.Warn("relay: "+warning, "source", s.config.Name)
@@ -358,6 +375,9 @@ func (a *App) Stop(ctx context.Context) error {
 		problems = append(problems, a.admin.Stop(limited))
 	}
 	for _, s := range slices.Backward(a.sources) {
+		if s.page.Close != nil {
+			problems = append(problems, inSource(s.config.Name, s.page.Close()))
+		}
 		if s.table.Close != nil {
 			problems = append(problems, inSource(s.config.Name, s.table.Close()))
 		}

@@ -177,6 +177,7 @@ type scene struct {
 	writer *outbox.Writer
 	url    string
 	points []admin.Point   // if there are any, those of the charts, for pictures
+	busy   atomic.Int64    // listings that are refused before one is answered
 	ctx    context.Context // the browser's
 }
 
@@ -220,6 +221,11 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if s.points != nil && request.URL.Path == "/api/history" {
 			_ = json.NewEncoder(w).Encode(s.points)
+			return
+		}
+		if request.URL.Path == "/api/messages" && s.busy.Add(-1) >= 0 {
+			w.Header().Set("Retry-After", "0")
+			http.Error(w, `{"error": "busy"}`, http.StatusTooManyRequests)
 			return
 		}
 		pages.ServeHTTP(w, request)

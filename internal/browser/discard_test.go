@@ -42,6 +42,17 @@ func TestDiscardDeletesOnlyWhatWasShown(t *testing.T) {
 	})
 }
 
+// A listing that is refused because others read at the same time is asked for again.
+func TestAListingIsAskedForAgain(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.parkMore("orders", 1, 1)
+		s.busy.Store(2)
+		s.login()
+		s.do("see the list", shows("#messages", "orders"), gone("#gone"))
+	})
+}
+
 // A job that was stopped goes on with the messages that were shown when it began.
 func TestAJobGoesOnWithWhatWasShown(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {

@@ -29,6 +29,8 @@ type api struct {
 	guard   *guard
 	tables  map[string]*table
 	jobs    *jobs
+	reads   chan struct{}      // has an element for each call that reads
+	queue   chan struct{}      // has an element for each of these and for each that waits
 	stop    context.CancelFunc // ends the jobs
 }
 
@@ -56,9 +58,12 @@ func (c *counted) fresh() bool {
 }
 
 func newAPI(options Options) *api {
-	a := &api{options: options, guard: newGuard(options), tables: map[string]*table{}, jobs: &jobs{}}
+	a := &api{options: options, guard: newGuard(options), tables: map[string]*table{}, jobs: &jobs{}, reads: make(chan struct{}, MostReads), queue: make(chan struct{}, MostReads+mostQueued)}
 	a.jobs.ctx, a.stop = context.WithCancel(context.Background())
 	for _, source := range options.Sources {
+		if source.Reads == nil {
+			source.Reads = source.Operator
+		}
 		a.tables[source.Name] = &table{Source: source, turn: make(chan struct{}, 1)}
 	}
 	return a
@@ -70,12 +75,12 @@ func (a *api) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/login", a.guard.login)
 	mux.HandleFunc("POST /api/logout", a.guard.logout)
 	for route, show := range map[string]func(http.ResponseWriter, *http.Request, *table){
-		"overview":      a.overview,
+		"overview":      a.overview, // counts once at a time
 		"history":       a.history,
-		"messages":      a.messages,
-		"messages/{id}": a.message,
-		"actions":       a.actions,
-		"replays":       a.replays,
+		"messages":      a.inTurn(a.messages),
+		"messages/{id}": a.inTurn(a.message),
+		"actions":       a.inTurn(a.actions),
+		"replays":       a.inTurn(a.replays),
 	} {
 		mux.Handle("GET /api/"+route, a.guard.need(reader, a.ofTable(show)))
 	}
@@ -111,6 +116,39 @@ func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) htt
 		defer cancel()
 		next(w, request.WithContext(ctx), of)
 	})
+}
+
+// Bounds of reading. A reader of the page must not slow the database down for the relays by listings at the same time.
+const (
+	MostReads   = 4
+	ReadTimeout = countTimeout
+	mostQueued  = 12
+	askAgain    = "2" // seconds
+)
+
+// inTurn lets at most MostReads requests read at the same time, and mostQueued wait for that.
+func (a *api) inTurn(show func(http.ResponseWriter, *http.Request, *table)) func(http.ResponseWriter, *http.Request, *table) {
+	return func(w http.ResponseWriter, request *http.Request, of *table) {
+		busy := func() {
+			w.Header().Set("Retry-After", askAgain)
+			writeProblem(w, http.StatusTooManyRequests, "too many requests read at the same time: try again")
+		}
+		select {
+		case a.queue <- struct{}{}:
+			defer func() { <-a.queue }()
+		default:
+			busy()
+			return
+		}
+		select {
+		case a.reads <- struct{}{}:
+			defer func() { <-a.reads }()
+		case <-request.Context().Done():
+			busy()
+			return
+		}
+		show(w, request, of)
+	}
 }
 
 // session says who the client is, and what there is to see.
@@ -164,7 +202,7 @@ func (t *table) count(ctx context.Context) counted {
 		now.at = time.Now()
 	}
 	if now.err == nil && now.status.Counts[storage.StateError] > 0 {
-		now.parked, now.err = groupParked(ctx, t.Operator, now.status.Counts[storage.StateError])
+		now.parked, now.err = groupParked(ctx, t.Reads, now.status.Counts[storage.StateError])
 	}
 	now.took += time.Since(began)
 	t.mu.Lock()
@@ -228,9 +266,9 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}
 	var sought storage.Found
 	if len(filter.IDs) > 0 {
-		sought, err = of.Operator.Find(request.Context(), filter, findPatience(query))
+		sought, err = of.Reads.Find(request.Context(), filter, findPatience(query))
 	} else {
-		sought.Infos, err = of.Operator.List(request.Context(), filter)
+		sought.Infos, err = of.Reads.List(request.Context(), filter)
 	}
 	found := sought.Infos
 	if err != nil {
@@ -304,7 +342,7 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	sought, err := of.Operator.Find(request.Context(), filter, findPatience(request.URL.Query()))
+	sought, err := of.Reads.Find(request.Context(), filter, findPatience(request.URL.Query()))
 	if err != nil {
 		a.failed(w, "read message "+id, err)
 		return
@@ -344,7 +382,7 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 
 // actions is the log of what operators have done.
 func (a *api) actions(w http.ResponseWriter, request *http.Request, of *table) {
-	actions, err := of.Operator.Actions(request.Context(), 50)
+	actions, err := of.Reads.Actions(request.Context(), 50)
 	if err != nil {
 		a.failed(w, "read the log of actions", err)
 		return
@@ -358,7 +396,7 @@ func (a *api) replays(w http.ResponseWriter, request *http.Request, of *table) {
 		State string `json:"state"`
 		storage.Replay
 	}
-	known, err := of.Operator.Replays(request.Context())
+	known, err := of.Reads.Replays(request.Context())
 	if err != nil {
 		a.failed(w, "read the replays", err)
 		return

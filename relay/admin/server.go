@@ -38,6 +38,11 @@ type Source struct {
 	// API don't have this source.
 	Operator storage.Operator
 
+	// Reads lists messages in the place of Operator, if it isn't nil. With a pool of its own, whose statements the server ends
+	// after ReadTimeout, readers of the page take no connection from the relay or from operators. At most MostReads calls
+	// run at the same time, and one of Status.
+	Reads storage.Operator
+
 	// Watch is the relay's observer: what the page shows of its sinks, of the last hours, and of
 	// failed attempts. May be nil.
 	Watch *Watch

@@ -67,7 +67,7 @@ let released = Promise.resolve(), release = () => {};
 addEventListener('pointerdown', () => { release(); released = new Promise(resolve => { release = resolve; }); }, true);
 for (const over of ['pointerup', 'pointercancel', 'blur']) addEventListener(over, () => setTimeout(release), true); // after the click
 
-async function api(path, body) {
+async function api(path, body, tries = 3) {
   const url = new URL(`api/${path}`, document.baseURI);
   if (source && !url.searchParams.has('source')) url.searchParams.set('source', source);
   const options = body === undefined ? {} : {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)};
@@ -76,6 +76,11 @@ async function api(path, body) {
     answer = await fetch(url, {...options, credentials: 'same-origin'});
   } catch {
     throw new Error('The server does not answer.');
+  }
+  const again = answer.headers.get('Retry-After');
+  if (answer.status === 429 && again !== null && body === undefined && tries > 0) { // others read at the same time
+    await new Promise(resolve => setTimeout(resolve, again * 1000));
+    return api(path, body, tries - 1);
   }
   const read = await answer.json().catch(() => ({error: `HTTP ${answer.status}`}));
   if (answer.status === 401 && path !== 'login') await enter();
