@@ -458,8 +458,10 @@ func (e *engine) over() (bool, error) {
 			allPaused = allPaused && q.options.Sink == nil
 		}
 	}
-	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
+	quiet := sending == 0 && (unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.trying
 	switch {
+	case e.options.Drain && !s.begun && quiet && e.settle.refusal != nil:
+		e.beginStop(now)
 	case !e.options.Drain || s.begun || !quiet:
 	case allPaused || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
 		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
@@ -497,8 +499,12 @@ func (e *engine) over() (bool, error) {
 			problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
 		}
 		if unsettled += len(e.settle.unwritable); sending > 0 || unsettled > 0 {
-			problems = append(problems, fmt.Errorf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again",
-				sending, unsettled))
+			text := fmt.Sprintf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again", sending, unsettled)
+			if e.settle.refusal != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", text, e.settle.refusal))
+			} else {
+				problems = append(problems, errors.New(text))
+			}
 		}
 		return true, errors.Join(problems...)
 	}

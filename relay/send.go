@@ -78,7 +78,7 @@ var errAborted = errors.New("the relay stops")
 
 // startSends gives work to every queue that can take some.
 func (e *engine) startSends(now time.Time) {
-	if e.stopping.begun || !now.Before(e.lease.safeUntil) {
+	if e.stopping.begun || !now.Before(e.lease.safeUntil) || !e.settle.mayHaveMore() {
 		return
 	}
 	for _, q := range e.queues {
@@ -314,6 +314,8 @@ func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome si
 		return outcome, false
 	case errors.Is(err, storage.ErrFenced):
 		return sinks.Ok(""), false // settled in vain, and so counted, as any other
+	case !ran && errors.Is(err, storage.ErrInvalid): // of this row alone
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "mark the message as delivered, before its handler runs: "+err.Error()), false
 	case ran:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false
 	default:

@@ -57,6 +57,9 @@ type settling struct {
 	trying     bool      // one of them is being tried
 	tryAt      time.Time // when the next one is
 	inARow     int       // rows that became unwritable one after the other, with nothing written between
+
+	proven  bool  // the last settlement but for such rows was written, or failed for a reason that passes
+	refusal error // why the database refuses every outcome, for a reason that lasts; nil if it doesn't
 }
 
 type unsettled struct {
@@ -218,7 +221,8 @@ func (s *settling) after(job settleJob, counts storage.Settled, err error) {
 	} else if err != nil {
 		s.writeAgain(job, err)
 	} else {
-		s.inARow = 0
+		s.inARow, s.proven = 0, true
+		s.tellTaken()
 		for i, n := range job.of {
 			if q := &s.lists[i]; n > 0 {
 				q.inFlight, q.failures, q.failed, q.refusals = 0, 0, 0, 0
@@ -279,18 +283,34 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 
 // writeAgain returns a failed batch to the front of its lists.
 func (s *settling) writeAgain(job settleJob, err error) {
+	of := job.items
 	for i, n := range job.of {
 		if n == 0 {
 			continue
 		}
 		q := &s.lists[i]
-		q.unwritten, job.items = slices.Concat(job.items[:n], q.unwritten), job.items[n:]
+		q.unwritten, of = slices.Concat(of[:n], q.unwritten), of[n:]
 		q.inFlight = 0
 		q.failures++
-		s.narrow(q, n, err)
-		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
+		if s.narrow(q, n, len(job.items) == 1, err) {
+			q.retryAt = time.Now()
+		} else {
+			q.retryAt = time.Now().Add(settlePause.draw(q.failures))
+		}
 	}
 	s.failed("settle", err)
+}
+
+// mayHaveMore says that something more may be sent: outcomes can be written, as far as is known. A relay that has just
+// begun, or that the database refuses every outcome, sends no more while some aren't written. Else all of it would come again
+// with each start.
+func (s *settling) mayHaveMore() bool {
+	return s.proven || !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return len(q.unwritten)+q.inFlight > 0 })
+}
+
+// hopeless says that no outcome can be written: nobody needs to wait for that.
+func (s *settling) hopeless() bool {
+	return s.refusal != nil && !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return q.inFlight > 0 })
 }
 
 // count is the number of items whose outcome is not written back yet.
@@ -495,29 +515,33 @@ const (
 	unwritableText = "(the database refused to store this error's text; the relay's log may have it)"
 )
 
-// narrow looks for the row because of which n of them could not be written. It
-// waits until the database has answered something else since: where it is not
-// there, or busy, no row is to blame.
-func (s *settling) narrow(q *unsettled, n int, err error) {
+// narrow looks for the row because of which n of them could not be written. Where the
+// reason may pass, it waits until the database has answered something else since: where it is not
+// there, or busy, no row is to blame. It says whether less is to be written now, for a reason that lasts.
+func (s *settling) narrow(q *unsettled, n int, alone bool, err error) (now bool) {
 	if isUnreachable(err) {
 		q.failed = 0
-		return
+		return false
 	}
-	if q.failed != n {
-		q.failed, q.since = n, s.health.now()
-		return
-	}
-	if s.health.reached.Load() <= q.since {
-		return
+	lasts := errors.Is(err, storage.ErrInvalid) || errors.Is(err, storage.ErrRefused)
+	if !lasts {
+		if q.failed != n {
+			q.failed, q.since = n, s.health.now()
+			return false
+		}
+		if s.health.reached.Load() <= q.since {
+			return false
+		}
 	}
 	q.failed = 0
-	if q.most = max(1, n/2); n > 1 {
+	if q.most = max(1, n/2); !alone && (lasts || n > 1) {
 		q.failures, q.refusals = 1, 0
-		return
+		return lasts
 	}
-	if q.refusals++; q.refusals%enoughRefusals == 0 {
-		s.refused(q, err)
+	if q.refusals++; lasts || q.refusals%enoughRefusals == 0 {
+		return s.refused(q, err) && lasts
 	}
+	return false
 }
 
 func isUnreachable(err error) bool {
@@ -541,11 +565,12 @@ func (s *settling) failing() bool {
 }
 
 // refused deals with the first row of a list, which was refused though it was
-// alone.
-func (s *settling) refused(q *unsettled, err error) {
+// alone. It says whether that was possible.
+func (s *settling) refused(q *unsettled, err error) bool {
 	it := q.unwritten[0]
 	outcome := &it.toWrite
-	if outcome.receipt != "" || outcome.problem != "" && outcome.problem != unwritableText {
+	invalid, refused := errors.Is(err, storage.ErrInvalid), errors.Is(err, storage.ErrRefused)
+	if !refused && (outcome.receipt != "" || outcome.problem != "" && outcome.problem != unwritableText) {
 		s.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", s.options.Name,
 			"id", it.row.Message.ID, "state", string(outcome.state), "text", outcome.problem, "receipt", outcome.receipt, "error", err)
 		if outcome.receipt = ""; outcome.problem != "" {
@@ -554,10 +579,20 @@ func (s *settling) refused(q *unsettled, err error) {
 		if outcome.deadLetter != nil {
 			outcome.deadLetter = withoutError(*outcome.deadLetter)
 		}
-		return
+		return true
 	}
 	if s.inARow >= mostUnwritable {
-		return
+		if refused {
+			s.tellRefusal(err)
+		}
+		return false
+	}
+	if whole := it.fanout == nil || it.fanout.part.left == ""; invalid && whole && outcome.state == storage.StateDone && s.options.Retention != KeepNothing {
+		outcome.state = storage.StateDiscarded
+		s.options.Observer.Failed("settle refused", err)
+		s.options.Logger.Error("relay: the database refuses to keep a delivered message, whose row is deleted without being kept", "relay", s.options.Name,
+			"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "error", err)
+		return true
 	}
 	s.inARow++
 	s.unwritable, q.unwritten = append(s.unwritable, it), slices.Delete(q.unwritten, 0, 1)
@@ -579,12 +614,35 @@ func (s *settling) refused(q *unsettled, err error) {
 	s.options.Observer.Failed("settle refused", err)
 	s.options.Logger.Error("relay: the database refuses an outcome for good, which is set aside: its message will come again when the relay has ended", "relay", s.options.Name,
 		"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "state", string(outcome.state), "error", err)
+	return true
+}
+
+// tellRefusal has Healthy and the log say that every outcome is refused. Nothing more is sent until one is taken.
+func (s *settling) tellRefusal(err error) {
+	s.proven = false
+	text := fmt.Sprintf("the database refuses every outcome, and nothing is sent until it takes one: %v", err)
+	s.health.unwritable.Store(&text)
+	if s.refusal == nil {
+		s.options.Logger.Error("relay: the database refuses every outcome, and nothing is sent until it takes one", "relay", s.options.Name, "error", err)
+	}
+	s.refusal = err
+}
+
+// tellTaken has them say that this is over.
+func (s *settling) tellTaken() {
+	if s.refusal == nil {
+		return
+	}
+	s.refusal = nil
+	s.tryAt = time.Now() // rows were set aside for the same reason
+	s.tellUnwritable(nil)
 }
 
 // tellUnwritable has Healthy say what could not be written.
 func (s *settling) tellUnwritable(err error) {
 	n := len(s.unwritable)
 	switch {
+	case s.refusal != nil: // it says that of all
 	case n == 0:
 		s.health.unwritable.Store(nil)
 		s.options.Logger.Info("relay: the database has stored what it had refused", "relay", s.options.Name)

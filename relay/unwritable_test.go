@@ -17,16 +17,20 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// choosy is a store that refuses settlements for good.
+// choosy is a store that refuses settlements for good, with an error that says so or one that doesn't.
 type choosy struct {
 	*memstore.Store
 	refuses func(storage.Settlement) bool
+	lasting error // nil: the error doesn't say that it lasts
 	settles atomic.Int64
 }
 
 func (s *choosy) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	s.settles.Add(1)
 	for _, settlement := range settlements {
+		if s.refuses(settlement) && s.lasting != nil {
+			return storage.Settled{}, fmt.Errorf("settle: %w", s.lasting)
+		}
 		if s.refuses(settlement) {
 			return storage.Settled{}, errors.New("character with byte sequence 0xe2 0x86 0x92 has no equivalent in encoding LATIN1")
 		}
@@ -196,4 +200,92 @@ func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 			t.Errorf("the stop took %v", took)
 		}
 	})
+}
+
+// TestARefusalThatLastsIsNarrowedDownAtOnce: the row is found with a few settlements, without a wait between them, and the
+// other list's rows aren't taken for it.
+func TestARefusalThatLastsIsNarrowedDownAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, lasting := range map[string]error{"invalid": storage.ErrInvalid, "refused": storage.ErrRefused} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink, log := memstore.New(), &recorder{}, &lines{}
+				store := &choosy{Store: db.Store(), lasting: lasting, refuses: func(s storage.Settlement) bool { return s.ID%100 == 50 && s.State == storage.StateDone }}
+				write(db, "orders", "", 400)
+				began := time.Now()
+				_, stop := start(t, store, relay.Options{Sinks: to(sink), DrainTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(log, nil))})
+				for statusOf(t, db)[storage.StateDone] < 396 || log.with("level=ERROR") < 4 {
+					time.Sleep(time.Millisecond)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if err := stop(); (err != nil) != (name == "refused") { // an invalid row is deleted without being kept
+					t.Errorf("stop: %v", err)
+				}
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("with the stop it took %v", took)
+				}
+				if counts := statusOf(t, db); counts[storage.StateDone] != 396 || counts[storage.StatePending] != map[string]int64{"refused": 4}[name] {
+					t.Errorf("in the end: %v", counts)
+				}
+				if n := store.settles.Load(); n > 150 {
+					t.Errorf("%d settlements", n)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatIsRefusedForAllSendsNothingMore: with each start no more comes again than the first batches; the relay goes on by
+// itself once the cause is mended.
+func TestWhatIsRefusedForAllSendsNothingMore(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var mended atomic.Bool
+				db, sink, log := memstore.New(), &recorder{}, &lines{}
+				store := &choosy{Store: db.Store(), lasting: storage.ErrRefused, refuses: func(storage.Settlement) bool { return !mended.Load() }}
+				write(db, "orders", "", 1000)
+				options := relay.Options{Claim: claim, DrainTimeout: time.Hour, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 10}}, Logger: slog.New(slog.NewTextHandler(log, nil))}
+				for range 10 {
+					_, stop := start(t, store, options)
+					time.Sleep(time.Minute)
+					began := time.Now()
+					if err := stop(); !errors.Is(err, storage.ErrRefused) {
+						t.Errorf("stop: %v", err)
+					}
+					if took := time.Since(began); took > 10*time.Second {
+						t.Errorf("the stop took %v", took)
+					}
+				}
+				if n := len(sink.ids()); n == 0 || n > 10*3*10 {
+					t.Errorf("%d deliveries in ten runs with nothing written", n)
+				}
+				if n := log.with("level=ERROR", "refuses every outcome"); n != 10 {
+					t.Errorf("%d lines say that every outcome is refused, want one a run", n)
+				}
+				again := len(sink.ids())
+				r, stop := start(t, store, options)
+				time.Sleep(time.Minute)
+				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "refuses every outcome") {
+					t.Errorf("healthy: %v", err)
+				}
+				mended.Store(true)
+				time.Sleep(time.Minute)
+				if err := r.Healthy(); err != nil {
+					t.Errorf("once it is mended: %v", err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if counts := statusOf(t, db); counts[storage.StateDone] != 1000 || len(sink.ids())-again != 1000 {
+					t.Errorf("%v after %d deliveries, want 1000 of both", counts, len(sink.ids())-again)
+				}
+			})
+		})
+	}
 }

@@ -102,6 +102,13 @@ type Dialect interface {
 
 	// Denied: the user lacks a right.
 	Denied(err error) bool
+
+	// Invalid: the database refuses a value of a row, and would refuse it again.
+	Invalid(err error) bool
+
+	// Refused: the database refuses the statement, and would refuse it again, whatever its
+	// values are. Denied errors are refused, too.
+	Refused(err error) bool
 }
 
 // ByName returns the dialect with that name: postgres, mysql, mariadb, oracle, sqlserver or sqlite.

@@ -10,7 +10,7 @@ import (
 
 func TestErrorsAreRecognised(t *testing.T) {
 	t.Parallel()
-	postgres, sqlite := dialect.Postgres(), dialect.SQLite()
+	postgres, mysql, sqlite := dialect.Postgres(), dialect.MySQL(), dialect.SQLite()
 	tests := []struct {
 		what string
 		is   func(error) bool
@@ -22,6 +22,23 @@ func TestErrorsAreRecognised(t *testing.T) {
 		{"unique violation", postgres.Busy, state("23505"), false},
 		{"undefined table", postgres.Missing, state("42P01"), true},
 		{"no right", postgres.Denied, state("42501"), true},
+		{"out of range", postgres.Invalid, state("22003"), true},
+		{"violated check", postgres.Invalid, state("23514"), true},
+		{"disk full", postgres.Invalid, state("53100"), false},
+		{"replica identity with a column that isn't published", postgres.Refused, state("42P10"), true},
+		{"no replica identity", postgres.Refused, state("55000"), true},
+		{"no right is a refusal", postgres.Refused, state("42501"), true},
+		{"lock not available", postgres.Refused, state("55P03"), false},
+		{"violated check is of a row", postgres.Refused, state("23514"), false},
+		{"impossible date", mysql.Invalid, errors.New("Error 1292 (22007): Incorrect datetime value"), true},
+		{"out of range, by the other driver", mysql.Invalid, errors.New("ERROR 1264 (22003): Out of range value for column 'attempts' at row 1"), true},
+		{"MariaDB's check", mysql.Invalid, errors.New("Error 4025 (23000): CONSTRAINT `c` failed"), true},
+		{"deadlock is no refusal", mysql.Refused, errors.New("Error 1213 (40001): Deadlock found"), false},
+		{"safe updates", mysql.Refused, errors.New("Error 1175 (HY000): You are using safe update mode"), true},
+		{"no right is a refusal", mysql.Refused, errors.New("Error 1142 (42000): INSERT command denied"), true},
+		{"violated check", sqlite.Invalid, errors.New("constraint failed: CHECK constraint failed: c (275)"), true},
+		{"locked is no refusal", sqlite.Refused, errors.New("database is locked (5) (SQLITE_BUSY)"), false},
+		{"no column", sqlite.Refused, errors.New("table outbox_done has no column named receipt"), true},
 		{"no state", postgres.Busy, fmt.Errorf("40001"), false},
 		{"no error", postgres.Busy, nil, false},
 		{"locked", sqlite.Busy, fmt.Errorf("database is locked (5) (SQLITE_BUSY)"), true},
@@ -89,6 +106,8 @@ func TestOracleErrors(t *testing.T) {
 		"another number":             {d.Busy, errors.New("ORA-00600: internal error"), false},
 		"no table":                   {d.Missing, errors.New("ORA-00942: table or view does not exist"), true},
 		"no right":                   {d.Denied, errors.New("ORA-01031: insufficient privileges"), true},
+		"violated check":             {d.Invalid, errors.New("ORA-02290: check constraint (APP.C) violated"), true},
+		"no column":                  {d.Refused, errors.New("ORA-00904: \"RECEIPT\": invalid identifier"), true},
 		"no number":                  {d.Denied, errors.New("1031"), false},
 		"no error":                   {d.Missing, nil, false},
 		"there already":              {repeating.Made, errors.New("ORA-00955: name is already used by an existing object"), true},
@@ -121,6 +140,8 @@ func TestSQLServerErrorsAreRecognised(t *testing.T) {
 		{"no schema", d.Missing, number(2760), true},
 		{"no right", d.Denied, number(229), true},
 		{"no right to create", d.Denied, number(262), true},
+		{"violated check", d.Invalid, number(547), true},
+		{"no column", d.Refused, number(207), true},
 		{"another error", d.Denied, errors.New("229"), false},
 		{"no error", d.Missing, nil, false},
 	} {

@@ -203,6 +203,21 @@ func (mysql) Missing(err error) bool { return hasMySQLNumber(err, "1146", "1049"
 // takes a privilege of its own.
 func (mysql) Denied(err error) bool { return hasMySQLNumber(err, "1044", "1142", "1143", "1227") }
 
+// Invalid: a value is out of range, cut, malformed, too long, NULL or missing, or violates a
+// constraint: a unique key, a foreign key, or a CHECK of MySQL (3819) or MariaDB (4025).
+func (mysql) Invalid(err error) bool {
+	return hasMySQLNumber(err, "1264", "1265", "1292", "1366", "1367", "1406", "1048", "1364", "1411", "1441", "1525", "1690", "3140",
+		"1062", "1022", "1451", "1452", "1118", "3819", "4025")
+}
+
+// Refused: besides missing rights (1370: to a routine), syntax errors, columns that aren't there, what isn't supported,
+// a view or trigger whose definer or tables are gone, read-only tables, sql_safe_updates, max_join_size, and what the binary
+// log or group replication doesn't take.
+func (m mysql) Refused(err error) bool {
+	return m.Denied(err) || hasMySQLNumber(err, "1370", "1064", "1054", "1235", "1449", "1356", "1036", "1175", "1104",
+		"1661", "1662", "1663", "1664", "1665", "1785", "3098")
+}
+
 // Made: there is such a table, column or index. Gone: there is none.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
 func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }

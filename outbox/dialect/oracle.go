@@ -233,6 +233,16 @@ func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
 // servers say where the object may be seen, but not this.
 func (oracle) Denied(err error) bool { return hasORA(err, 1031, 1950, 1536, 41900) }
 
+// Invalid: a violated constraint (unique, NOT NULL, CHECK, foreign key), a value that is too large, too long or malformed.
+func (oracle) Invalid(err error) bool {
+	return hasORA(err, 1, 1400, 2290, 2291, 2292, 1401, 1426, 1438, 12899, 1461, 1722, 1839, 1841, 1843, 1847, 1861)
+}
+
+// Refused: besides missing rights, syntax errors, columns that aren't there, views and columns that can't be changed.
+func (o oracle) Refused(err error) bool {
+	return o.Denied(err) || hasORA(err, 900, 904, 905, 933, 936, 1732, 1733, 28115)
+}
+
 // Made: a name that is used, columns that have an index, a row or a column that is there; or an
 // index or a primary key that is to be made anew, and isn't there.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }

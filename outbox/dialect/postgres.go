@@ -216,10 +216,25 @@ func (postgres) Missing(err error) bool { return hasState(err, "42P01", "3F000")
 
 func (postgres) Denied(err error) bool { return hasState(err, "42501") }
 
+// Invalid: data exceptions, violated constraints, a check option of a view, an exceeded limit of the program.
+func (postgres) Invalid(err error) bool { return hasStateClass(err, "22", "23", "44", "54") }
+
+// Refused: syntax errors and missing rights (42, so also what isn't there), unsupported features, and objects that aren't
+// in the state that the statement requires, such as a published table without a replica identity.
+func (postgres) Refused(err error) bool {
+	return hasStateClass(err, "42", "0A") || hasState(err, "55000")
+}
+
 // hasState looks for an SQLSTATE, which the errors of pgx and of lib/pq tell.
 func hasState(err error, states ...string) bool {
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && slices.Contains(states, coded.SQLState())
+}
+
+// hasStateClass looks for the first two characters of an SQLSTATE.
+func hasStateClass(err error, classes ...string) bool {
+	var coded interface{ SQLState() string }
+	return errors.As(err, &coded) && slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(coded.SQLState(), class) })
 }
 
 // Server asks for the version, by which servers that take PostgreSQL's URLs and

@@ -102,4 +102,12 @@ func (sqlite) Busy(err error) bool {
 
 func (sqlite) Missing(err error) bool { return says(err, "no such table", "unknown database") }
 
+func (sqlite) Invalid(err error) bool {
+	return says(err, "constraint failed", "datatype mismatch", "string or blob too big", "integer overflow")
+}
+
+func (s sqlite) Refused(err error) bool {
+	return s.Denied(err) || says(err, "no such column", "has no column named", "syntax error", "may not be modified")
+}
+
 func (sqlite) Denied(err error) bool { return says(err, "attempt to write a readonly database") }

@@ -233,6 +233,17 @@ func (sqlserver) Denied(err error) bool {
 	return hasNumber(err, 229, 230, 262, 297, 300, 1088, 3701, 15247)
 }
 
+// Invalid: an overflow, a failed conversion, NULL, a violated constraint or unique key, text that is too long.
+func (sqlserver) Invalid(err error) bool {
+	return hasNumber(err, 220, 8115, 241, 242, 245, 8114, 515, 547, 2601, 2627, 2628, 8152)
+}
+
+// Refused: besides missing rights, syntax errors, columns that aren't there, OUTPUT on a table with a trigger, and
+// settings of the session that an index or a computed column doesn't allow.
+func (s sqlserver) Refused(err error) bool {
+	return s.Denied(err) || hasNumber(err, 102, 156, 207, 334, 1934)
+}
+
 // hasNumber looks for a number of SQL Server's, which the driver's errors tell.
 func hasNumber(err error, numbers ...int32) bool {
 	var numbered interface{ SQLErrorNumber() int32 }

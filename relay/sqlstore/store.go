@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -330,8 +331,13 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 		if s.dialect.Missing(err) {
 			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrNoSchema, err)
 		}
-		if !s.dialect.Busy(err) {
-			return none, fmt.Errorf("%s %s: %w", what, s.table, err)
+		switch {
+		case s.dialect.Invalid(err):
+			return none, fmt.Errorf("%s %s: %w: %w%s", what, s.table, storage.ErrInvalid, err, hintOf(err))
+		case s.dialect.Refused(err):
+			return none, fmt.Errorf("%s %s: %w: %w%s", what, s.table, storage.ErrRefused, err, hintOf(err))
+		case !s.dialect.Busy(err):
+			return none, fmt.Errorf("%s %s: %w%s", what, s.table, err, hintOf(err))
 		}
 		if n == busyTries || time.Since(start) > busyPatience {
 			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrBusy, err)
@@ -342,6 +348,27 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 		case <-time.After(rand.N(busyPause * time.Duration(n))):
 		}
 	}
+}
+
+// hintOf is the DETAIL and the HINT of an error of PostgreSQL. The errors of pgx and lib/pq have them as fields of these
+// names, and not in their texts. The DETAIL of a refused value is left out: it repeats what the row holds.
+func hintOf(err error) (text string) {
+	var coded interface{ SQLState() string }
+	if !errors.As(err, &coded) {
+		return ""
+	}
+	fields := reflect.Indirect(reflect.ValueOf(coded))
+	if fields.Kind() != reflect.Struct {
+		return ""
+	}
+	for _, name := range []string{"Detail", "Hint"} {
+		field := fields.FieldByName(name)
+		ofValues := name == "Detail" && (strings.HasPrefix(coded.SQLState(), "22") || strings.HasPrefix(coded.SQLState(), "23"))
+		if field.IsValid() && field.Kind() == reflect.String && field.String() != "" && !ofValues {
+			text += "; " + strings.ToUpper(name) + ": " + field.String()
+		}
+	}
+	return text
 }
 
 // write is try for statements that write; where one may write at a time, callers queue. Work

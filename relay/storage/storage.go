@@ -32,6 +32,13 @@ var (
 	// ErrFenced means that a row is no longer this relay's to change.
 	ErrFenced = errors.New("the lease is another's now")
 
+	// ErrInvalid means that the database refuses a value of a row, and would refuse it again.
+	ErrInvalid = errors.New("the database refuses a row's values")
+
+	// ErrRefused means that the database refuses the statement, and would refuse it again
+	// whatever its rows are: a right is missing, or a setting or the tables' definition forbids it.
+	ErrRefused = errors.New("the database refuses the statement")
+
 	// ErrBusy means that the database refused for the moment (a deadlock, a
 	// serialization failure, a locked file): nothing was changed, and the call
 	// may be made again.

@@ -1,0 +1,194 @@
+package sqlstore_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// deliveries counts how often each message was handled.
+type deliveries struct {
+	mu    sync.Mutex
+	times map[string]int
+	total int
+}
+
+func (d *deliveries) handle(_ context.Context, m sinks.Message) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.times[m.ID]++
+	d.total++
+	return nil
+}
+
+// logged is a log's lines. It reports the first one that has the words.
+type logged struct {
+	words string
+	found chan struct{}
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.words != "" && strings.Contains(string(p), l.words) {
+		close(l.found)
+		l.words = ""
+	}
+	return l.text.Write(p)
+}
+
+func (l *logged) count(words string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), words)
+}
+
+// refuseBad has the database refuse to keep delivered messages of the topic bad.
+func refuseBad(t *testing.T, table table) {
+	switch table.Kind {
+	case testdb.SQLite:
+		exec(t, table.DB, "CREATE TRIGGER no_bad BEFORE INSERT ON outbox_done WHEN NEW.topic = 'bad' BEGIN SELECT RAISE(ABORT, 'CHECK constraint failed: no_bad'); END")
+	default:
+		exec(t, table.DB, "ALTER TABLE outbox_done ADD CONSTRAINT no_bad CHECK (topic <> 'bad')")
+	}
+}
+
+// The database refuses to keep some delivered messages. The others are marked, and nothing is sent twice, also by the
+// next relay: the rows of those that can't be kept are deleted.
+func TestRefusedRowsStopNothingAndAreNotSentAgain(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		refuseBad(t, table)
+		for i := range 60 {
+			topic := "good"
+			if i%20 == 7 {
+				topic = "bad"
+			}
+			exec(t, table.DB, fmt.Sprintf("INSERT INTO outbox (topic, message_key) VALUES ('%s', 'k%d')", topic, i))
+		}
+		store, handled, log := table.open(t), &deliveries{times: map[string]int{}}, &logged{}
+		for range 2 {
+			r, err := relay.New(store, relay.Options{
+				Drain: true, Logger: slog.New(slog.NewTextHandler(log, nil)), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle)}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Run(t.Context()); err != nil {
+				t.Errorf("drain: %v", err)
+			}
+		}
+		if len(handled.times) != 60 || handled.total != 60 {
+			t.Errorf("%d deliveries of %d messages, want 60 of 60", handled.total, len(handled.times))
+		}
+		status, err := store.Status(t.Context())
+		if err != nil || status.Counts[storage.StateDone] != 57 || status.Counts[storage.StatePending] != 0 {
+			t.Errorf("%v, %v; want 57 done and none pending", status.Counts, err)
+		}
+		if n := log.count("deleted without being kept"); n != 3 {
+			t.Errorf("%d lines say that a row is deleted, want 3", n)
+		}
+	})
+}
+
+// refusals are what has a database refuse every settlement.
+func refusals(kind string, claim storage.Claim) map[string]string {
+	all := map[string]string{"a column is missing": "ALTER TABLE outbox_done RENAME COLUMN receipt TO receipts"}
+	if kind == testdb.Postgres && claim == storage.ByLanes { // by rows it refuses claims
+		all["no replica identity"] = "CREATE PUBLICATION all_outbox FOR TABLE outbox; ALTER TABLE outbox REPLICA IDENTITY NOTHING"
+	}
+	return all
+}
+
+// The database refuses every settlement for a lasting reason. The relay says so, and sends no more than what was under way
+// when it found out; a stop doesn't wait for what can't be written, and a drain fails.
+func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
+	t.Parallel()
+	for _, target := range allTargets() {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+			for what := range refusals(target.Kind, claim) {
+				t.Run(target.Name+"/"+string(claim)+"/"+what, func(t *testing.T) {
+					t.Parallel()
+					table := open(t, target)
+					exec(t, table.DB, refusals(target.Kind, claim)[what])
+					for range 30 {
+						exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a')")
+					}
+					store, handled := table.open(t), &deliveries{times: map[string]int{}}
+					for _, drain := range []bool{false, true} {
+						log := &logged{words: "refuses every outcome", found: make(chan struct{})}
+						r, err := relay.New(store, relay.Options{
+							Claim: claim, Drain: drain, DrainTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(log, nil)),
+							Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle), Batch: 10}},
+						})
+						if err != nil {
+							t.Fatal(err)
+						}
+						ctx, stop := context.WithCancel(t.Context())
+						ended := make(chan error, 1)
+						go func() { ended <- r.Run(ctx) }()
+						<-log.found
+						if healthy := r.Healthy(); !drain && (healthy == nil || !strings.Contains(healthy.Error(), "refuses every outcome")) {
+							t.Errorf("healthy: %v", healthy)
+						}
+						if !drain {
+							stop()
+						}
+						if err := <-ended; err == nil || !strings.Contains(err.Error(), "not written back") {
+							t.Errorf("the end of the relay: %v", err)
+						}
+						stop()
+						if strings.Contains(what, "identity") && log.count("ALTER TABLE") == 0 {
+							t.Errorf("no line has the server's hint: %s", log.text.String())
+						}
+					}
+					if handled.total > 60 {
+						t.Errorf("%d deliveries of 300 messages in two runs, none of which was marked", handled.total)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A relay without the right to delete says so with the server's words.
+func TestMissingRightIsToldAndEndsSending(t *testing.T) {
+	onPgx(t, func(t *testing.T, table table) {
+		rights := grants(t, postgresPage, "shop_relay")
+		name, pool := newUser(t, table, "shop_relay", rights)
+		exec(t, table.DB, "REVOKE INSERT ON outbox_done FROM "+name)
+		for range 30 {
+			exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a')")
+		}
+		store, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handled := &deliveries{times: map[string]int{}}
+		r, err := relay.New(store, relay.Options{
+			Drain: true, Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle), Batch: 10}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied for table outbox_done") {
+			t.Errorf("drain: %v", err)
+		}
+		if handled.total > 30 {
+			t.Errorf("%d deliveries, none of which was marked", handled.total)
+		}
+	})
+}
