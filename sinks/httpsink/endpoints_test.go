@@ -26,12 +26,14 @@ func TestConformanceOfChosenAddresses(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		e := newEndpoint()
-		s := newServer(t, e)
+		s, gone := newServer(t, e), newServer(t, e)
+		gone.stop()
 		sink := newUnclosed(t, httpsink.Options{
 			URL: "http://{topic}/hooks/path-secret?key=" + query, InsideNetworks: loopback, Headers: map[string]settings.Secret{"x-static": static},
 		})
 		return sinktest.Harness{
 			Sink: sink, Topic: s.address, Received: e.received, Stall: e.stall, Answer: e.answer, Break: s.stop, Repair: s.start,
+			Astray:  func(m *sinks.Message) { m.Topic = gone.address },
 			Secrets: []string{static, query, "path-secret"},
 		}
 	})

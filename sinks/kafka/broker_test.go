@@ -163,12 +163,14 @@ func batchOf(topic string, keys ...string) []sinks.Message {
 }
 
 // summary has a letter for each outcome, as in DRBX: delivered, retry, blocked,
-// rejected; U is unavailable, C cancelled.
+// rejected; U is unavailable, C cancelled, P postponed.
 func summary(outcomes []sinks.Outcome) string {
 	var text strings.Builder
 	for _, o := range outcomes {
 		letter := map[sinks.Result]string{sinks.Delivered: "D", sinks.Retry: "R", sinks.Reject: "X", sinks.Unavailable: "U"}[o.Result]
-		if o.Result == sinks.Unsent {
+		if o.Result == sinks.Unsent && o.RetryAfter > 0 {
+			letter = "P"
+		} else if o.Result == sinks.Unsent {
 			letter = map[sinks.Reason]string{sinks.ReasonBlocked: "B", sinks.ReasonCancelled: "C"}[o.Reason]
 		}
 		text.WriteString(letter)

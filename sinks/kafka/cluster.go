@@ -33,11 +33,14 @@ type cluster struct {
 	known   []string             // the brokers of the latest answer
 	id      string               // the cluster's own
 	resting map[string]time.Time // brokers that want to be left alone, and until when
-	turns   atomic.Uint32
+
+	troubles  map[place]*trouble
+	delivered time.Time // to any partition, lastly
+	turns     atomic.Uint32
 }
 
 func newCluster(client *kafkago.Client, seeds []string) *cluster {
-	c := &cluster{client: client, seeds: seeds, turn: make(chan struct{}, 1), topics: map[string]*topic{}, resting: map[string]time.Time{}}
+	c := &cluster{client: client, seeds: seeds, turn: make(chan struct{}, 1), topics: map[string]*topic{}, resting: map[string]time.Time{}, troubles: map[place]*trouble{}}
 	c.turns.Store(rand.Uint32() / 2) // relays should not all begin with the same partition
 	return c
 }
@@ -48,6 +51,8 @@ type topic struct {
 	leaders []string // the address of each partition's leader; empty where it has none
 	err     error    // why the topic can't be written to
 	at      time.Time
+	again   time.Time // with an error: when to ask again
+	tries   int       // that ended with an error, in a row
 
 	partitions []int // all numbers, as the choice by a key wants them
 
@@ -68,7 +73,7 @@ func (t *topic) next() int {
 
 // topics returns the topics of these names. What is missing is created, or looked
 // for once more before its messages are parked: a broker that has just been
-// started may not know of it yet.
+// started may not know of it yet. A topic that stays in trouble is left alone for a while.
 func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, error) {
 	topics, err := s.cluster.fetch(ctx, names)
 	if err != nil {
@@ -76,31 +81,53 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 	}
 	var missing []string
 	for name, t := range topics {
-		if errors.Is(t.err, kafkago.UnknownTopicOrPartition) {
+		if errors.Is(t.err, kafkago.UnknownTopicOrPartition) && t.again.IsZero() {
 			missing = append(missing, name)
 		}
 	}
 	switch {
 	case len(missing) == 0:
-		return topics, nil
 	case s.options.CreateTopics:
-		if err := s.create(ctx, missing); err != nil {
-			return nil, err
-		}
-		for until := time.Now().Add(s.options.LeaderTimeout); ; { // soon all brokers know of them, or as good as all
-			topics, err := s.cluster.fetch(ctx, names)
-			if err != nil || !starting(topics) || !pause(ctx, until, 2) {
-				return topics, err
-			}
-		}
+		topics, err = s.createTopics(ctx, names, missing)
 	case s.options.ParkUnknownTopics:
 		pause(ctx, time.Now().Add(s.options.LeaderTimeout), 3)
-		return s.cluster.fetch(ctx, names)
+		topics, err = s.cluster.fetch(ctx, names)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.topic.Places() > 0 {
+		topics = s.cluster.suspend(topics)
 	}
 	return topics, nil
 }
 
-func (s *Sink) create(ctx context.Context, names []string) error {
+// createTopics creates what is missing, and returns the topics of these names once the new ones
+// can be written to. The error of one that can't be created is its own.
+func (s *Sink) createTopics(ctx context.Context, names, missing []string) (map[string]*topic, error) {
+	refused := s.create(ctx, missing)
+	for until := time.Now().Add(s.options.LeaderTimeout); ; { // soon all brokers know of them, or as good as all
+		topics, err := s.cluster.fetch(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		for name, err := range refused {
+			if t := topics[name]; errors.Is(t.err, kafkago.UnknownTopicOrPartition) {
+				failed := *t
+				if failed.err = fmt.Errorf("%w; create it: %w", t.err, err); errors.Is(err, kafkago.InvalidTopic) { // as it collides with another
+					failed.err = fmt.Errorf("create it: %w", err)
+				}
+				topics[name] = &failed
+			}
+		}
+		if !starting(topics, refused) || !pause(ctx, until, 2) {
+			return topics, nil
+		}
+	}
+}
+
+// create returns the errors of topics that were not created.
+func (s *Sink) create(ctx context.Context, names []string) map[string]error {
 	request := &kafkago.CreateTopicsRequest{Addr: kafkago.TCP(s.cluster.candidates()[0])}
 	for _, name := range names {
 		request.Topics = append(request.Topics, kafkago.TopicConfig{
@@ -108,20 +135,25 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 		})
 	}
 	answer, err := s.client.CreateTopics(ctx, request)
+	refused := map[string]error{}
 	if err != nil {
-		return fmt.Errorf("create topics: %w", err)
+		for _, name := range names {
+			refused[name] = err
+		}
+		return refused
 	}
 	for name, err := range answer.Errors {
-		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) {
-			return fmt.Errorf("create the topic %s: %w", name, err)
+		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) && !errors.Is(err, kafkago.RequestTimedOut) { // it will be there
+			refused[name] = err
 		}
 	}
-	return nil
+	return refused
 }
 
-func starting(topics map[string]*topic) bool {
-	for _, t := range topics {
-		if errors.Is(t.err, kafkago.UnknownTopicOrPartition) || errors.Is(t.err, kafkago.LeaderNotAvailable) {
+// starting says that a topic, other than those that were refused, is about to be there.
+func starting(topics map[string]*topic, refused map[string]error) bool {
+	for name, t := range topics {
+		if refused[name] == nil && t.again.IsZero() && (errors.Is(t.err, kafkago.UnknownTopicOrPartition) || errors.Is(t.err, kafkago.LeaderNotAvailable)) {
 			return true
 		}
 	}
@@ -152,7 +184,9 @@ func (c *cluster) remembered(names []string) (found map[string]*topic, missing [
 	defer c.mu.Unlock()
 	found, missing = make(map[string]*topic, len(names)), []string{}
 	for _, name := range names {
-		if t := c.topics[name]; t != nil && t.err == nil && time.Since(t.at) < metadataAge {
+		t := c.topics[name]
+		known := t != nil && t.err == nil && time.Since(t.at) < metadataAge
+		if known || t != nil && t.err != nil && time.Now().Before(t.again) {
 			found[name] = t
 		} else {
 			missing = append(missing, name)
@@ -199,9 +233,13 @@ func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[st
 		c.known = append(c.known, addressOf(broker))
 	}
 	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
+	maps.DeleteFunc(c.troubles, func(_ place, t *trouble) bool { return time.Since(t.at) > metadataAge })
 	learned := make(map[string]*topic, len(names))
 	for _, name := range names {
 		learned[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
+		if before := c.topics[name]; before != nil && before.err != nil {
+			learned[name].tries = before.tries
+		}
 	}
 	for i := range answer.Topics {
 		if t := learned[answer.Topics[i].Name]; t != nil {
@@ -235,21 +273,24 @@ func addressOf(broker kafkago.Broker) string {
 	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
 }
 
-// outdated says that a topic turned out to be otherwise than remembered: the
+// outdated says that a topic that could be written to turned out to be otherwise than remembered: the
 // next fetch asks for it, unless somebody has asked meanwhile.
 func (c *cluster) outdated(t *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.topics[t.name] == t {
+	if c.topics[t.name] == t && t.err == nil {
 		delete(c.topics, t.name)
 	}
 }
 
-// forget makes the next fetch of a topic ask for it.
+// forget makes the next fetch of a topic ask for it, and has partitions in trouble tried again.
 func (c *cluster) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.topics)
+	for _, t := range c.troubles {
+		t.until = time.Time{}
+	}
 }
 
 // rest notes that a broker asked for a pause; resting is how much of it is left.

@@ -39,7 +39,7 @@ func Example() {
 	}
 	// Output:
 	// 1/0 delivered ""
-	// - unavailable "config"
+	// - unsent "unroutable"
 	// 1/1 delivered ""
 }
 

@@ -86,3 +86,17 @@ func AgeEnds(s *IdempotentSink, by time.Duration) {
 		s.identity.ends[p] = logEnd{end.offset, end.at.Add(-by)}
 	}
 }
+
+// Rest ends the time for which topics and partitions in trouble are left alone.
+func Rest(s *Sink) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	for name, t := range s.cluster.topics {
+		rested := *t
+		rested.again = time.Time{}
+		s.cluster.topics[name] = &rested
+	}
+	for _, t := range s.cluster.troubles {
+		t.until = time.Time{}
+	}
+}

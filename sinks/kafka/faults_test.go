@@ -48,8 +48,8 @@ func TestErrorsOfBrokers(t *testing.T) {
 		"taken, perhaps":               {kerr.RequestTimedOut, 1, "RRBR", sinks.ReasonUnknown},
 		"taken, but not by enough":     {kerr.NotEnoughReplicasAfterAppend, 1, "RRBR", sinks.ReasonUnknown},
 		"who knows":                    {kerr.UnknownServerError, 1, "RRBR", sinks.ReasonServerError},
-		"no right to write":            {kerr.TopicAuthorizationFailed, 1, "UUBU", sinks.ReasonAuth},
-		"an unknown compression":       {kerr.UnsupportedCompressionType, 1, "UUBU", sinks.ReasonConfig},
+		"no right to write":            {kerr.TopicAuthorizationFailed, 1, "PPBP", sinks.ReasonAuth},
+		"an unknown compression":       {kerr.UnsupportedCompressionType, 1, "PPBP", sinks.ReasonUnroutable},
 		"a quota":                      {kerr.ThrottlingQuotaExceeded, 1, "UUBU", sinks.ReasonThrottled},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,6 +45,7 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 		return nil, sinks.All(len(batch), sinks.Cancelled())
 	}
 	r := newRun(s.Sink, batch)
+	defer r.apart()
 	if !r.address(ctx) {
 		return nil, r.outcomes
 	}

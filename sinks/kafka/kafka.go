@@ -132,5 +132,6 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	if r.address(ctx) {
 		r.work(ctx)
 	}
+	r.apart()
 	return r.outcomes
 }

@@ -127,7 +127,7 @@ func TestTopicThatIsForbidden(t *testing.T) {
 	batch[1].Topic = closed
 	for deadline := time.Now().Add(10 * time.Second); ; { // the rule takes a moment
 		outcomes := sink.Send(t.Context(), batch)
-		if summary(outcomes) == "DUD" && outcomes[1].Reason == sinks.ReasonAuth {
+		if summary(outcomes) == "DPD" && outcomes[1].Reason == sinks.ReasonAuth {
 			return
 		}
 		if time.Now().After(deadline) {

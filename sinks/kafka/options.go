@@ -68,8 +68,8 @@ type Options struct {
 	// or whose leader can't be reached. Defaults to [DefaultLeaderTimeout].
 	LeaderTimeout time.Duration
 
-	// ParkUnknownTopics rejects messages whose topic isn't there. By default the
-	// sink is unavailable until it is.
+	// ParkUnknownTopics rejects messages whose topic isn't there, or can't be created. By default
+	// they wait until it is.
 	ParkUnknownTopics bool
 
 	// CreateTopics creates topics that are not there, with so many partitions
@@ -190,7 +190,7 @@ var fields = []settings.Field{
 	{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
 	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
 	{Name: "leader_timeout", Type: settings.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for partitions without a leader before the sink is called unavailable."},
-	{Name: "unknown_topic", Type: settings.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: it makes the sink unavailable until it is there, or its messages are parked."},
+	{Name: "unknown_topic", Type: settings.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: its messages wait until it is there, or are parked. Also where it can't be created."},
 	{Name: "create_topics", Type: settings.TypeBool, Help: "Create topics that are not there."},
 	{Name: "create_partitions", Type: settings.TypeInt, Min: "0", Max: "100000", Help: "The partitions of created topics; 0 leaves it to the broker."},
 	{Name: "create_replicas", Type: settings.TypeInt, Min: "0", Max: "100", Help: "The replicas of created topics; 0 leaves it to the broker."},

@@ -25,7 +25,10 @@ func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) 
 	case m.isolate:
 		return refused(n, o), false
 	}
-	return verdict{outcome: o}, m.moved
+	if m.ofTopic {
+		o = s.ofTopic(m.reason, o.Detail)
+	}
+	return verdict{outcome: o, local: m.moved}, m.moved
 }
 
 // someRefused is the verdict when the broker says which records it refuses.
@@ -99,19 +102,6 @@ func isConnection(err error) bool {
 	return errors.As(err, &broken) && !isRefusal(err)
 }
 
-// topicTrouble is the outcome of messages whose topic can't be written to.
-func (s *Sink) topicTrouble(t *topic) sinks.Outcome {
-	m := meant(t.err)
-	detail := "the topic " + t.name + ": " + s.presentable(t.err)
-	switch {
-	case !errors.Is(t.err, kafkago.UnknownTopicOrPartition):
-		return sinks.Fail(m.result, m.reason, detail)
-	case s.options.ParkUnknownTopics:
-		return sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, detail)
-	}
-	return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, detail)
-}
-
 // openError is the error of Open for what would be the outcome of a message.
 func (s *Sink) openError(trouble sinks.Outcome) error {
 	reason := trouble.Reason
@@ -131,12 +121,15 @@ type meaning struct {
 	reason  sinks.Reason
 	moved   bool // it was not taken, and another try may find who takes it
 	isolate bool // one record may be the cause: the batch goes again in smaller ones
+	ofTopic bool // it concerns the topic only
 }
 
 var (
 	elsewhere = meaning{result: sinks.Unavailable, reason: sinks.ReasonConnection, moved: true}
 	perhaps   = meaning{result: sinks.Retry, reason: sinks.ReasonUnknown}
 	noRight   = meaning{result: sinks.Unavailable, reason: sinks.ReasonAuth}
+	notToIt   = meaning{result: sinks.Unavailable, reason: sinks.ReasonAuth, ofTopic: true}
+	notInIt   = meaning{result: sinks.Unavailable, reason: sinks.ReasonConfig, ofTopic: true}
 	notSetUp  = meaning{result: sinks.Unavailable, reason: sinks.ReasonConfig}
 	oversized = meaning{result: sinks.Reject, reason: sinks.ReasonTooLarge, isolate: true}
 	malformed = meaning{result: sinks.Reject, reason: sinks.ReasonInvalid, isolate: true}
@@ -161,7 +154,7 @@ var meanings = map[kafkago.Error]meaning{
 	kafkago.NotEnoughReplicasAfterAppend: perhaps,
 	kafkago.NetworkException:             perhaps,
 
-	kafkago.TopicAuthorizationFailed:   noRight,
+	kafkago.TopicAuthorizationFailed:   notToIt,
 	kafkago.ClusterAuthorizationFailed: noRight,
 	kafkago.SASLAuthenticationFailed:   noRight,
 	kafkago.UnsupportedSASLMechanism:   noRight,
@@ -169,11 +162,11 @@ var meanings = map[kafkago.Error]meaning{
 
 	kafkago.InvalidRequiredAcks:         notSetUp,
 	kafkago.UnsupportedVersion:          notSetUp,
-	kafkago.UnsupportedForMessageFormat: notSetUp,
-	kafkago.UnsupportedCompressionType:  notSetUp,
-	kafkago.InvalidReplicationFactor:    notSetUp,
-	kafkago.InvalidPartitionNumber:      notSetUp,
-	kafkago.InvalidConfiguration:        notSetUp,
+	kafkago.UnsupportedForMessageFormat: notInIt,
+	kafkago.UnsupportedCompressionType:  notInIt,
+	kafkago.InvalidReplicationFactor:    notInIt,
+	kafkago.InvalidPartitionNumber:      notInIt,
+	kafkago.InvalidConfiguration:        notInIt,
 
 	kafkago.MessageSizeTooLarge: oversized,
 	kafkago.RecordListTooLarge:  oversized,

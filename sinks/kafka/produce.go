@@ -19,13 +19,15 @@ type verdict struct {
 	rejected map[int]sinks.Outcome // records that were refused, by their place
 	again    bool                  // the others were not taken because of those, and go again
 	smaller  bool                  // in smaller batches
+	local    bool                  // the trouble is the partition's, and nothing was taken
 }
 
 // buffers are what record batches were encoded in.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // produce sends records to a partition's leader, and again while it is certain
-// that the batch was not taken and there is time.
+// that the batch was not taken and there is time: at once only, if the partition was in
+// trouble before.
 func (s *Sink) produce(ctx context.Context, until time.Time, to place, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -37,11 +39,21 @@ func (s *Sink) produce(ctx context.Context, until time.Time, to place, records [
 	if size := len(encoded) - prefixBytes; size > s.options.MaxMessageBytes {
 		return refused(len(records), tooLarge(size, s.options.MaxMessageBytes))
 	}
+	if before, _ := s.cluster.troubleOf(to); before.tries > 0 {
+		until = time.Now().Add(time.Millisecond)
+	}
 	for tries := 0; ; tries++ {
 		v, moved := s.attempt(ctx, until, to, encoded, len(records))
-		if !moved || !pause(ctx, until, tries) {
-			return v
+		if moved && pause(ctx, until, tries) {
+			continue
 		}
+		switch {
+		case v.local:
+			s.cluster.fails(to, v.outcome)
+		case v.outcome.Result == sinks.Delivered:
+			s.cluster.works(to)
+		}
+		return v
 	}
 }
 
@@ -60,7 +72,7 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded [
 	}()
 	leader, trouble := s.leaderOf(t, to.partition)
 	if trouble != nil {
-		return verdict{outcome: *trouble}, trouble.Reason == sinks.ReasonConnection
+		return verdict{outcome: *trouble, local: t.err == nil}, trouble.Reason == sinks.ReasonConnection
 	}
 	if wait := s.cluster.restLeft(leader); wait > 0 && !sleep(ctx, until, wait) { // it asked for a pause
 		if ctx.Err() != nil {
@@ -77,7 +89,8 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded [
 	})
 	if err != nil {
 		late := ctx.Err() != nil || time.Since(start) >= s.options.RequestTimeout
-		return verdict{outcome: s.noAnswer(ctx, err, late)}, isConnection(err) && !mayHaveArrived(err)
+		moved := isConnection(err) && !mayHaveArrived(err)
+		return verdict{outcome: s.noAnswer(ctx, err, late), local: moved && ctx.Err() == nil}, moved
 	}
 	s.cluster.rest(leader, answer.Throttle)
 	return s.answered(answer, n)
@@ -90,7 +103,7 @@ func (s *Sink) leaderOf(t *topic, partition int) (string, *sinks.Outcome) {
 	case t.err != nil:
 		trouble = s.topicTrouble(t)
 	case partition >= len(t.leaders): // the topic was made anew
-		trouble = sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, "the topic "+t.name+" has lost partitions")
+		trouble = sinks.Postpone(sinks.ReasonBusy, "the topic "+t.name+" has lost partitions: another one is chosen", firstPause)
 	case t.leaders[partition] == "":
 		trouble = sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "a partition of the topic "+t.name+" has no leader")
 	default:

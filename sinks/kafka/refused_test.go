@@ -143,19 +143,18 @@ func TestARecordThatTheBrokerDoesNotName(t *testing.T) {
 	}
 }
 
-// TestUnknownTopics: by default the sink is unavailable, and says which topic it
+// TestUnknownTopics: by default the messages are postponed, and say which topic it
 // is; on request the messages are parked. Those of other topics are delivered.
 func TestUnknownTopics(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 1)
-	for park, want := range map[bool]string{false: "DUDUD", true: "DXDXD"} {
+	for park, want := range map[bool]string{false: "DPDPD", true: "DXDXD"} {
 		sink := newSink(t, kafka.Options{Brokers: addresses, ParkUnknownTopics: park})
 		batch := batchOf(topic, "a", "b", "c", "d", "e")
 		batch[1].Topic, batch[3].Topic = "no-such-topic", "no-such-topic"
 		outcomes := sink.Send(t.Context(), batch)
-		reason := map[bool]sinks.Reason{false: sinks.ReasonConfig, true: sinks.ReasonUnroutable}[park]
-		if got := summary(outcomes); got != want || outcomes[1].Reason != reason || !strings.Contains(outcomes[1].Detail, "no-such-topic") {
+		if got := summary(outcomes); got != want || outcomes[1].Reason != sinks.ReasonUnroutable || !strings.Contains(outcomes[1].Detail, "no-such-topic") {
 			t.Errorf("%s %s %s", got, outcomes[1].Reason, outcomes[1].Detail)
 		}
 	}

@@ -28,7 +28,8 @@ type run struct {
 	inChunk  []int // which one each message was in last
 	lanes    map[place]*lane
 	order    []*lane
-	until    time.Time // when to give up on leaders
+	troubled map[int]place // messages whose outcome is the trouble of their partition
+	until    time.Time     // when to give up on leaders
 	slowest  time.Duration
 }
 
@@ -49,7 +50,7 @@ type lane struct {
 
 func newRun(s *Sink, batch []sinks.Message) *run {
 	r := &run{
-		sink: s, batch: batch, lanes: map[place]*lane{},
+		sink: s, batch: batch, lanes: map[place]*lane{}, troubled: map[int]place{},
 		outcomes: make([]sinks.Outcome, len(batch)), settled: make([]bool, len(batch)),
 		before: make([]int, len(batch)), inChunk: make([]int, len(batch)), records: make([]record, len(batch)),
 	}
@@ -109,6 +110,10 @@ func (r *run) address(ctx context.Context) bool {
 			continue
 		}
 		at := place{t.name, partition}
+		if known, resting := r.sink.cluster.troubleOf(at); resting {
+			r.trouble(i, at, known.why)
+			continue
+		}
 		l := r.lanes[at]
 		if l == nil {
 			l = &lane{place: at}
@@ -270,6 +275,8 @@ func (r *run) take(a answer) {
 			r.settle(i, rejected)
 		} else if a.again {
 			again = append(again, i)
+		} else if a.local {
+			r.trouble(i, l.place, a.outcome)
 		} else {
 			r.settle(i, a.outcome)
 		}
@@ -278,7 +285,7 @@ func (r *run) take(a answer) {
 	if a.smaller {
 		l.most = max(1, len(l.chunk)/2)
 	}
-	if a.outcome.Result == sinks.Unavailable { // what waits for the partition is left alone
+	if a.outcome.Result == sinks.Unavailable || isPostponed(a.outcome) { // what waits for the partition is left alone
 		for _, i := range l.waiting {
 			r.settle(i, sinks.Blocked())
 		}
@@ -292,7 +299,18 @@ func (r *run) settle(i int, o sinks.Outcome) {
 	if r.heldBack(i) {
 		o = sinks.Blocked()
 	}
+	if isPostponed(o) {
+		o.RetryAfter = waitOf(&r.batch[i], o.RetryAfter)
+	}
 	r.outcomes[i], r.settled[i] = o, true
+}
+
+// trouble settles a message with the trouble of its partition, for apart to decide on.
+func (r *run) trouble(i int, at place, why sinks.Outcome) {
+	r.settle(i, why)
+	if r.outcomes[i].Result == sinks.Unavailable {
+		r.troubled[i] = at
+	}
 }
 
 // settleRest settles what is not settled yet.

@@ -46,6 +46,7 @@ func harness(t testing.TB, addresses []string, topic string, options kafka.Optio
 	return sinktest.Harness{
 		Sink: sink, Topic: topic, Received: reading(t, addresses, topic),
 		Break: func() { between.setCut(true) }, Repair: func() { between.setCut(false) }, Stall: between.stall,
+		Astray: func(m *sinks.Message) { m.Topic = topic + "-astray" },
 	}
 }
 

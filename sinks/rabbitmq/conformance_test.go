@@ -26,9 +26,9 @@ func TestConformance(t *testing.T) {
 	b := theBroker(t)
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		c := b.client(t)
-		queue := c.queue("classic", nil)
+		queue, full := c.queue("classic", nil), c.queue("classic", alwaysFull)
 		h := harness(t, b, queue, rabbitmq.Options{})
-		h.Topic = queue
+		h.Topic, h.Astray = queue, func(m *sinks.Message) { m.Topic = full }
 		return h
 	})
 }

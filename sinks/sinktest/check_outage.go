@@ -102,3 +102,30 @@ func (s *subject) recovers(ctx context.Context) {
 		return o.Result == sinks.Delivered
 	})
 }
+
+// oneDestinationStopsNoOther: where one of several destinations behind the sink can't take its
+// messages, the sink is not unavailable, whether others are in the batch or not, and the others'
+// messages are delivered.
+func oneDestinationStopsNoOther(s *subject) {
+	ctx := s.opened()
+	for range 3 {
+		mixed := s.batch("a", "b", "", "c")
+		alone := s.batch("d", "")
+		for _, m := range []*sinks.Message{&mixed[1], &mixed[2], &alone[0], &alone[1]} {
+			s.Astray(m)
+		}
+		for _, batch := range [][]sinks.Message{alone, mixed} {
+			for i, o := range s.send(ctx, batch) {
+				went := i == 0 || i == 3
+				switch {
+				case o.Result == sinks.Unavailable:
+					s.t.Errorf("one destination makes the sink unavailable: %s", show(o))
+				case len(batch) == len(mixed) && went && o.Result != sinks.Delivered:
+					s.t.Errorf("message %d goes elsewhere, and was not delivered: %s", i+1, show(o))
+				case !(len(batch) == len(mixed) && went) && o.Result == sinks.Delivered:
+					s.t.Errorf("message %d was delivered to a destination that can't take it", i+1)
+				}
+			}
+		}
+	}
+}

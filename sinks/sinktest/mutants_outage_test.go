@@ -9,6 +9,22 @@ import (
 )
 
 var outageMutants = []mutant{
+	{"is unavailable as a destination is gone", "OneDestinationStopsNoOther", after(func(outcomes []sinks.Outcome) []sinks.Outcome {
+		for i, o := range outcomes {
+			if o.Result == sinks.Unsent && o.RetryAfter > 0 {
+				outcomes[i] = sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, o.Detail)
+			}
+		}
+		return outcomes
+	})},
+	{"holds up all as a destination is gone", "OneDestinationStopsNoOther", after(func(outcomes []sinks.Outcome) []sinks.Outcome {
+		for _, o := range outcomes {
+			if o.Result == sinks.Unsent && o.RetryAfter > 0 {
+				return sinks.All(len(outcomes), o)
+			}
+		}
+		return outcomes
+	})},
 	{"charges an outage", "Outage", whileDown(sinks.Fail(sinks.Retry, sinks.ReasonServerError, "down"))},
 	{"charges an outage as unknown results, again and again", "Outage", whileDown(sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "down"))},
 	{"rejects during an outage", "Outage", whileDown(sinks.Fail(sinks.Reject, sinks.ReasonRefused, "down"))},

@@ -50,6 +50,11 @@ type Harness struct {
 	// [sinks.Delivered]. Nil where it can't be done.
 	Answer func(id string, result sinks.Result)
 
+	// Astray has a message go to another destination behind the sink, one that
+	// can't take it: a topic that isn't there, an endpoint that is gone. Nil where
+	// all messages have the same destination.
+	Astray func(*sinks.Message)
+
 	// Secrets are the texts that must not appear in an outcome or an error.
 	// They should be part of the sink's settings.
 	Secrets []string
@@ -96,6 +101,7 @@ var checks = []check{
 	{"ContextEndsMeanwhile", stall, contextEndsMeanwhile},
 	{"Outage", breaks, outage},
 	{"OutageFromTheStart", breaks, outageFromTheStart},
+	{"OneDestinationStopsNoOther", astray, oneDestinationStopsNoOther},
 	{"ConcurrentSends", nothing, concurrentSends},
 	{"OpenAgain", nothing, openAgain},
 	{"CloseWithoutOpen", nothing, closeWithoutOpen},
@@ -123,6 +129,8 @@ func stall(h Harness) string { return lacks(h.Stall == nil, "Stall") }
 func answer(h Harness) string { return lacks(h.Answer == nil, "Answer") }
 
 func breaks(h Harness) string { return lacks(h.Break == nil || h.Repair == nil, "Break and Repair") }
+
+func astray(h Harness) string { return lacks(h.Astray == nil, "Astray") }
 
 func lacks(missing bool, name string) string {
 	if missing {

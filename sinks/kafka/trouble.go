@@ -1,0 +1,150 @@
+package kafka
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Trouble of one topic or of one partition holds up that topic's or partition's messages only:
+// they are postponed. The sink is unavailable where all messages go to one topic, or where
+// nothing was delivered to any partition since the trouble of this one began.
+
+// trouble is that of a partition: it has no leader, or its leader takes nothing.
+type trouble struct {
+	since time.Time // of its first failure after a delivery
+	at    time.Time // of its last failure
+	until time.Time // nothing is sent to the partition before
+	tries int
+	why   sinks.Outcome
+}
+
+const (
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+	longestWait  = time.Minute // of a message
+)
+
+// pauseAfter is how long a topic or partition is left alone after failures in a row.
+func pauseAfter(tries int) time.Duration {
+	return min(longestPause, firstPause<<min(tries-1, 10))
+}
+
+// fails notes that a partition's leader took nothing.
+func (c *cluster) fails(p place, why sinks.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, t := time.Now(), c.troubles[p]
+	if t == nil {
+		t = &trouble{since: now}
+		c.troubles[p] = t
+	}
+	t.tries++
+	t.at, t.until, t.why = now, now.Add(pauseAfter(t.tries)), why
+}
+
+// works notes that a partition's leader took a record batch.
+func (c *cluster) works(p place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.delivered = time.Now()
+	delete(c.troubles, p)
+}
+
+// troubleOf returns a partition's trouble; resting says that nothing is to be sent to it now.
+func (c *cluster) troubleOf(p place) (t trouble, resting bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.troubles[p]; known != nil {
+		t = *known
+	}
+	return t, time.Now().Before(t.until)
+}
+
+// others says that another partition has taken something since this trouble began.
+func (c *cluster) others(t trouble) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.delivered.After(t.since)
+}
+
+// suspend remembers for a while that these topics can't be written to, so that they aren't asked
+// for with each Send. It returns the topics with the time until when.
+func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, t := range topics {
+		if t.err == nil || !t.again.IsZero() {
+			continue
+		}
+		suspended := *t
+		suspended.tries++
+		suspended.again = time.Now().Add(pauseAfter(suspended.tries))
+		topics[name] = &suspended
+		if now := c.topics[name]; now == nil || now.err != nil {
+			c.topics[name] = &suspended
+		}
+	}
+	return topics
+}
+
+// topicTrouble is the outcome of messages whose topic can't be written to.
+func (s *Sink) topicTrouble(t *topic) sinks.Outcome {
+	m := meant(t.err)
+	detail := "the topic " + t.name + ": " + s.presentable(t.err)
+	switch unknown := errors.Is(t.err, kafkago.UnknownTopicOrPartition); {
+	case unknown && s.options.ParkUnknownTopics:
+		return sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, detail)
+	case unknown:
+		return s.ofTopic(sinks.ReasonConfig, detail)
+	case m.result == sinks.Unavailable:
+		return s.ofTopic(m.reason, detail)
+	}
+	return sinks.Fail(m.result, m.reason, detail)
+}
+
+// ofTopic is the outcome of messages whose topic is in trouble. It is the sink's trouble where
+// all messages go to the one topic.
+func (s *Sink) ofTopic(reason sinks.Reason, detail string) sinks.Outcome {
+	if s.topic.Places() == 0 {
+		return sinks.Fail(sinks.Unavailable, reason, detail)
+	}
+	if reason == sinks.ReasonConfig {
+		reason = sinks.ReasonUnroutable
+	}
+	return sinks.Postpone(reason, detail, firstPause)
+}
+
+func isPostponed(o sinks.Outcome) bool { return o.Result == sinks.Unsent && o.RetryAfter > 0 }
+
+// waitOf is how long a message is postponed, this long at least: the longer, the older it is, and
+// not as long as the others that are postponed with it.
+func waitOf(m *sinks.Message, least time.Duration) time.Duration {
+	wait := max(least, min(time.Since(m.CreatedAt)/4, longestWait))
+	return wait + rand.N(wait/4+1)
+}
+
+// apart decides what the trouble of partitions is to their messages, once all that can be
+// delivered was. A sink that has delivered nothing else is unavailable. If it was so before,
+// the messages make room for those of other partitions, all but one.
+func (r *run) apart() {
+	tripped := false
+	for _, i := range slices.Sorted(maps.Keys(r.troubled)) {
+		t, _ := r.sink.cluster.troubleOf(r.troubled[i])
+		if r.outcomes[i].Result != sinks.Unavailable {
+			continue
+		}
+		if r.sink.cluster.others(t) || tripped && t.tries > 1 {
+			o := r.outcomes[i]
+			r.outcomes[i] = sinks.Postpone(o.Reason, o.Detail, waitOf(&r.batch[i], max(firstPause, time.Until(t.until))))
+		} else {
+			tripped = true
+		}
+	}
+}
