@@ -239,7 +239,7 @@ func (mysql) Server(table Table) (facts Query, trial *Trial) {
 	facts = Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
 		" 'group_replication_group_name', 'group_replication_single_primary_mode'," +
 		" 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'," +
-		" 'transaction_isolation', 'tx_isolation', 'autocommit'," +
+		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects'," +
 		" 'character_set_client', 'character_set_connection', 'character_set_results')"}
 	lanes := table.Backquoted().Lanes
 	return facts, &Trial{
@@ -341,7 +341,8 @@ func mysqlSkipNote(skips bool) Note {
 }
 
 // mysqlSession refuses sessions whose single statements see what isn't committed,
-// or begin a transaction that nobody ends, or that change texts on their way.
+// or begin a transaction that nobody ends; in which the server refuses statements or cuts off
+// their results; or that change texts on their way.
 func mysqlSession(facts map[string]string) error {
 	for _, name := range []string{"transaction_isolation", "tx_isolation"} {
 		if facts[name] == "READ-UNCOMMITTED" {
@@ -351,6 +352,12 @@ func mysqlSession(facts map[string]string) error {
 	}
 	if facts["autocommit"] == "OFF" {
 		return fmt.Errorf("autocommit of this session is OFF: set it to ON, in the URL or in the server")
+	}
+	for _, needed := range [][2]string{{"sql_safe_updates", "OFF"}, {"sql_select_limit", "18446744073709551615"}, {"sql_big_selects", "ON"}} {
+		if value := facts[needed[0]]; value != "" && value != needed[1] {
+			return fmt.Errorf("%s of this session is %s, with which the server refuses some of a relay's statements or cuts off what they return:"+
+				" set it to %s, in the URL or in the server (sql_big_selects goes with max_join_size)", needed[0], value, needed[1])
+		}
 	}
 	for _, name := range []string{"character_set_client", "character_set_connection", "character_set_results"} {
 		if charset := facts[name]; charset != "" && charset != "utf8mb4" { // no charset of results: they come as they are

@@ -118,14 +118,15 @@ func TestMySQLWithoutProcess(t *testing.T) {
 	})
 }
 
-// A session that reads what isn't committed, or changes texts, is refused.
+// A session that reads what isn't committed, that refuses statements or cuts off results, or that changes texts, is refused.
 func TestMySQLUnfitSession(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		config, err := mysql.ParseDSN(m.DSN)
 		if err != nil {
 			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
 		}
-		for setting, value := range map[string]string{"tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0", "character_set_results": "latin1"} {
+		for setting, value := range map[string]string{"tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0", "character_set_results": "latin1",
+			"sql_safe_updates": "1", "sql_select_limit": "1000", "sql_big_selects": "0"} {
 			if setting == "tx_isolation" && m.Name == "mysql/gosql" {
 				setting = "transaction_isolation"
 			}
