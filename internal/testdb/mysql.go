@@ -39,6 +39,7 @@ func mysqlDSN(driver string, address *url.URL) string {
 	}
 	settings := mysqlSettings(address)
 	settings.InterpolateParams = driver == "gosql"
+	settings.ClientFoundRows = driver == "gosql" // the other one is as applications have it
 	return settings.FormatDSN()
 }
 

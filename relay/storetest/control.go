@@ -145,11 +145,11 @@ func actionsAreLogged(t testing.TB, table Table) {
 	}
 	filter := storage.Filter{Topic: "t", Limit: 1}
 	logged := storage.Logged(a.store, "cy", "mended", filter.Describe())
-	for range 2 { // one line
+	for _, want := range []int{1, 1, 0} { // one line
 		a.do("requeue", func(ctx context.Context) error {
 			n, err := logged.Requeue(ctx, filter)
-			if err == nil && n != 1 {
-				t.Errorf("requeued %d", n)
+			if err == nil && n != want {
+				t.Errorf("requeued %d, want %d", n, want)
 			}
 			return err
 		})

@@ -71,6 +71,9 @@ func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) e
 				return err
 			}
 		}
+		if change.Is(written) == change.Was { // nothing to write; and MySQL would count no row
+			return nil
+		}
 		query := statements.Query("change replay", change.Is(written), change.Name, change.Was)
 		if change.Was == "" {
 			query = statements.Query("begin replay", change.Name, change.Is(written))
