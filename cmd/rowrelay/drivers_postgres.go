@@ -24,15 +24,17 @@ func openPostgres(_ context.Context, database config.Database, _ pool) (*sql.DB,
 	if _, named := settings.RuntimeParams["application_name"]; !named {
 		settings.RuntimeParams["application_name"] = "rowrelay"
 	}
-	db := stdlib.OpenDB(*settings, stdlib.OptionAfterConnect(withoutJIT))
+	db := stdlib.OpenDB(*settings, stdlib.OptionAfterConnect(setUpSession))
 	db.SetConnMaxIdleTime(maxIdleTime)
 	return db, nil
 }
 
-// withoutJIT turns off what compiles statements that take a millisecond to run.
-// Not as a parameter of the connection, which poolers refuse.
-func withoutJIT(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, "SET jit = off")
+// setUpSession turns off what compiles statements that take a millisecond to run, and has texts in the forms that pgx
+// reads and writes, whatever the server, the database or the user is set to.
+// Not by parameters of the connection, which poolers refuse.
+func setUpSession(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SELECT set_config('jit', 'off', false), set_config('datestyle', 'ISO', false),"+
+		" set_config('bytea_output', 'hex', false), set_config('standard_conforming_strings', 'on', false)", pgx.QueryExecModeExec)
 	if conn.IsClosed() {
 		return err
 	}

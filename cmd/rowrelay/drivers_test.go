@@ -1,17 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"database/sql"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Sessions of PostgreSQL don't compile their plans, whatever the server's setting.
-func TestPostgresSessionsWithoutJIT(t *testing.T) {
+// Sessions of PostgreSQL don't compile their plans, and pgx can read and write texts, whatever the database is set to.
+func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
 		if target.Driver != "pgx" {
@@ -19,18 +22,40 @@ func TestPostgresSessionsWithoutJIT(t *testing.T) {
 		}
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
-			database, err := config.ParseDatabase(target.Open(t).URL)
-			if err != nil {
+			own := target.Open(t)
+			var name string
+			if err := own.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
 				t.Fatal(err)
 			}
-			db, _, err := openDatabase(t.Context(), database, pool{})
-			if err != nil {
-				t.Fatal(err)
+			for _, setting := range []string{"jit = on", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'", "standard_conforming_strings = off"} {
+				if _, err := own.DB.ExecContext(t.Context(), "ALTER DATABASE "+name+" SET "+setting); err != nil {
+					t.Fatal(err)
+				}
 			}
-			defer func() { _ = db.Close() }()
-			var jit string
-			if err := db.QueryRowContext(t.Context(), "SHOW jit").Scan(&jit); err != nil || jit != "off" {
-				t.Errorf("jit is %q, %v", jit, err)
+			for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} { // the latter two have values as texts
+				address, err := url.Parse(own.URL)
+				if err != nil {
+					t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
+				}
+				query := address.Query()
+				query.Set("default_query_exec_mode", mode)
+				address.RawQuery = query.Encode()
+				database, err := config.ParseDatabase(address.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				db, _, err := openDatabase(t.Context(), database, pool{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = db.Close() }()
+				var jit, text string
+				var at time.Time
+				var payload []byte
+				err = db.QueryRowContext(t.Context(), `SELECT current_setting('jit'), now(), decode('00ff', 'hex'), $1::text`, `a\b'`).Scan(&jit, &at, &payload, &text)
+				if err != nil || jit != "off" || at.IsZero() || !bytes.Equal(payload, []byte{0, 255}) || text != `a\b'` {
+					t.Errorf("%s: jit %s, now %v, payload %q, text %q, %v", mode, jit, at, payload, text, err)
+				}
 			}
 		})
 	}

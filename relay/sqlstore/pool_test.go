@@ -69,3 +69,37 @@ func useAtOnce(t *testing.T, db *sql.DB, count int) {
 		}
 	}
 }
+
+// Where pgx gets values as texts, it can't read each style of them: Open names the setting. The database is the test's own.
+func TestPostgresPoolThatCannotReadTextsIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if target.Driver != "pgx" {
+			continue
+		}
+		for _, mode := range []string{"exec", "simple_protocol", "cache_statement"} {
+			for setting, name := range map[string]string{"datestyle = 'SQL, DMY'": "DateStyle", "bytea_output = 'escape'": "bytea_output"} {
+				t.Run(target.Name+"/"+mode+"/"+name, func(t *testing.T) {
+					t.Parallel()
+					table := open(t, target)
+					var database string
+					if err := table.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&database); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := table.DB.ExecContext(t.Context(), "ALTER DATABASE "+database+" SET "+setting); err != nil {
+						t.Fatal(err)
+					}
+					pool, err := sql.Open(table.Driver, table.DSN+"&default_query_exec_mode="+mode)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = pool.Close() }()
+					_, err = sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
+					if refused := err != nil && strings.Contains(err.Error(), name+" of this session"); refused != (mode != "cache_statement") {
+						t.Errorf("Open: %v", err)
+					}
+				})
+			}
+		}
+	}
+}

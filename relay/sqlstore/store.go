@@ -101,7 +101,8 @@ var (
 // closes all but two whenever they are idle, and opens them again: call
 // db.SetMaxIdleConns(8), or it costs twice as much where messages come one by one.
 //
-// On PostgreSQL the store uses short transactions, and works behind a pooler. On SQLite db has to be in WAL mode, with a
+// On PostgreSQL the store uses short transactions, and works behind a pooler. A pgx pool in the modes exec or simple_protocol
+// needs the settings datestyle=ISO and bytea_output=hex, which are the server's defaults; else Open fails. On SQLite db has to be in WAL mode, with a
 // busy timeout and transactions that begin with BEGIN IMMEDIATE; else Open fails, and says how to open the file. On MySQL and MariaDB it sees to its isolation itself, and needs
 // the right PROCESS to see which transactions are open; see LongestTransaction.
 //
@@ -116,8 +117,8 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err != nil {
 		return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 	}
-	if _, one := s.backend.(*sqlite.SQLite); one {
-		if err := sqlite.CheckPool(ctx, db); err != nil {
+	if pool, checks := s.backend.(backend.PoolChecker); checks {
+		if err := pool.CheckPool(ctx); err != nil {
 			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 		}
 	}

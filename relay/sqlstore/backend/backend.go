@@ -239,6 +239,12 @@ type Explainer interface {
 	Explain(ctx context.Context, query Query) (wrong string, err error)
 }
 
+// PoolChecker is implemented by a backend that can't work with every pool.
+type PoolChecker interface {
+	// CheckPool fails if the pool's connections aren't as the statements need them, and says what to set.
+	CheckPool(ctx context.Context) error
+}
+
 // Heartbeat is what a sign of life is answered with.
 type Heartbeat struct {
 	Stored bool   // false: the way of claiming is another one now

@@ -13,10 +13,11 @@ import (
 const openAs = "open the file as file:NAME?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL" +
 	" (modernc.org/sqlite before 1.55: &_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL))"
 
-// CheckPool refuses a pool whose transactions fail as soon as two of them come
+// CheckPool implements [backend.PoolChecker]. It refuses a pool whose transactions fail as soon as two of them come
 // together. What one connection was told by a statement, the others don't know: so
 // two are asked, where the pool has more than one.
-func CheckPool(ctx context.Context, db *sql.DB) error {
+func (s *SQLite) CheckPool(ctx context.Context) error {
+	db := s.db
 	first, err := db.Conn(ctx)
 	if err != nil {
 		return err

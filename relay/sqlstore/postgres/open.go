@@ -1,0 +1,32 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// errMisread is of a value that was read as another one.
+var errMisread = errors.New("it was read as another value")
+
+// CheckPool implements [backend.PoolChecker]. Where the server sends values as texts, which pgx asks for in its modes
+// exec and simple_protocol, pgx reads times only in the ISO style and bytes only as hex. So it reads one of each.
+func (p *Postgres) CheckPool(ctx context.Context) error {
+	var style, output string
+	const settings = "SELECT current_setting('datestyle'), current_setting('bytea_output')"
+	if err := p.db.QueryRowContext(ctx, settings).Scan(&style, &output); err != nil {
+		return err
+	}
+	var at time.Time
+	if err := p.db.QueryRowContext(ctx, "SELECT timestamptz '2006-01-02 15:04:05.678+00'").Scan(&at); err != nil || at.UnixMilli() != 1136214245678 {
+		return fmt.Errorf("the driver can't read times, as DateStyle of this session is %s: set it to ISO, by datestyle=ISO in the URL or by ALTER ROLE … SET datestyle = 'ISO': %w", style, cmp.Or(err, errMisread))
+	}
+	var payload []byte
+	if err := p.db.QueryRowContext(ctx, "SELECT decode('00ff', 'hex')").Scan(&payload); err != nil || !bytes.Equal(payload, []byte{0, 255}) {
+		return fmt.Errorf("the driver can't read bytes, as bytea_output of this session is %s: set it to hex, by bytea_output=hex in the URL or by ALTER ROLE … SET bytea_output = 'hex': %w", output, cmp.Or(err, errMisread))
+	}
+	return nil
+}
