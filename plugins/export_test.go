@@ -35,3 +35,6 @@ func Certificate() string {
 func GoPluginLimit(o Options) time.Duration {
 	return (&process{options: o, home: &home{}}).clientConfig("", &identity{}).StartTimeout
 }
+
+// SocketPathLimit is how many bytes the path of a socket may have.
+const SocketPathLimit = socketPathLimit

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	goplugin "github.com/hashicorp/go-plugin"
 )
 
 // home is the private directory of one life of a plug-in: it has the socket, and
@@ -22,10 +25,18 @@ type home struct {
 const (
 	homePrefix = "rowrelay-plugin-"
 	lockName   = ".lock"
+
+	// longestSocket is how many bytes a socket's path has beyond the directory's: the home's name
+	// with up to ten digits, and "/plugin" with up to ten digits, as go-plugin names a socket.
+	longestSocket = len("/"+homePrefix+"4294967295") + len("/plugin4294967295")
 )
 
 // newHome makes a home, and clears away those that killed relays have left.
 func newHome(directory string) (*home, error) {
+	if place := cmp.Or(directory, os.TempDir()); len(place)+longestSocket > socketPathLimit {
+		return nil, config("the directory %s has a path of %d bytes, and a plug-in's Unix socket in it needs one of at most %d: set directory to a shorter path",
+			place, len(place), socketPathLimit-longestSocket)
+	}
 	sweep(directory)
 	path, err := os.MkdirTemp(directory, homePrefix)
 	if err != nil {
@@ -37,6 +48,10 @@ func newHome(directory string) (*home, error) {
 	}
 	return &home{path: path, lock: lock}, nil
 }
+
+// variable is the one by which a plug-in learns where its socket belongs. Processes that the
+// plug-in starts inherit it, and so show which home they belong to.
+func (h *home) variable() string { return goplugin.EnvUnixSocketDir + "=" + h.path }
 
 func (h *home) remove() {
 	if h == nil {

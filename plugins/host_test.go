@@ -10,17 +10,20 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rowrelay/rowrelay/plugins"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // host is what TestKilledHost kills: it starts a plug-in, says which process it
 // is, and does nothing more.
 func host() {
 	path, _ := os.Executable()
-	sink, err := plugins.New(plugins.Options{Path: path, Args: []string{"scripted"}, Directory: os.Args[2]})
+	sink, err := plugins.New(plugins.Options{Path: path, Args: []string{"scripted"}, Directory: os.Args[2],
+		Env: map[string]settings.Secret{"PATH": "/usr/bin:/bin"}})
 	if err == nil {
 		err = sink.Open(context.Background())
 	}
@@ -28,8 +31,11 @@ func host() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	if os.Args[3] == "sending" {
+	switch os.Args[3] {
+	case "sending":
 		go sink.Send(context.Background(), orders("wait"))
+	case "forking":
+		fmt.Println(sink.Send(context.Background(), orders("fork away"))[0].Receipt)
 	}
 	fmt.Println(sink.PID())
 	linger()
@@ -67,6 +73,37 @@ func TestKilledHost(t *testing.T) {
 			cleared(t, shared)
 		})
 	}
+}
+
+// What a plug-in has started in the background, in a session of its own, may outlive a relay
+// that is killed. The next relay ends it.
+func TestNextRelayEndsWhatAKilledOneLeftRunning(t *testing.T) {
+	t.Parallel()
+	shared := directory(t)
+	program, err := os.Executable()
+	check(t, err)
+	relay := exec.Command(program, "host", shared, "forking")
+	relay.Env = []string{"ROWRELAY_PLUGIN=no", "GORACE=atexit_sleep_ms=0"}
+	out, err := relay.StdoutPipe()
+	check(t, err)
+	check(t, relay.Start())
+	var plugin, child int
+	lines := bufio.NewScanner(out)
+	for _, number := range []*int{&child, &plugin} {
+		lines.Scan()
+		if *number, err = strconv.Atoi(lines.Text()); err != nil {
+			t.Fatalf("the host said %q", lines.Text())
+		}
+	}
+	check(t, relay.Process.Kill())
+	_ = relay.Wait()
+	eventually(t, "the plug-in is gone", func() bool { return !lives(plugin) })
+	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+	if !lives(child) {
+		t.Fatal("the plug-in's child is gone already: the test shows nothing")
+	}
+	cleared(t, shared)
+	eventually(t, "the plug-in's child is gone", func() bool { return !lives(child) })
 }
 
 // cleared starts another plug-in when the leftovers are old enough to be taken

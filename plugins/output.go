@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
@@ -24,12 +25,19 @@ type output struct {
 	first  string   // line of the standard output: what should be the handshake
 	last   []string // lines of the standard error, for whoever asks why it has ended
 	panics bool     // the last line is that of a panic, what follows only says where
+
+	window   time.Time // when the present one of logWindow began
+	logged   int       // lines in it
+	unlogged int       // lines beyond the limit that were not reported yet
 }
 
 // Bounds of what is kept.
 const (
 	maxLine   = 16 << 10 // bytes of a line; a certificate is in the handshake
 	lastLines = 3
+
+	maxLinesLogged = 1000 // in a logWindow; what is beyond is only counted
+	logWindow      = 10 * time.Second
 )
 
 // readStdout passes the first line on as the handshake, and logs the others.
@@ -73,10 +81,50 @@ func (o *output) printed(line string) {
 }
 
 func (o *output) log(level slog.Level, message string, attributes []slog.Attr) {
+	if !o.admits() {
+		return
+	}
 	for i, a := range attributes {
 		attributes[i] = slog.String(a.Key, o.redact.Redact(a.Value.String()))
 	}
 	o.logger.LogAttrs(context.Background(), level, "plug-in: "+o.redact.Redact(message), attributes...)
+}
+
+// admits counts a line, and says whether it may be logged.
+func (o *output) admits() bool {
+	if o.nextWindow(time.Now()) {
+		o.reportUnlogged()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.logged == maxLinesLogged {
+		o.unlogged++
+		return false
+	}
+	o.logged++
+	return true
+}
+
+// nextWindow begins another window if the present one is over.
+func (o *output) nextWindow(now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now.Sub(o.window) < logWindow {
+		return false
+	}
+	o.window, o.logged = now, 0
+	return true
+}
+
+// reportUnlogged logs how many lines were not logged since it was last called, if any.
+func (o *output) reportUnlogged() {
+	o.mu.Lock()
+	lines := o.unlogged
+	o.unlogged = 0
+	o.mu.Unlock()
+	if lines > 0 {
+		o.logger.Warn("plug-in output was not logged: too many lines", "lines", lines)
+	}
 }
 
 func (o *output) remember(line string) {

@@ -127,9 +127,15 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 }
 
 // complete says what to run, with which environment: what go-plugin tells the
-// plug-in, and what the operator has set.
+// plug-in, and what the operator has set. The socket lies in the home itself: in the
+// folder that go-plugin makes there its path would have 21 bytes more, and be too long
+// for many a system's directory of temporary files.
 func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
+	command.Env = slices.DeleteFunc(command.Env, func(variable string) bool {
+		return strings.HasPrefix(variable, goplugin.EnvUnixSocketDir+"=")
+	})
+	command.Env = append(command.Env, p.home.variable())
 	if self.pem != "" {
 		command.Env = append(command.Env, certificateVariable+"="+self.pem)
 	}

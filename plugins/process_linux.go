@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,6 +14,10 @@ import (
 
 // canLimitMemory says that used works.
 const canLimitMemory = true
+
+// socketPathLimit is how many bytes the path of a Unix socket may have (sun_path, less its
+// final NUL).
+const socketPathLimit = 107
 
 // isolate gives the plug-in a process group of its own, which is killed whole,
 // and lets the kernel kill it when the thread that has started it ends.
@@ -70,7 +75,8 @@ func lockFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// sweep removes the homes of relays that are gone.
+// sweep removes the homes of relays that are gone, and kills what their plug-ins have left
+// running.
 func sweep(directory string) {
 	homes, _ := filepath.Glob(filepath.Join(directory, homePrefix+"*"))
 	for _, path := range homes {
@@ -78,8 +84,22 @@ func sweep(directory string) {
 			continue
 		}
 		if lock, err := lockFile(filepath.Join(path, lockName)); err == nil {
+			killInhabitants(&home{path: path})
 			_ = os.RemoveAll(path)
 			_ = lock.Close()
+		}
+	}
+}
+
+// killInhabitants kills the processes whose environment names this home. Of processes of other
+// users the environment can't be read.
+func killInhabitants(of *home) {
+	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range environments {
+		text, _ := os.ReadFile(path)
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err == nil && slices.Contains(strings.Split(string(text), "\x00"), of.variable()) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 }

@@ -9,6 +9,10 @@ import (
 
 const canLimitMemory = false
 
+// socketPathLimit is how many bytes the path of a Unix socket may have: on macOS and the BSDs,
+// whose limit is the lowest.
+const socketPathLimit = 103
+
 // isolate has nothing to ask for: the plug-in notices that the relay is gone by
 // the end of its standard input.
 func isolate(*exec.Cmd) {}

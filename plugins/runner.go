@@ -102,6 +102,7 @@ func (r *runner) ended() {
 	deadline := time.Now().Add(drainGrace)
 	_, _ = r.stdout.SetReadDeadline(deadline), r.stderr.SetReadDeadline(deadline)
 	r.reads.Wait()
+	r.output.reportUnlogged()
 	_ = r.hangUp()
 	close(r.exited)
 }

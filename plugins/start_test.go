@@ -66,6 +66,31 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	}
 }
 
+// A system's directory for temporary files may have a long path, as on macOS, where it has
+// 49 bytes. A socket's path is limited, and an error says so where the limit is exceeded.
+func TestLongDirectoryForTheSocket(t *testing.T) {
+	t.Parallel()
+	long := func(length int) string {
+		path := filepath.Join(directory(t), strings.Repeat("d", 200))
+		path = path[:length]
+		check(t, os.MkdirAll(path, 0o700))
+		t.Cleanup(func() { check(t, os.Remove(path)) })
+		return path
+	}
+	o := options(t, "scripted")
+	o.Directory = long(plugins.SocketPathLimit - 44)
+	ask(t, running(t, o), "hello")
+
+	o.Directory = long(plugins.SocketPathLimit - 43)
+	sink := newSink(t, o)
+	t.Cleanup(func() { check(t, sink.Close(context.Background())) })
+	var opening *sinks.OpenError
+	err := sink.Open(t.Context())
+	if !errors.As(err, &opening) || opening.Reason != sinks.ReasonConfig || !strings.Contains(err.Error(), "set directory to a shorter path") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
 // What runs is a copy of what was checked, and not what is put in its place.
 func TestChecksum(t *testing.T) {
 	t.Parallel()
