@@ -27,6 +27,9 @@ import (
 )
 
 func main() {
+	if code, ok := runAsInit(); ok {
+		os.Exit(code)
+	}
 	ctx, abort := signals()
 	p := program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, abort: abort, colours: wantsColours()}
 	os.Exit(p.run(ctx, os.Args[1:]))
