@@ -352,26 +352,32 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	if options.Sinks == nil {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
-	if handlers := maps.Clone(a.handlers); len(handlers) > 0 {
+	// A row may name a handlers' sink and have a topic without a handler, as one that an operator has redirected: then a Mux
+	// has it wait.
+	if len(a.handlers) > 0 {
+		mux := &inproc.Mux{}
+		for topic, handler := range a.handlers {
+			mux.Handle(topic, handler)
+		}
 		sink := forHandlers
-		sink.Sink = inproc.New(inproc.Wrap(func(ctx context.Context, m sinks.Message) error {
-			return handlers[m.Topic](ctx, m)
-		}, a.options.Middleware...), inproc.Options{Concurrency: a.options.Concurrency})
+		sink.Sink = inproc.New(inproc.Wrap(mux.Serve, a.options.Middleware...), inproc.Options{Concurrency: a.options.Concurrency})
 		options.Sinks[handlersSink] = sink
-		routes = appendRoutes(routes, slices.Sorted(maps.Keys(handlers)), handlersSink)
+		routes = appendRoutes(routes, slices.Sorted(maps.Keys(a.handlers)), handlersSink)
 	}
-	if handlers := maps.Clone(a.txHandlers); len(handlers) > 0 {
+	if len(a.txHandlers) > 0 {
+		mux := &inproc.Mux{}
+		type txOf struct{} // the key of what goes through the middleware in the context
+		for topic, handler := range a.txHandlers {
+			mux.Handle(topic, func(ctx context.Context, m sinks.Message) error { return handler(ctx, ctx.Value(txOf{}).(*sql.Tx), m) })
+		}
 		sink := forHandlers
 		sink.Workers = max(1, a.options.Concurrency)
-		type txOf struct{} // the key of what goes through the middleware in the context
-		wrapped := inproc.Wrap(func(ctx context.Context, m sinks.Message) error {
-			return handlers[m.Topic](ctx, ctx.Value(txOf{}).(*sql.Tx), m)
-		}, a.options.Middleware...)
+		wrapped := inproc.Wrap(mux.Serve, a.options.Middleware...)
 		sink.Sink = inproc.Tx(func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
 			return wrapped(context.WithValue(ctx, txOf{}, tx), m)
 		})
 		options.Sinks[txHandlersSink] = sink
-		routes = appendRoutes(routes, slices.Sorted(maps.Keys(handlers)), txHandlersSink)
+		routes = appendRoutes(routes, slices.Sorted(maps.Keys(a.txHandlers)), txHandlersSink)
 	}
 	options.Routes = routes
 	return options, errors.Join(problems...)

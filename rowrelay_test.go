@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -133,6 +134,38 @@ func TestTopicsWithoutAHandlerWait(t *testing.T) {
 	var waiting string
 	if err := db.QueryRow("SELECT group_concat(topic) FROM outbox_messages WHERE state <> 'done'").Scan(&waiting); err != nil || waiting != "unknown" {
 		t.Errorf("waiting: %s, %v", waiting, err)
+	}
+}
+
+// A row may name the handlers' sink and have a topic that no handler takes, as an operator can redirect it. It waits,
+// uncharged, and holds up no other.
+func TestRowsForHandlersWithoutTheirTopicWait(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	handled, handledTx := make(chan string, 10), make(chan string, 10)
+	app := newApp(t, db, rowrelay.Options{})
+	app.Handle("a", func(_ context.Context, m sinks.Message) error { handled <- m.Topic; return nil })
+	app.HandleTx("b", func(_ context.Context, _ *sql.Tx, m sinks.Message) error { handledTx <- m.Topic; return nil })
+	for i := range 7 {
+		if _, err := db.Exec("INSERT INTO outbox (topic, message_key, sinks) VALUES ('none', ?, 'handlers'), ('none', ?, 'handlers-tx')", fmt.Sprint("k", i), fmt.Sprint("k", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run(ctx) }()
+	var waiting int
+	for waiting < 14 {
+		if err := db.QueryRow("SELECT count(*) FROM outbox_held WHERE state = 'retry' AND attempts = 0 AND last_error LIKE '%no handler for topic%'").Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, db, app, "a", "b")
+	<-handled
+	<-handledTx
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

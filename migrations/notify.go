@@ -35,6 +35,9 @@ func renderNotify(table dialect.Table) (sql notifySQL, err error) {
 // Options.Notify has made. It changes nothing, and is false where the database has no
 // notifications or there is no table.
 func (m *Migrations) Notifies(ctx context.Context) (there bool, err error) {
+	if err := m.notMade(); err != nil {
+		return false, err
+	}
 	if m.dialect.Name() != "postgres" || m.set == inboxSet {
 		return false, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,6 +76,9 @@ type Consumer struct {
 
 	mu        sync.Mutex
 	clock     databaseClock
+	alone     bool              // no other relay or consumer lives
+	inForce   []storage.Control // what operators have put in force, as it was heard last
+	heard     time.Time
 	stored    bool
 	reclaimed time.Time
 	beaten    time.Time
@@ -105,9 +109,17 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 
 // Wake makes a waiting Receive look for messages now.
 func (c *Consumer) Wake() {
-	if c != nil && c.store != nil {
+	if c.notMade() == nil {
 		c.wake.wake()
 	}
+}
+
+// notMade is an error if NewConsumer didn't make it.
+func (c *Consumer) notMade() error {
+	if c == nil || c.store == nil {
+		return errors.New("the Consumer is nil or empty: use what NewConsumer returned, once its error was looked at")
+	}
+	return nil
 }
 
 // Receive claims up to n messages, and no more of them than 8 MiB of payload or one
@@ -116,8 +128,8 @@ func (c *Consumer) Wake() {
 // Each delivery must be answered with Done, Retry or Park before its lease ends:
 // after that others may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
-	if c == nil || c.store == nil {
-		return nil, errors.New("the Consumer is nil or empty: use what NewConsumer returned, once its error was looked at")
+	if err := c.notMade(); err != nil {
+		return nil, err
 	}
 	if n < 1 {
 		return nil, fmt.Errorf("receive %d messages: ask for one at least", n)
@@ -143,21 +155,23 @@ func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 }
 
 func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, error) {
-	clock, err := c.live(ctx)
-	if err != nil {
+	clock, paused, standsDown, err := c.live(ctx)
+	if err != nil || standsDown {
 		return nil, err
 	}
 	token := fmt.Sprintf("%s/%016x", c.options.Name, rand.Uint64())
 	claimed := time.Now()
 	rows, err := c.store.Claim(ctx, storage.ClaimRequest{
-		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, MaxBytes: readBytes, Pick: c.options.Pick, Topics: c.options.Topics,
+		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, MaxBytes: readBytes, Pick: c.options.Pick, Topics: c.options.Topics, Except: paused,
 		Unprompted: polled,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim messages: %w", err)
 	}
 	var deliveries []*Delivery
+	var problems []error
 	for _, row := range rows {
+		var err error
 		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token}
 		expires, by := c.routes.expiryOf(&row)
 		switch { // not every row is for the application: not yet, or never
@@ -174,20 +188,24 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 			deliveries = append(deliveries, d)
 		}
 		if err != nil && !errors.Is(err, storage.ErrFenced) {
-			return nil, err
+			problems = append(problems, err)
 		}
 	}
-	return deliveries, nil
+	if len(deliveries) > 0 { // these are the application's now; a row that couldn't be settled is free again when its claim ends
+		return deliveries, nil
+	}
+	return nil, errors.Join(problems...)
 }
 
 // live does now and then what a relay does all the time: it shows that it
-// lives, and frees what others claimed and never answered. It returns the database's clock.
-func (c *Consumer) live(ctx context.Context) (clock databaseClock, err error) {
+// lives, frees what others claimed and never answered, and asks which topics are paused, and whether it is to leave its part
+// to others. It returns these, and the database's clock.
+func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []string, standsDown bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.stored {
 		if err := c.store.SetClaimMode(ctx, storage.ByRows); err != nil {
-			return clock, fmt.Errorf("start to claim by rows: %w", err)
+			return clock, nil, false, fmt.Errorf("start to claim by rows: %w", err)
 		}
 		c.stored = true
 	}
@@ -196,28 +214,47 @@ func (c *Consumer) live(ctx context.Context) (clock databaseClock, err error) {
 		host, _ := os.Hostname()
 		members, err := c.store.Heartbeat(ctx, storage.Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: storage.ByRows}, c.options.Lease)
 		if err != nil {
-			return clock, fmt.Errorf("show that the consumer lives: %w", err)
+			return clock, nil, false, fmt.Errorf("show that the consumer lives: %w", err)
 		}
-		c.beaten, c.clock = now, databaseClock{members.Now, time.Now()}
+		c.beaten, c.clock, c.alone = now, databaseClock{members.Now, time.Now()}, len(members.Relays) < 2
 	}
 	if now.Sub(c.reclaimed) >= reclaimInterval {
 		if _, err := c.store.Reclaim(ctx, purgeBatch); err != nil {
-			return clock, fmt.Errorf("free messages whose claim has ended: %w", err)
+			return clock, nil, false, fmt.Errorf("free messages whose claim has ended: %w", err)
 		}
 		c.reclaimed = now
 	}
 	if now.Sub(c.purged) >= purgeInterval {
 		if _, err := c.store.Purge(ctx, max(0, c.options.Retention), purgeBatch); err != nil {
-			return clock, fmt.Errorf("delete delivered messages past their retention: %w", err)
+			return clock, nil, false, fmt.Errorf("delete delivered messages past their retention: %w", err)
 		}
 		c.purged = now
 	}
-	return c.clock, nil
+	if now.Sub(c.heard) >= controlInterval {
+		inForce, err := c.store.Controls(ctx)
+		if err != nil {
+			return clock, nil, false, fmt.Errorf("ask what is paused: %w", err)
+		}
+		c.inForce, c.heard = inForce, now
+	}
+	for _, control := range c.inForce {
+		switch control.Kind {
+		case storage.PauseTopic:
+			paused = append(paused, control.Name)
+		case storage.PauseRelay:
+			standsDown = standsDown || control.Name == c.options.Name && !c.alone
+		}
+	}
+	slices.Sort(paused)
+	return c.clock, paused, standsDown, nil
 }
 
 // Close takes the consumer out of the table of relays. What it has not
 // answered is free for others when its lease ends.
 func (c *Consumer) Close(ctx context.Context) error {
+	if err := c.notMade(); err != nil {
+		return err
+	}
 	return c.store.Deregister(ctx, c.options.Name)
 }
 
@@ -235,6 +272,14 @@ type Delivery struct {
 	token    string
 }
 
+// notMade is an error if Receive didn't make it.
+func (d *Delivery) notMade() error {
+	if d == nil || d.consumer == nil {
+		return errors.New("the Delivery is nil or empty: use what Receive returned, once its error was looked at")
+	}
+	return nil
+}
+
 // Done marks the message delivered; the receipt, which may be empty, is kept
 // with it.
 func (d *Delivery) Done(ctx context.Context, receipt string) error {
@@ -244,6 +289,9 @@ func (d *Delivery) Done(ctx context.Context, receipt string) error {
 // Retry gives the message up until its next attempt, after a back-off; after
 // the last attempt it is parked. The reason is kept with the message.
 func (d *Delivery) Retry(ctx context.Context, reason string) error {
+	if err := d.notMade(); err != nil {
+		return err
+	}
 	attempts, limit := d.row.Attempts+1, d.consumer.options.MaxAttempts
 	if limit > 0 && attempts >= limit {
 		return d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason)), "")
@@ -258,6 +306,9 @@ func (d *Delivery) Park(ctx context.Context, reason string) error {
 
 // Extend lets the claim end this long from now.
 func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
+	if err := d.notMade(); err != nil {
+		return err
+	}
 	now := time.Now()
 	kept, err := d.consumer.store.Extend(ctx, d.token, []int64{d.row.ID}, by)
 	if err != nil {
@@ -271,6 +322,9 @@ func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 }
 
 func (d *Delivery) settle(ctx context.Context, state storage.State, charged int, delay time.Duration, problem, receipt string) error {
+	if err := d.notMade(); err != nil {
+		return err
+	}
 	s := storage.Settlement{
 		ID: d.row.ID, Lane: d.row.Lane, MessageID: d.row.Message.ID, Token: d.token, State: state, Attempts: d.row.Attempts + charged, Crashes: d.row.Crashes,
 		Delay: delay, Error: problem, Receipt: receipt,

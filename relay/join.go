@@ -214,7 +214,7 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 // which they are, and in what their sinks and routes differ from its own. It is empty where the relay would take
 // its part, as it does with Join. It asks the database nothing.
 func (r *Relay) WouldWait(living []storage.Member) string {
-	if r.options.Join {
+	if r.notMade() != nil || r.options.Join {
 		return ""
 	}
 	return othersIn(storage.Identity{Name: r.options.Name, Setup: setupOf(r.options, r.names)}, living)

@@ -63,6 +63,16 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 	}
 }
 
+// The relay has a queue of its own for messages without a route, and no sink may have its name, or none.
+func TestSinksNeedNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", " ", "(unrouted)"} {
+		if _, err := relay.New(memstore.New().Store(), relay.Options{Sinks: map[string]relay.SinkOptions{name: {Sink: &recorder{}}}}); err == nil || !strings.Contains(err.Error(), "another name") {
+			t.Errorf("a sink named %q: %v", name, err)
+		}
+	}
+}
+
 func TestRunRefusesAnotherClaim(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()

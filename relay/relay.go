@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	}
 	configured := make(map[string]SinkOptions, len(names))
 	for _, name := range names {
+		if strings.TrimSpace(name) == "" || name == unroutedName {
+			problems = append(problems, fmt.Errorf("sink %q: give it another name", name))
+		}
 		if configured[name], err = options.Sinks[name].withDefaults(store, options.Claim); err != nil {
 			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
 		}
@@ -130,6 +134,9 @@ func (r *Relay) Wake() {
 // Waits says why the relay takes no part though it is healthy: others live whose sinks or routes
 // are not its own. Empty if it does.
 func (r *Relay) Waits() string {
+	if r.notMade() != nil {
+		return ""
+	}
 	if why := r.health.waits.Load(); why != nil && r.health.started.Load() {
 		return *why
 	}

@@ -200,6 +200,80 @@ func TestRowsAreDeliveredAsTheyArePicked(t *testing.T) {
 
 // A relay by rows whose table was changed to lanes, while it was taken for dead, finds
 // out by a claim before its next beat, and ends; nothing of the table has changed.
+func TestConsumerReceivesNothingThatIsPaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, db := t.Context(), memstore.New()
+		store := db.Store()
+		c, err := relay.NewConsumer(db.Store(), relay.ConsumerOptions{Name: "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.Write(outbox.Message{Topic: "a"}, outbox.Message{Topic: "b"})
+		pause := storage.Control{Kind: storage.PauseTopic, Name: "a"}
+		if err := store.SetControl(ctx, pause, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Receive(ctx, 10); err != nil || len(got) != 1 || got[0].Topic != "b" {
+			t.Errorf("while a topic is paused: %v, %v", got, err)
+		}
+		if _, err := store.LiftControl(ctx, pause); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Receive(ctx, 10); err != nil || len(got) != 1 || got[0].Topic != "a" {
+			t.Errorf("once it is resumed: %v, %v", got, err)
+		}
+		// A consumer that is paused leaves its part to others, if others live.
+		db.Write(outbox.Message{Topic: "b"})
+		if err := store.SetControl(ctx, storage.Control{Kind: storage.PauseRelay, Name: "c"}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Heartbeat(ctx, storage.Identity{Name: "other", Claim: storage.ByRows}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		waiting, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if got, err := c.Receive(waiting, 10); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while it stands down: %v, %v", got, err)
+		}
+		if err := store.Deregister(ctx, "other"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Receive(ctx, 10); err != nil || len(got) == 0 {
+			t.Errorf("alone: %v, %v", got, err)
+		}
+	})
+}
+
+// A row that isn't for the application can't be settled: what else was claimed is received.
+func TestConsumerReceivesWhatWasClaimedBesideARowThatCannotBeSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, db := t.Context(), memstore.New()
+		store := db.Store()
+		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpSettle {
+				return errors.New("refused")
+			}
+			return nil
+		}
+		c, err := relay.NewConsumer(store, relay.ConsumerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := outbox.Message{Topic: "late", ExpiresAt: time.Now().Add(-time.Hour)}
+		db.Write(outbox.Message{Topic: "a"}, late, outbox.Message{Topic: "b"})
+		if got, err := c.Receive(ctx, 10); err != nil || len(got) != 2 {
+			t.Errorf("received %d, %v; want the other two", len(got), err)
+		}
+		db.Write(late)
+		if got, err := c.Receive(ctx, 10); err == nil || len(got) != 0 {
+			t.Errorf("received %d, %v; want the error", len(got), err)
+		}
+	})
+}
+
 func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

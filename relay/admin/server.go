@@ -176,11 +176,19 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 // Addr is the address that the server listens on.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
+func (s *Server) Addr() string {
+	if s == nil || s.listener == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
 
 // Stop lets the requests that are under way finish until the context ends, and
 // then closes their connections. It may be called once.
 func (s *Server) Stop(ctx context.Context) error {
+	if s == nil || s.listener == nil {
+		return errors.New("the admin server is nil or empty: use what Start returned, once its error was looked at")
+	}
 	s.pages.Close()
 	err := s.http.Shutdown(ctx)
 	if err != nil {

@@ -81,6 +81,9 @@ func NewListener(connection string, options ListenerOptions) (*Listener, error) 
 // by their payload, its number: other schemas' tables may share the channel. Who notifies without
 // a number means everybody.
 func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
+	if l == nil || l.table.Channel == "" {
+		return errors.New("the Listener is nil or empty: use what NewListener returned, once its error was looked at")
+	}
 	defer func() {
 		switch {
 		case ctx.Err() != nil: // it was told to end

@@ -62,6 +62,9 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 
 // Check is the function of the same name, for a store that is open.
 func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
+	if err := s.notMade(); err != nil {
+		return []Finding{{Name: "schema", Detail: err.Error()}}
+	}
 	findings := append(slices.Clone(s.Findings), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkColumns(ctx), s.checkClock(ctx), s.checkClaim(ctx, claim))
 	lists, known := s.frontier.(*openTx)
 	byTime := known && lists.bound != nil
@@ -230,6 +233,9 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 // CheckRetention looks whether delivered messages are deleted, in time, that finished longer ago than the
 // retention, which is 0 where none is kept.
 func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
+	if err := s.notMade(); err != nil {
+		return Finding{Name: "retention", Detail: err.Error()}
+	}
 	_, oldest, _, err := backend.Clock(ctx, s.db, s.traits.Statements.Query("clock"))
 	finding := Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("the oldest delivered message is %v old", oldest.Round(time.Second))}
 	if err != nil {

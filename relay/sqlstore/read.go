@@ -22,6 +22,9 @@ import (
 // Read implements [storage.LaneStore]. The row that crosses maxBytes is still
 // returned.
 func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (page storage.Page, err error) {
+	if err := s.notMade(); err != nil {
+		return page, err
+	}
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, positions, limit, maxBytes)
 		if err == nil && slices.ContainsFunc(positions, func(p storage.Position) bool { return p.After > page.LastID }) {
@@ -279,6 +282,9 @@ func (s *Store) lastID(ctx context.Context) (last int64, err error) {
 
 // FoundLate implements [storage.LaneStore].
 func (s *Store) FoundLate() {
+	if s.notMade() != nil {
+		return
+	}
 	s.frontier.distrust()
 	s.endOfLane = nil
 }

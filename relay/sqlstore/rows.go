@@ -80,6 +80,9 @@ func order(pick storage.Pick) func(a, b storage.Row) int {
 // just changed passes it over. Rows that are being handled stay claimed: they are
 // locked, and not every database can pass them over.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
+	if err := s.notMade(); err != nil {
+		return nil, err
+	}
 	s.claims.Lock()
 	defer s.claims.Unlock()
 	handled, others := s.handling.split(ids)
@@ -101,6 +104,9 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 
 // Reclaim implements [storage.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
+	if err := s.notMade(); err != nil {
+		return 0, err
+	}
 	expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.EndedClaim)
 	if err != nil {
 		return 0, s.otherClaim(ctx, err)

@@ -121,6 +121,9 @@ func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep b
 // Parallelism implements [storage.Store]. Where one may write at a time, one settlement of all lanes
 // touches rows that lie together; two, of some lanes each, would not.
 func (s *Store) Parallelism() storage.Parallelism {
+	if s.notMade() != nil {
+		return storage.Parallelism{Claims: 1, Settles: 1}
+	}
 	if s.traits.Frontier == backend.OneWriter {
 		return storage.Parallelism{Claims: s.traits.Claims, Settles: 1}
 	}
@@ -315,6 +318,9 @@ const purgeAnewEvery = 5 * time.Minute
 
 // Purge implements [storage.Store].
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (int, error) {
+	if err := s.notMade(); err != nil {
+		return 0, err
+	}
 	s.purges.mu.Lock()
 	defer s.purges.mu.Unlock()
 	if now := time.Now(); !now.Before(s.purges.anew) {
