@@ -66,15 +66,11 @@ func (s *keySet) has(queue int, key string) bool {
 // controller asks what is in force. Before it was told once nothing is read or sent; where it
 // can't be told later, what was heard last holds.
 func (e *engine) controller(ctx context.Context) {
-	var last []storage.Control
+	var last, blown []storage.Control // blown: pauses that blown fuses want, and that aren't in force yet
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
+		blown = e.pauseBlown(ctx, blown)
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
-		if len(e.fuses) > 0 {
-			if err := e.pauseBlown(bounded); err != nil {
-				e.failed("controls", err)
-			}
-		}
 		inForce, err := e.store.Controls(bounded)
 		cancel()
 		e.reached("controls", began, err)
@@ -82,6 +78,9 @@ func (e *engine) controller(ctx context.Context) {
 			e.failed("controls", err)
 			continue
 		}
+		blown = slices.DeleteFunc(blown, func(wanted storage.Control) bool {
+			return slices.ContainsFunc(inForce, func(c storage.Control) bool { return c.Kind == wanted.Kind && c.Name == wanted.Name })
+		})
 		if heard && slices.Equal(inForce, last) {
 			continue
 		}
@@ -132,7 +131,10 @@ func (e *engine) obey(inForce []storage.Control) {
 	paused := of(storage.PauseSink)
 	for _, q := range e.queues {
 		q.fuse.blown = q.fuse.blown && !paused[q.name] // until its control is in force
-		q.paused = paused[q.name] || q.fuse.blown
+		wasPaused := q.paused
+		if q.paused = paused[q.name] || q.fuse.blown; wasPaused && !q.paused {
+			q.fuse = fuse{since: now} // what was parked before the pause doesn't blow it again
+		}
 		rate := 0
 		for _, c := range inForce {
 			if c.Kind == storage.LimitSink && c.Name == q.name {
@@ -140,7 +142,7 @@ func (e *engine) obey(inForce []storage.Control) {
 			}
 		}
 		if rate != q.rate {
-			q.limit(rate, max(1, e.lease.relays))
+			q.limit(rate)
 		}
 	}
 	if e.control.standsDown != was.standsDown {

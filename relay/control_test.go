@@ -474,6 +474,57 @@ func TestALimitIsOfAllRelays(t *testing.T) {
 	}
 }
 
+// Consumers take no part in a limit of a sink, nor relays that don't have the sink: they send it nothing.
+func TestALimitIsSharedByRelaysThatHaveTheSink(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		operator := steered{t, db}
+		operator.set(storage.LimitSink, "main", 100)
+		var stops []func() error
+		for range 2 {
+			_, stop := start(t, db.Store(), relay.Options{Claim: storage.ByRows, Sinks: to(sink), Topics: []string{"t"}})
+			stops = append(stops, stop)
+		}
+		for range 3 {
+			_, stop := start(t, db.Store(), relay.Options{Claim: storage.ByRows, Sinks: map[string]relay.SinkOptions{"other": {Sink: &recorder{}}}, Topics: []string{"other"}})
+			stops = append(stops, stop)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var consumers sync.WaitGroup
+		for i := range 9 {
+			consumer, err := relay.NewConsumer(db.Store(), relay.ConsumerOptions{Name: fmt.Sprint("consumer-", i), Topics: []string{"another"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			consumers.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := consumer.Receive(ctx, 10); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		for i := range 4000 {
+			write(db, "t", fmt.Sprint("key-", i), 1)
+		}
+		time.Sleep(10 * time.Second)
+		before := len(sink.all())
+		time.Sleep(10 * time.Second)
+		if n := len(sink.all()) - before; n > 1030 || n < 600 {
+			t.Errorf("%d messages in ten seconds, want about 1000", n)
+		}
+		cancel()
+		consumers.Wait()
+		for _, stop := range stops {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // What is sent while there is no limit is no debt for the next one.
 func TestALimitIsSetAgain(t *testing.T) {
 	t.Parallel()

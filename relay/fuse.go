@@ -26,18 +26,22 @@ type fuse struct {
 // fuseTime is how long a fuse counts before it begins anew (batch.done).
 const fuseTime = time.Minute
 
-// blows counts a message that is about to be parked, and says that it must not be, as the sink's fuse
-// has blown. A relay's part of the limit is that of one of the relays that live.
+// blows counts a message that is about to be parked, and says that it must not be, as the sink's fuse has blown or an
+// operator has paused the sink. A relay knows of its own messages alone. Of two or more relays each pauses the sink after half
+// of the limit: with a smaller part, one key's bad messages, which all come to one relay, would pause the sink for all.
 func (e *engine) blows(q *sinkQueue, outcome *sinks.Outcome) bool {
 	limit := q.options.Fuse
 	if limit < 0 || outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonCrash {
 		return false // no sink has a part in it
 	}
 	f := &q.fuse
-	if f.blown {
+	if q.paused { // the message goes back, and is sent once more after the pause
 		return true
 	}
-	if f.parked < max(1, limit/max(1, e.lease.relays)) || max(f.refused, f.parked) <= f.delivered {
+	if q.relays > 1 {
+		limit = (limit + 1) / 2
+	}
+	if f.parked < limit || max(f.refused, f.parked) <= f.delivered {
 		f.parked++
 		return false
 	}
@@ -49,22 +53,24 @@ func (e *engine) blows(q *sinkQueue, outcome *sinks.Outcome) bool {
 	return true
 }
 
-// pauseBlown has the sinks whose fuses have blown paused for all relays. What can't be written is tried
-// again; this relay pauses the sink meanwhile all the same.
-func (e *engine) pauseBlown(ctx context.Context) error {
-	for {
-		select {
-		case control := <-e.fuses:
-			controller, ok := e.store.(storage.Controller)
-			if !ok {
-				return nil
-			}
-			if err := controller.SetControl(ctx, control, 0); err != nil {
-				e.fuses <- control
-				return err
-			}
-		default:
-			return nil
+// pauseBlown has the sinks whose fuses have blown paused for all relays. It returns the pauses that it couldn't write, to be
+// tried again. Meanwhile this relay pauses the sink for itself.
+func (e *engine) pauseBlown(ctx context.Context, wanted []storage.Control) (left []storage.Control) {
+	for len(e.fuses) > 0 {
+		wanted = append(wanted, <-e.fuses)
+	}
+	controller, ok := e.store.(storage.Controller)
+	if !ok {
+		return nil
+	}
+	for _, control := range wanted {
+		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
+		err := controller.SetControl(bounded, control, 0)
+		cancel()
+		if err != nil {
+			e.failed("controls", err)
+			left = append(left, control)
 		}
 	}
+	return left
 }

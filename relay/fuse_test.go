@@ -1,6 +1,8 @@
 package relay_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -115,6 +117,100 @@ func TestAFuseHolds(t *testing.T) {
 				status, err := db.Store().Status(t.Context())
 				if err != nil || len(status.Controls) > 0 || status.Counts[storage.StatePending] > 0 {
 					t.Errorf("%v, in force is %v, states %v", err, status.Controls, status.Counts)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A few bad messages pause no sink, however many relays live: each relay meets only some of the sink's messages, and the
+// bad ones of a key all come to one relay.
+func TestAFewBadMessagesBlowNoFuseBesideManyRelays(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ relays, bad int }{{10, 5}, {10, 20}, {60, 1}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{answer: func(m sinks.Message) sinks.Outcome {
+					if m.Topic == "bad" {
+						return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422")
+					}
+					return sinks.Ok("")
+				}}
+				var stops []func() error
+				for i := range c.relays {
+					_, stop := start(t, db.Store(), relay.Options{Name: fmt.Sprint("relay-", i), Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, RejectAfter: time.Second}}})
+					stops = append(stops, stop)
+				}
+				time.Sleep(20 * time.Second)
+				write(db, "bad", "one key", c.bad)
+				for i := range 1000 {
+					write(db, "good", fmt.Sprint("key-", i), 1)
+				}
+				time.Sleep(50 * time.Second)
+				status, err := db.Store().Status(t.Context())
+				if err != nil || len(status.Controls) > 0 || status.Counts[storage.StateError] != int64(c.bad) || status.Counts[storage.StateDone] != 1000 {
+					t.Errorf("%v, in force is %v, states %v", err, status.Controls, status.Counts)
+				}
+				for _, stop := range stops {
+					if err := stop(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// mayNotWriteControls is a table whose controls the relay's database user may read, and not write.
+type mayNotWriteControls struct{ *memstore.Store }
+
+func (mayNotWriteControls) SetControl(context.Context, storage.Control, time.Duration) error {
+	return errors.New("permission denied for table outbox_controls")
+}
+
+// A relay that may not write controls pauses the sink for itself, hears each control all the same, and asks for no pause
+// that an operator has ended meanwhile.
+func TestAFuseThatCannotBeWrittenKeepsControlsHeard(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{answer: func(m sinks.Message) sinks.Outcome {
+					if m.Topic == "bad" {
+						return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "401 Unauthorized")
+					}
+					return sinks.Ok("")
+				}}
+				operator := steered{t, db}
+				_, stop := start(t, mayNotWriteControls{db.Store()}, relay.Options{Claim: claim, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Fuse: 10, RejectAfter: -1}}})
+				for range 5 {
+					for i := range 40 {
+						write(db, "bad", fmt.Sprint("key-", i), 1)
+					}
+					time.Sleep(10 * time.Second)
+					write(db, "good", "another key", 1)
+					before := sink.counted("good")
+					time.Sleep(2 * time.Second)
+					if n := sink.counted("good"); n > before {
+						t.Error("the fuse has not blown")
+					}
+					operator.set(storage.PauseSink, "main", 0)
+					time.Sleep(2 * time.Second)
+					operator.lift(storage.PauseSink, "main")
+					time.Sleep(2 * time.Second)
+				}
+				operator.set(storage.PauseTopic, "bad", 0)
+				operator.set(storage.PauseSink, "main", 0)
+				time.Sleep(2 * time.Second)
+				operator.lift(storage.PauseSink, "main")
+				time.Sleep(time.Minute)
+				if n := sink.counted("good"); n != 5 {
+					t.Errorf("%d of 5 messages were sent after the last pause of the sink", n)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)

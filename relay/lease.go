@@ -169,11 +169,13 @@ func (e *engine) afterLease(r leaseJob) {
 	if !r.renewed {
 		return
 	}
-	was := e.lease.relays
 	e.lease.relays = len(r.members.Relays)
 	for _, q := range e.queues {
-		if q.rate > 0 && e.lease.relays != was {
-			q.limit(q.rate, max(1, e.lease.relays))
+		if relays := sendersTo(q.name, r.members.Relays); relays != q.relays {
+			q.relays = relays
+			if q.rate > 0 {
+				q.limit(q.rate)
+			}
 		}
 	}
 	if e.lease.waits { // others may look at the same moments

@@ -149,9 +149,9 @@ type SinkOptions struct {
 	// Defaults to 5 s; negative means that it is parked at once.
 	RejectAfter time.Duration
 
-	// Fuse is how many messages the sink may park within a minute, of all relays together, while it
-	// refuses more than it delivers: then it is paused for all of them until an operator resumes it, and
-	// an error is logged. Messages that no sink can take, as they are invalid, don't count. Defaults
+	// Fuse is how many messages a relay may park for the sink within a minute while the sink
+	// refuses more than it delivers: then the relay pauses the sink for all relays until an operator resumes it, and
+	// logs an error. Each relay counts its own messages. Of two or more relays each pauses the sink after half of Fuse. Messages that no sink can take, as they are invalid, don't count. Defaults
 	// to 50; negative means never. A relay that may not write the table of controls pauses the sink by itself.
 	Fuse int
 

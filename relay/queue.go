@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -54,6 +55,7 @@ type sinkQueue struct {
 	paused     bool // by an operator, or its fuse
 	fuse       fuse
 
+	relays   int       // that have the sink and take part, with this one
 	capacity int       // how many messages may be in memory
 	rate     int       // messages a second of all relays together; 0: no limit
 	share    float64   // of these, this relay's part
@@ -268,15 +270,27 @@ func postponed(outcome sinks.Outcome) bool {
 }
 
 // Limits: a sink that all relays together may send so many messages a second gets its part from
-// each of them. A relay that has come is counted by the others within two seconds.
+// each of those that have it. A relay that has come is counted by the others within two seconds.
 
 // limitBurst is what may be sent at once after a rest: a tenth of a second's messages.
 const limitBurst = 100 * time.Millisecond
 
-// limit gives the sink its part of a rate that so many relays share; a rate of 0 is no limit. By rows
+// sendersTo returns how many of the relays have the sink. Consumers have no sinks.
+func sendersTo(sink string, relays []storage.Member) (n int) {
+	for i := range relays {
+		if slices.ContainsFunc(relays[i].Setup.Sinks, func(text string) bool {
+			return text == "…" || strings.HasPrefix(text, sink+": ") // "…": there are more than a sign of life has room for
+		}) {
+			n++
+		}
+	}
+	return n
+}
+
+// limit gives the sink its part of a rate, which the relays that have it share; a rate of 0 is no limit. By rows
 // no more is in memory than may be sent in two seconds: what one relay has claimed no other sends.
-func (q *sinkQueue) limit(rate, relays int) {
-	q.rate, q.share, q.limitAt = rate, float64(rate)/float64(relays), time.Time{}
+func (q *sinkQueue) limit(rate int) {
+	q.rate, q.share, q.limitAt = rate, float64(rate)/float64(max(1, q.relays)), time.Time{}
 	if q.capacity = q.options.Buffer; rate > 0 && !q.ordered {
 		q.capacity = min(q.capacity, max(1, int(2*q.share)))
 	}
