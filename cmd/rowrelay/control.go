@@ -148,7 +148,7 @@ func (s *steering) setCommand(use, short, long, done string, read func(*cobra.Co
 	}
 	command := s.command(use, short, long, withTime, func(ctx context.Context, operator storage.Operator, c storage.Control) error {
 		if err := operate.SetControl(ctx, operator, c, lasts); err != nil {
-			if errors.Is(err, operate.ErrNoKeys) {
+			if errors.Is(err, operate.ErrNoKeys) || errors.Is(err, operate.ErrUnknown) {
 				return usage(err)
 			}
 			return err

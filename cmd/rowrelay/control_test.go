@@ -102,3 +102,25 @@ func TestUntil(t *testing.T) {
 		}
 	}
 }
+
+// While relays live, a pause or a limit of a sink or a relay that none of them has is refused, and names those that there are.
+func TestAPauseOfWhatIsNotThereIsRefused(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "pause", "sink", "early", "--database", db.URL) // for a relay that is still to start
+		mustRun(t, "resume", "sink", "early", "--database", db.URL)
+		endpoint := newWeb(t, always(http.StatusOK))
+		mustCall(t, jsonLines("orders", 1, 1), "enqueue", "--database", db.URL)
+		start(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--name", "r1")
+		endpoint.next(t, endpoint.arrived) // it has told the others of its sinks
+		for _, args := range [][]string{{"pause", "sink", "typo"}, {"limit", "sink", "typo", "5"}, {"pause", "relay", "typo"}} {
+			if got := call(t.Context(), "", append(args, "--database", db.URL)...); got.code != exitUsage || !strings.Contains(got.stderr, "there is none of this name; there are ") {
+				t.Errorf("%v: %d, %s", args, got.code, got.stderr)
+			}
+		}
+		mustRun(t, "pause", "topic", "any", "--database", db.URL)
+		if status := statusOf(t, db); len(status.Controls) != 1 {
+			t.Errorf("in force are %+v", status.Controls)
+		}
+	})
+}

@@ -364,6 +364,7 @@ func (m *messages) filterFlags(command *cobra.Command, of ...storage.State) {
 	flags.StringVar(&m.filter.Sink, "sink", "", "only messages that wait for this `sink`, or came to it, apart from the other sinks of their topic")
 	flags.StringVar(&m.filter.State, "state", "", "only messages in this `state`: "+strings.Join(names, ", "))
 	flags.StringVar(&m.filter.Since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
+	flags.BoolVar(&m.filter.Holds, "holds", false, "only parked messages that hold their keys")
 	flags.StringVar(&m.filter.Error, "error", "", "only messages whose last error contains this `text`")
 }
 

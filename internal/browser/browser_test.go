@@ -178,6 +178,7 @@ type scene struct {
 	url    string
 	points []admin.Point   // if there are any, those of the charts, for pictures
 	busy   atomic.Int64    // listings that are refused before one is answered
+	dead   atomic.Bool     // no request is answered
 	ctx    context.Context // the browser's
 }
 
@@ -222,6 +223,9 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 		if s.points != nil && request.URL.Path == "/api/history" {
 			_ = json.NewEncoder(w).Encode(s.points)
 			return
+		}
+		if s.dead.Load() {
+			panic(http.ErrAbortHandler)
 		}
 		if request.URL.Path == "/api/messages" && s.busy.Add(-1) >= 0 {
 			w.Header().Set("Retry-After", "0")

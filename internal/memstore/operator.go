@@ -101,7 +101,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 				continue
 			}
 			m := r.row.Message
-			found = append(found, storage.Parked{ID: r.row.ID, Lane: r.row.Lane, Topic: m.Topic, Key: m.Key, Sinks: r.row.Sinks, HoldsKey: r.holds()})
+			found = append(found, storage.Parked{ID: r.row.ID, Lane: r.row.Lane, Topic: m.Topic, Key: m.Key, Sinks: r.row.Sinks, HoldsKey: r.holds(), Error: shortError(r.lastError)})
 		}
 		for _, r := range s.db.done {
 			if len(found) > 0 && r.row.ID-found[0].ID <= within {
@@ -113,10 +113,18 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 		}
 		return nil
 	})
+	if filter.NewestFirst {
+		slices.Reverse(found)
+	}
 	for _, row := range found {
 		each(row)
 	}
 	return err
+}
+
+func shortError(text string) string {
+	runes := []rune(text)
+	return string(runes[:min(len(runes), storage.MostParkedError)])
 }
 
 func parked(*record) bool { return true }
@@ -171,6 +179,7 @@ func (r *record) matches(filter storage.Filter, now time.Time) bool {
 		(filter.Sink == "" || slices.Contains(storage.SplitSinks(r.row.Sinks), filter.Sink)) &&
 		(filter.State == "" || filter.State == r.shown(now)) &&
 		!r.row.CreatedAt.Before(filter.Since) &&
+		(!filter.Holds || r.state == storage.StateError && r.holds()) &&
 		strings.Contains(r.lastError, filter.Error)
 }
 

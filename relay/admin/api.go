@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -46,7 +47,7 @@ type table struct {
 // counted is what a table held at a time.
 type counted struct {
 	status storage.Status
-	parked []parkedGroup
+	parked parkedGroups
 	err    error
 	at     time.Time
 	took   time.Duration // to count it
@@ -202,7 +203,7 @@ func (t *table) count(ctx context.Context) counted {
 		now.at = time.Now()
 	}
 	if now.err == nil && now.status.Counts[storage.StateError] > 0 {
-		now.parked, now.err = groupParked(ctx, t.Reads, now.status.Counts[storage.StateError])
+		now.parked, now.err = groupParked(ctx, t.Reads)
 	}
 	now.took += time.Since(began)
 	t.mu.Lock()
@@ -214,7 +215,7 @@ func (t *table) count(ctx context.Context) counted {
 // overview is the first look: what is wrong, what there is, and how it does.
 func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) {
 	c := of.count(request.Context())
-	answer := map[string]any{"source": of.Name, "problems": a.problems(of, c), "sinks": []sinkReport{}, "parked": append([]parkedGroup{}, c.parked...)}
+	answer := map[string]any{"source": of.Name, "problems": a.problems(of, c), "sinks": []sinkReport{}, "parked": append([]parkedGroup{}, c.parked.groups...)}
 	if c.err == nil {
 		answer["status"], answer["counted_at"] = NewReport(c.status), c.at
 	}
@@ -242,7 +243,7 @@ const (
 // messages lists messages by id, lowest first, without what they carry.
 func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) {
 	query := request.URL.Query()
-	selection := operate.Selection{IDs: query["id"], Topic: query.Get("topic"), Key: query.Get("key"), Sink: query.Get("sink"), State: query.Get("state"), Since: query.Get("since"), Error: query.Get("error")}
+	selection := operate.Selection{IDs: query["id"], Topic: query.Get("topic"), Key: query.Get("key"), Sink: query.Get("sink"), State: query.Get("state"), Since: query.Get("since"), Error: query.Get("error"), Holds: query.Get("holds") != ""}
 	var err, limitErr error
 	selection.Limit = listedByDefault
 	if text := query.Get("limit"); text != "" {
@@ -261,7 +262,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	filter.NoPayloads = true
-	if query.Get("all") == "" {
+	if query.Get("all") == "" && !filter.Holds { // those that hold keys are few, and may be behind very many
 		filter.LookThrough = operate.LookThrough
 	}
 	var sought storage.Found
@@ -507,6 +508,14 @@ func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string
 	return func(o storage.Operator) task { return carryOut(o, again) }, again.bulk.Filter.Describe(), nil
 }
 
+// sinks are those of the relay of this process.
+func (t *table) sinks() []string {
+	if t.Watch == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(t.Watch.sinks))
+}
+
 func (a *api) hasSink(of *table, name string) bool {
 	return of.Watch != nil && of.Watch.sinks[name] != nil
 }
@@ -600,8 +609,8 @@ func (a *api) setControl(w http.ResponseWriter, request *http.Request, of *table
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if err := operate.SetControl(request.Context(), of.Operator, control, lasts); err != nil {
-		if errors.Is(err, operate.ErrNoKeys) {
+	if err := operate.SetControl(request.Context(), of.Operator, control, lasts, of.sinks()...); err != nil {
+		if errors.Is(err, operate.ErrNoKeys) || errors.Is(err, operate.ErrUnknown) {
 			writeProblem(w, http.StatusBadRequest, err.Error())
 			return
 		}
@@ -693,69 +702,4 @@ func (a *api) failed(w http.ResponseWriter, what string, err error) {
 
 func writeProblem(w http.ResponseWriter, code int, text string) {
 	writeJSON(w, code, map[string]string{"error": text})
-}
-
-// parkedGroup is parked messages with about the same error.
-type parkedGroup struct {
-	Topic string `json:"topic"`
-	Sinks string `json:"sinks,omitempty"`
-	Error string `json:"error"` // the part that they have in common, by which they can be found
-	Count int    `json:"count"`
-	Of    int    `json:"of,omitempty"` // so many of the parked messages were looked at, if not all
-
-	Example string `json:"example,omitempty"` // the error of one of them
-}
-
-// Bounds of grouping parked messages.
-const (
-	mostGrouped = 200
-	mostGroups  = 8
-	mostCommon  = 60 // bytes of an error by which messages are put together
-)
-
-// groupParked tells what the parked messages have in common, by the first of them.
-func groupParked(ctx context.Context, table storage.Operator, all int64) ([]parkedGroup, error) {
-	found, err := table.List(ctx, storage.Filter{State: storage.StateError, Limit: mostGrouped, NoPayloads: true})
-	if err != nil {
-		return nil, err
-	}
-	var groups []parkedGroup
-	for _, info := range found {
-		group := parkedGroup{Topic: info.Message.Topic, Sinks: info.Sinks, Error: commonError(info.LastError), Example: info.LastError}
-		at := slices.IndexFunc(groups, func(g parkedGroup) bool {
-			return g.Topic == group.Topic && g.Sinks == group.Sinks && g.Error == group.Error
-		})
-		if at < 0 {
-			at, groups = len(groups), append(groups, group)
-		}
-		groups[at].Count++
-	}
-	for i := range groups {
-		if int64(len(found)) < all {
-			groups[i].Of = len(found)
-		}
-	}
-	slices.SortStableFunc(groups, func(a, b parkedGroup) int { return b.Count - a.Count })
-	return groups[:min(len(groups), mostGroups)], nil
-}
-
-// commonError is the beginning of an error, up to what differs from message to message: a
-// number of more than three digits, or the end of the line.
-func commonError(text string) string {
-	text, _, _ = strings.Cut(text, "\n")
-	digits := 0
-	for i := 0; i < len(text); i++ {
-		if text[i] >= '0' && text[i] <= '9' {
-			if digits++; digits > 3 {
-				text = text[:i+1-digits]
-				break
-			}
-		} else {
-			digits = 0
-		}
-	}
-	if len(text) > mostCommon {
-		text = strings.ToValidUTF8(text[:mostCommon], "")
-	}
-	return strings.TrimSpace(text)
 }

@@ -75,7 +75,7 @@ func (a *api) problems(of *table, c counted) []problem {
 	}
 	if status.HeldKeys > 0 {
 		add("warn", "held", plural(status.HeldKeys, "key waits", "keys wait")+" with a parked message", "The first one has waited for "+ago(status.OldestHeld)+". Requeue the message, skip it or discard it: the key goes on.",
-			map[string]string{"state": "error"})
+			map[string]string{"state": "error", "holds": "yes"})
 	}
 	if status.OldestPending > lateAfter {
 		detail := "The backlog is " + plural(status.Counts[storage.StatePending]+status.Counts[storage.StateClaimed], "message", "messages") + "."
@@ -87,14 +87,17 @@ func (a *api) problems(of *table, c counted) []problem {
 	if status.OldestRetry > lateRetryAfter {
 		add("info", "retry", "A message has been tried again and again for "+ago(status.OldestRetry), "", map[string]string{"state": "retry"})
 	}
-	for _, group := range c.parked {
+	for _, group := range c.parked.groups {
 		sink := ""
 		if group.Sinks != "" {
 			sink = " for " + group.Sinks
 		}
 		title := plural(int64(group.Count), "message", "messages") + " of " + group.Topic + sink + " parked"
 		if group.Of > 0 {
-			title = fmt.Sprintf("%d of the first %d parked messages are of %s%s", group.Count, group.Of, group.Topic, sink)
+			title = fmt.Sprintf("%d of the newest %d parked messages are of %s%s", group.Count, group.Of, group.Topic, sink)
+		}
+		if group.Newest && len(c.parked.groups) > 1 {
+			title += ", among them the newest"
 		}
 		selects := map[string]string{"state": "error", "topic": group.Topic}
 		if group.Error != "" {
@@ -104,6 +107,9 @@ func (a *api) problems(of *table, c counted) []problem {
 			selects["sink"] = group.Sinks
 		}
 		add("warn", "parked", title, group.Example, selects)
+	}
+	if c.parked.others > 0 {
+		add("warn", "parked", plural(int64(c.parked.others), "more message", "more messages")+" parked, of other topics or with other errors", "", map[string]string{"state": "error"})
 	}
 	order := []string{"bad", "warn", "info"}
 	slices.SortStableFunc(found, func(a, b problem) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })

@@ -28,19 +28,20 @@ type Selection struct {
 	State string   `json:"state,omitempty"`
 	Since string   `json:"since,omitempty"` // a time, or how long ago
 	Error string   `json:"error,omitempty"`
+	Holds bool     `json:"holds,omitempty"` // only parked messages that hold their keys
 	After int64    `json:"after,omitempty"`
 	Limit int      `json:"limit,omitempty"`
 }
 
 // Selects says that there are ids or filters.
 func (s Selection) Selects() bool {
-	return s.Topic+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0
+	return s.Topic+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0 || s.Holds
 }
 
 // Filter is what the selection says. In errors the names of its parts follow the prefix, which is
 // "--" for flags.
 func (s Selection) Filter(prefix string) (storage.Filter, error) {
-	filter := storage.Filter{Topic: s.Topic, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, AfterID: s.After, Limit: s.Limit}
+	filter := storage.Filter{Topic: s.Topic, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
 	if s.State != "" && !slices.Contains(States, filter.State) {
 		return filter, fmt.Errorf("%sstate: %q isn't one of pending, claimed, scheduled, retry, error, done", prefix, s.State)
 	}
@@ -93,18 +94,52 @@ func IDs(texts []string) (ids []string, err error) {
 // ErrNoKeys means that a key can't be paused, as the table is claimed by rows.
 var ErrNoKeys = errors.New("the table is claimed by rows, which knows no keys: pause a topic or a sink")
 
-// SetControl puts a control in force, if the table's way of claiming knows it.
-func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration) error {
-	if control.Kind == storage.PauseKey {
-		status, err := operator.Status(ctx)
-		if err != nil {
-			return err
-		}
-		if status.Claim == storage.ByRows {
-			return ErrNoKeys
+// ErrUnknown means that no living relay has the sink or the name that a control is for.
+var ErrUnknown = errors.New("there is none of this name")
+
+// SetControl puts a control in force, if the table's way of claiming knows it. It refuses the name of a sink or relay that
+// no living relay has, nor is among the known sinks: nothing would be paused. While no relay lives and no sink is known, it
+// takes any name.
+func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
+	if control.Kind == storage.PauseTopic {
+		return operator.SetControl(ctx, control, lasts)
+	}
+	status, err := operator.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if control.Kind == storage.PauseKey && status.Claim == storage.ByRows {
+		return ErrNoKeys
+	}
+	var names []string
+	switch control.Kind {
+	case storage.PauseSink, storage.LimitSink:
+		names = append(livingSinks(status), known...)
+	case storage.PauseRelay:
+		for _, relay := range status.Relays {
+			names = append(names, relay.Name)
 		}
 	}
+	if len(names) > 0 && !slices.Contains(names, control.Name) && !slices.Contains(names, cutList) {
+		slices.Sort(names)
+		return fmt.Errorf("%s: %w; there are %s", control.String(), ErrUnknown, strings.Join(slices.Compact(names), ", "))
+	}
 	return operator.SetControl(ctx, control, lasts)
+}
+
+// cutList ends the sinks of a relay that has too many to tell.
+const cutList = "…"
+
+// livingSinks are the names of the sinks that living relays have.
+func livingSinks(status storage.Status) (names []string) {
+	for _, relay := range status.Relays {
+		for _, sink := range relay.Setup.Sinks {
+			if name, _, _ := strings.Cut(sink, ": "); relay.Alive {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // What isn't bounded in another way: a listing looks at so many messages of each table for those that its filters

@@ -47,6 +47,9 @@ var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-
 // selection tells the ids of rows from those of messages, and bounds what is listed.
 func selection(filter storage.Filter) (backend.Filter, error) {
 	selected := backend.Filter{Filter: filter, ByID: len(filter.IDs) > 0}
+	if filter.Holds && filter.State == "" { // no other state has the column
+		selected.State = storage.StateError
+	}
 	selected.Limit, selected.MaxBytes = cmp.Or(max(0, filter.Limit), listed), cmp.Or(max(0, filter.MaxBytes), storage.ListBytes)
 	for _, text := range filter.IDs {
 		lower := strings.ToLower(text)

@@ -210,6 +210,9 @@ func (f *Filter) Describe() string {
 	add("key", f.Key)
 	add("sink", f.Sink)
 	add("error", f.Error)
+	if f.Holds {
+		add("holds", "its key")
+	}
 	if !f.Since.IsZero() {
 		add("since", f.Since.UTC().Format(time.RFC3339))
 	}

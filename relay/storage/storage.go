@@ -640,6 +640,7 @@ type Filter struct {
 	State   State     // only this state
 	Since   time.Time // written at or after
 	Error   string    // last_error contains this text
+	Holds   bool      // only parked rows that hold their keys, as HoldsKey does
 	AfterID int64     // only higher ids: the next page of a listing; what Limit cuts off of rows with one id isn't there
 	Limit   int       // at most so many; 0 means 100 for a listing, all for a change
 
@@ -651,6 +652,9 @@ type Filter struct {
 	// AfterID are looked at, and those behind them aren't found. 0 is all. A Store that finds
 	// them by an index may look at more, and by IDs it looks at all: see Find.
 	LookThrough int
+
+	// NewestFirst: Parked goes from the highest id to the lowest.
+	NewestFirst bool
 
 	// NoPayloads: a listing needs none. A Store may bring them all the same.
 	NoPayloads bool
@@ -776,8 +780,8 @@ type Operator interface {
 	// for their next attempt, and no others.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
-	// Parked calls each with every parked message that the filter selects, by id, lowest first; the filter's limits
-	// don't count. If it fails, each may have had some of them. It keeps no list of them, as there may be very many.
+	// Parked calls each with every parked message that the filter selects, by id, lowest first unless it is NewestFirst; the
+	// filter's limits don't count. If it fails, each may have had some of them. It keeps no list of them, as there may be very many.
 	//
 	// It looks which of them were overtaken, among the delivered messages that have ids above
 	// the lowest of theirs by at most within; 0 looks at none. It reads each of these once, so
@@ -800,6 +804,9 @@ type Found struct {
 // All says that there is nothing left to look at.
 func (f Found) All() bool { return f.Until >= f.Last }
 
+// MostParkedError is the length of Parked.Error.
+const MostParkedError = 200
+
 // Parked is a parked message without what it carries.
 type Parked struct {
 	ID         int64
@@ -807,6 +814,7 @@ type Parked struct {
 	Topic, Key string
 	Sinks      string // as in Row
 	HoldsKey   bool   // as HoldsKey does
+	Error      string // the first MostParkedError characters of last_error
 
 	// Overtaken: a message with the same key and a higher id was delivered, of whatever topic,
 	// and is there still. What the retention has deleted isn't known, nor what is being sent.

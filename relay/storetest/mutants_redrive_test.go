@@ -42,6 +42,9 @@ func redriveMutants() []mutant {
 	return []mutant{
 		listing("all parked rows are listed", "parked are listed", func(f *storage.Filter, _ *int64) { *f = storage.Filter{} }, told),
 		listing("no parked row holds its key", "parked are listed", asked, func(p *storage.Parked) { p.HoldsKey = false }),
+		listing("parked rows have no error", "parked are listed", asked, func(p *storage.Parked) { p.Error = "" }),
+		listing("all are given for those that hold keys", "parked are listed", func(f *storage.Filter, _ *int64) { f.Holds = false }, told),
+		listing("the oldest are given for the newest", "parked are listed", func(f *storage.Filter, _ *int64) { f.NewestFirst = false }, told),
 		listing("nothing was overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = false }),
 		listing("all with keys were overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = p.Key != "" }),
 		listing("what overtook is looked for everywhere", "overtaken are told", func(_ *storage.Filter, within *int64) { *within = math.MaxInt32 }, told),

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,13 +26,21 @@ func parkedAreListed(t testing.TB, table Table) {
 	found := a.oneOfEach(table)
 	holds := a.row(write(t, table, outbox.Message{Topic: "holds", Key: "k"})[0])
 	plain := a.row(write(t, table, outbox.Message{Topic: "plain"})[0])
-	a.mustSettle(a.as(storage.StateError, plain))
+	parked := a.as(storage.StateError, plain)
+	parked.Error = strings.Repeat("é", storage.MostParkedError+1)
+	a.mustSettle(parked)
 	a.parkHolding(holds)
 	want := []storage.Parked{
 		{ID: found[storage.StateError], Lane: a.info(found[storage.StateError]).Lane, Topic: "t.error", Key: "error"},
 		{ID: holds.ID, Lane: holds.Lane, Topic: "holds", Key: "k", HoldsKey: true},
 		{ID: plain.ID, Lane: plain.Lane, Topic: "plain"},
 	}
+	for i := range want {
+		want[i].Error = a.info(want[i].ID).LastError
+	}
+	want[2].Error = strings.Repeat("é", storage.MostParkedError)
+	newest := slices.Clone(want)
+	slices.Reverse(newest)
 	for _, test := range []struct {
 		filter storage.Filter
 		want   []storage.Parked
@@ -41,6 +50,8 @@ func parkedAreListed(t testing.TB, table Table) {
 		{storage.Filter{State: storage.StateRetry}, nil},
 		{storage.Filter{Topic: "holds"}, want[1:2]},
 		{storage.Filter{Key: "error"}, want[:1]},
+		{storage.Filter{Holds: true}, want[1:2]},
+		{storage.Filter{NewestFirst: true}, newest},
 		{storage.Filter{IDs: []string{plain.Message.ID}}, want[2:]},
 		{storage.Filter{Since: time.Now().Add(time.Hour)}, nil},
 	} {
@@ -49,6 +60,9 @@ func parkedAreListed(t testing.TB, table Table) {
 				t.Errorf("parked by %+v: %+v, want %+v", test.filter, got, test.want)
 			}
 		}
+	}
+	if listed := a.list(storage.Filter{Holds: true}); len(listed) != 1 || listed[0].ID != holds.ID {
+		t.Errorf("listed of those that hold their keys: %+v, want %d", listed, holds.ID)
 	}
 }
 

@@ -27,6 +27,7 @@ let overview = null;
 let listed = [], chosen = -1, next = 0, filter = new URLSearchParams(), findTurn = 0; // turn: answers to earlier questions are passed over
 let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel; how long it is asked for again
 let jobs = [];
+let seenAt = 0; // when the overview was last known
 
 const canChange = () => session.role === 'operator';
 
@@ -117,7 +118,13 @@ async function enter() {
 
 async function refresh() {
   if (session.role === 'nobody') return;
-  overview = await api('overview');
+  try {
+    overview = await api('overview');
+  } catch (error) {
+    showUnknown(error);
+    throw error;
+  }
+  seenAt = Date.now();
   const status = overview.status;
   const worst = overview.problems.some(p => p.level === 'bad') ? 'bad' : overview.problems.some(p => p.level === 'warn') ? 'warn' : 'good';
   $('state-dot').className = `dot ${worst}`;
@@ -131,6 +138,14 @@ async function refresh() {
   }
   showProblems(overview.problems);
   showSinks(overview.sinks);
+}
+
+// showUnknown says that what the page shows is old: nobody knows whether something is wrong now.
+function showUnknown(error) {
+  $('state-dot').className = 'dot bad';
+  document.title = `● rowrelay ${source}`;
+  fill($('problems'), el('li', {className: 'bad'}, el('span', {className: 'dot bad'}), el('b', {}, 'The state is unknown'),
+    el('p', {}, `${error.message} ${seenAt ? `Everything below is as it was ${ago(seenAt)}.` : ''}`)));
 }
 
 function showProblems(problems) {
@@ -571,6 +586,7 @@ for (const button of document.querySelectorAll('[data-close]')) button.addEventL
 for (const button of document.querySelectorAll('[data-action]')) {
   button.addEventListener('click', () => {
     const select = Object.fromEntries([...filter].filter(([name]) => name !== 'id' && name !== 'state'));
+    if (select.holds) select.holds = true;
     if (filter.get('id')) select.ids = [filter.get('id')];
     if (filter.get('state') === 'retry') select.state = 'retry';
     ask(button.dataset.action, select);

@@ -353,13 +353,18 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 	})
 }
 
-// ReadParked calls each with the parked rows t that meet the condition where, with its arguments, lowest id first. Within says
+// ReadParked calls each with the parked rows t that meet the condition where, with its arguments, in the order that the
+// filter names. Of errors it reads what shortError is in SQL. Within says
 // how far above the lowest of them those are looked for that were delivered since with the same
 // keys; 0 looks for none. Each done row is read once.
-func ReadParked(ctx context.Context, q Querier, table dialect.Table, where string, args []any, within int64, each func(storage.Parked)) error {
+func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
 	var id, lane, holds number
+	order := ""
+	if filter.NewestFirst {
+		order = " DESC"
+	}
 	delivered := map[string]int64{}
 	if within > 0 {
 		var lowest number
@@ -374,11 +379,11 @@ func ReadParked(ctx context.Context, q Querier, table dialect.Table, where strin
 			return err
 		}
 	}
-	return All(ctx, q, Query{SQL: "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds\n" + parked + "\nORDER BY t.id", Args: args}, func() {
+	return All(ctx, q, Query{SQL: "SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, " + shortError + "\n" + parked + "\nORDER BY t.id" + order, Args: args}, func() {
 		row.ID, row.Lane, row.HoldsKey = int64(id), int(lane), holds != 0
 		row.Overtaken = row.Key != "" && delivered[row.Key] > row.ID
 		each(row)
-	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds)
+	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds, (*text)(&row.Error))
 }
 
 // Clock reads the database's time, the age of its first done row (0 without one), and its time zone.

@@ -84,6 +84,9 @@ func conditions(filter backend.Filter) text {
 	for _, bound := range filter.Times() {
 		parts = append(parts, " AND "+bound.Condition, arg(timestamp(bound.At)))
 	}
+	if filter.Holds {
+		parts = append(parts, " AND t.holds = 1")
+	}
 	if filter.Error != "" {
 		parts = append(parts, " AND locate(CAST(", arg(filter.Error), " AS BINARY), CAST(t.last_error AS BINARY)) > 0")
 	}
@@ -123,7 +126,7 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 // Parked implements [backend.Backend].
 func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	where := conditions(filter)
-	return backend.ReadParked(ctx, m.db, m.table, "TRUE"+where.sql, where.args, within, each)
+	return backend.ReadParked(ctx, m.db, m.table, "substr(t.last_error, 1, 200)", "TRUE"+where.sql, where.args, filter, within, each)
 }
 
 // Check implements [backend.Backend]. What the server's version says isn't repeated.

@@ -41,6 +41,9 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	for _, bound := range filter.Times() {
 		where += " AND " + bound.Condition + a.timestamp(bound.At)
 	}
+	if filter.Holds {
+		where += " AND t.holds = 1"
+	}
 	if filter.Error != "" {
 		where += " AND INSTR(t.last_error, " + a.Add(filter.Error) + ") > 0"
 	}
@@ -84,7 +87,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := a.filter(filter, false)
-	return backend.ReadParked(ctx, d.db, d.table, where, a.Args, within, each)
+	return backend.ReadParked(ctx, d.db, d.table, "SUBSTR(t.last_error, 1, 200)", where, a.Args, filter, within, each)
 }
 
 // Check implements [backend.Backend]. The version is looked at when the table is opened.

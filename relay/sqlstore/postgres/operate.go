@@ -19,7 +19,7 @@ import (
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
-	narrow := filter.ByID || filter.Topic != "" || filter.Key != "" || filter.Sink != "" || filter.Error != "" || len(filter.Times()) > 0
+	narrow := filter.ByID || filter.Topic != "" || filter.Key != "" || filter.Sink != "" || filter.Error != "" || filter.Holds || len(filter.Times()) > 0
 	perLane, together := int64(filter.Limit), int64(filter.Limit)
 	if filter.UntilID > 0 {
 		after += " AND h.id <= " + a.add(filter.UntilID, "bigint")
@@ -96,6 +96,9 @@ func (a *args) filter(filter backend.Filter) string {
 	for _, bound := range filter.Times() {
 		where += " AND " + bound.Condition + a.add(bound.At.UTC().Format(timestamp), "timestamptz")
 	}
+	if filter.Holds {
+		where += " AND t.holds = 1"
+	}
 	if filter.Error != "" {
 		where += " AND strpos(t.last_error, " + a.add(filter.Error, "text") + ") > 0"
 	}
@@ -128,7 +131,7 @@ func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int
 	var a args
 	where := a.filter(filter)
 	return backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
-		return backend.ReadParked(ctx, tx, p.table, where, a, within, each)
+		return backend.ReadParked(ctx, tx, p.table, "substr(t.last_error, 1, 200)", where, a, filter, within, each)
 	})
 }
 

@@ -73,6 +73,7 @@ func conditions(filter backend.Filter) (string, []any) {
 	for _, bound := range filter.Times() {
 		add(true, bound.Condition+"?", bound.At.UTC().Format(timeFormat))
 	}
+	add(filter.Holds, "t.holds = 1")
 	add(filter.Error != "", "instr(t.last_error, ?) > 0", filter.Error)
 	return strings.Join(where, " AND "), args
 }
@@ -97,7 +98,7 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 // Parked implements [backend.Backend].
 func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	where, args := conditions(filter)
-	return backend.ReadParked(ctx, s.db, s.table, where, args, within, each)
+	return backend.ReadParked(ctx, s.db, s.table, "substr(t.last_error, 1, 200)", where, args, filter, within, each)
 }
 
 // Check implements [backend.Backend].

@@ -42,6 +42,9 @@ func conditions(a *args, filter backend.Filter, states bool) string {
 	for _, bound := range filter.Times() {
 		where += " AND " + bound.Condition + "CONVERT(datetime2(7), " + a.add(timestamp(bound.At)) + ", 126)"
 	}
+	if filter.Holds {
+		where += " AND t.holds = 1"
+	}
 	if filter.Error != "" {
 		where += " AND CHARINDEX(" + a.add(filter.Error) + ", t.last_error) > 0"
 	}
@@ -89,7 +92,7 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := conditions(&a, filter, false)
-	return backend.ReadParked(ctx, d.db, d.table, where, a, within, each)
+	return backend.ReadParked(ctx, d.db, d.table, "LEFT(t.last_error, 200)", where, a, filter, within, each)
 }
 
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right

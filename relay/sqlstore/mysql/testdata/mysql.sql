@@ -677,7 +677,7 @@ DELETE t FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint
 --   1: [[1,1,"a"],[2,2,""]]
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, substr(t.last_error, 1, 200)
 FROM `app`.`Events_held` t
 WHERE t.state = 'error' AND TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
 ORDER BY t.id;
@@ -699,7 +699,7 @@ WHERE d.id > 15 AND d.id <= 1015
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
 GROUP BY d.message_key;
 --   1: t
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, substr(t.last_error, 1, 200)
 FROM `app`.`Events_held` t
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?
 ORDER BY t.id;

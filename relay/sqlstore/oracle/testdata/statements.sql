@@ -1531,7 +1531,7 @@ DELETE FROM app."Events_held" t WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FR
 --   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, SUBSTR(t.last_error, 1, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :6) > 0 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
 ORDER BY t.id;
@@ -1557,7 +1557,7 @@ WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = 
 GROUP BY d.message_key;
 --   1: 0
 --   2: t
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, SUBSTR(t.last_error, 1, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')
 ORDER BY t.id;

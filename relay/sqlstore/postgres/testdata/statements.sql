@@ -1124,7 +1124,7 @@ RETURNING t.id;
 
 -- parked
 SET LOCAL enable_nestloop = off;
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, substr(t.last_error, 1, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND strpos(',' || t.sinks || ',', $6::text) > 0 AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
 ORDER BY t.id;
@@ -1151,7 +1151,7 @@ WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text)
 GROUP BY d.message_key;
 --   1: 0
 --   2: t
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, substr(t.last_error, 1, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text
 ORDER BY t.id;

@@ -757,7 +757,7 @@ DELETE FROM app."Events_held" WHERE (id, message_id, sinks) IN (SELECT t.id, t.m
 --   9: 10
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, substr(t.last_error, 1, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND instr(',' || t.sinks || ',', ?) > 0 AND t.created_at >= ? AND instr(t.last_error, ?) > 0
 ORDER BY t.id;
@@ -783,7 +783,7 @@ WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
 GROUP BY d.message_key;
 --   1: 0
 --   2: t
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, substr(t.last_error, 1, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > ? AND t.topic = ?
 ORDER BY t.id;

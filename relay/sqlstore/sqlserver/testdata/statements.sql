@@ -1193,7 +1193,7 @@ OUTPUT deleted.id;
 --   9: refused
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, LEFT(t.last_error, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > @p1 AND (t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p3) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) AND t.message_key = @p5 AND DATALENGTH(t.message_key) = DATALENGTH(@p5) AND CHARINDEX(@p6, CONCAT(N',', t.sinks, N',')) > 0 AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0
 ORDER BY t.id;
@@ -1219,7 +1219,7 @@ WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic)
 GROUP BY d.message_key;
 --   1: 0
 --   2: t
-SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds
+SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, LEFT(t.last_error, 200)
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2)
 ORDER BY t.id;
