@@ -29,9 +29,12 @@ func (r *record) settled(name string, s storage.Settlement, now time.Time) *reco
 }
 
 // copied returns the new message that is written from the row, which still has the row's id.
-func (r *record) copied(c *storage.Copy) *record {
+func (r *record) copied(c *storage.Copy, now time.Time) *record {
 	message := outbox.Message{ID: c.MessageID, Topic: c.Topic, Key: r.row.Message.Key, Payload: r.row.Message.Payload, Priority: r.row.Message.Priority}
-	row := storage.Row{ID: r.row.ID, Sinks: c.Sinks}
+	row := storage.Row{ID: r.row.ID, Sinks: c.Sinks, NeverExpires: r.row.NeverExpires}
+	if r.row.Message.ExpiresAt.After(now) {
+		message.ExpiresAt = r.row.Message.ExpiresAt
+	}
 	if c.Headers != "" {
 		if err := json.Unmarshal([]byte(c.Headers), &message.Headers); err != nil {
 			row.BadHeaders = err.Error()

@@ -32,7 +32,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 			var dead []*record
 			for _, settlement := range settlements {
 				if parked := s.db.settle(name, keep, settlement, &counts); parked != nil && settlement.DeadLetter != nil {
-					dead = append(dead, parked.copied(settlement.DeadLetter))
+					dead = append(dead, parked.copied(settlement.DeadLetter, s.db.now()))
 				}
 			}
 			s.db.write(dead)

@@ -297,8 +297,8 @@ type Settlement struct {
 }
 
 // Copy is a new message that is written from a row, among those to be delivered now: with the
-// row's key, payload and priority, and all else as a producer's INSERT has it that names
-// nothing more. So it has an id and a time of its own, no attempts, and doesn't expire. Copies
+// row's key, payload, priority and, unless that has passed, expires_at, and all else as a producer's
+// INSERT has it that names nothing more. So it has an id and a time of its own, and no attempts. Copies
 // that are written together have ids in the order of their rows'.
 type Copy struct {
 	MessageID string // a UUID; the row's own, or a new one

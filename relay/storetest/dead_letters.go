@@ -7,7 +7,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -34,10 +36,10 @@ func (w *worker) deadLetters() (rows []storage.Row) {
 }
 
 // A dead letter has what its message had, wherever that was parked from, as a new message that
-// is due at once and expires never. Its message is parked as any other.
+// is due at once, and expires when its message does, unless that has expired. Its message is parked as any other.
 func deadLettersAreWritten(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	for i, message := range variants() {
+	for i, message := range append(variants(), expired) {
 		before := write(t, table, message)[0]
 		row := a.row(before)
 		if i%2 == 0 {
@@ -66,15 +68,27 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 			t.Errorf("the dead letter is for the sinks %q, want %q", letter.Sinks, parked.DeadLetter.Sinks)
 		}
 		if letter.ID <= before || message.Key != "" && letter.Lane != row.Lane || letter.Attempts != 0 || letter.Crashes != 0 || letter.Deferred || letter.Later ||
-			letter.BadHeaders != "" || letter.NeverExpires || !letter.Message.ExpiresAt.IsZero() || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
+			letter.BadHeaders != "" || letter.NeverExpires || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
 			t.Errorf("of row %d, created at %v, in lane %d: the dead letter %+v", before, row.CreatedAt, row.Lane, letter)
 		}
+		wantTime(t, "expires_at of the dead letter", letter.Message.ExpiresAt, unlessExpired(message.ExpiresAt))
 		info := a.info(before)
 		if info.State != storage.StateError || info.Attempts != 7 || info.LastError != "refused" || !maps.Equal(info.Message.Headers, message.Headers) {
 			t.Errorf("the parked message is %+v", info)
 		}
 		a.mustSettle(a.as(storage.StateDone, letter))
 	}
+}
+
+// expired is a message that was too old long ago.
+var expired = outbox.Message{ID: "0197a3b4-0e0e-7abc-8def-0123456789ab", Topic: "expired", ExpiresAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
+
+// unlessExpired is the time when a copy expires.
+func unlessExpired(at time.Time) time.Time {
+	if at.Before(time.Now()) {
+		return time.Time{}
+	}
+	return at
 }
 
 // A settlement that changes nothing writes no dead letter: one that is repeated, fenced, of another

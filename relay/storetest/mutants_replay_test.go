@@ -70,6 +70,7 @@ func replayMutants() []mutant {
 		}),
 		copied("a copy has an id of its own", func(row *storage.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
 		copied("a copy expires", func(row *storage.Row) { row.Message.ExpiresAt = time.Now() }),
+		copied("a copy never expires", func(row *storage.Row) { row.Message.ExpiresAt = time.Time{} }),
 		{"copies are copied", []string{"replay copies in order"}, func(s Store, _ *facts) Store {
 			return onReplay{s, func(ctx context.Context, was storage.Replay, limit int) (storage.Replay, []storage.RowID, error) {
 				more := was

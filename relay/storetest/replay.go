@@ -57,14 +57,14 @@ func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 	return written
 }
 
-// Copies are new messages with the same id and all else that was written, but that they never
-// expire and aren't scheduled, in the order of the ids of their messages; in any state but done
+// Copies are new messages with the same id and all else that was written, but that they
+// aren't scheduled and don't expire if that time has passed, in the order of the ids of their messages; in any state but done
 // a message isn't copied, and no copy is.
 func replayCopiesInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.oneOfEach(table)
 	first := a.info(a.deliver(table, outbox.Message{Topic: "first"})[0])
-	messages := variants()
+	messages := append(variants(), expired)
 	a.deliver(table, messages...)
 	done := a.list(storage.Filter{State: storage.StateDone})
 	before := a.pending()
@@ -88,7 +88,8 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 		}
 		want.Headers[storage.ReplayedHeader] = "r-1"
 		wantMessage(t, "a copy", row.Message, want)
-		if !row.Message.ExpiresAt.IsZero() || !row.Message.AvailableAt.IsZero() || row.Attempts != 0 || row.ID <= done[len(done)-1].ID {
+		wantTime(t, "expires_at of a copy", row.Message.ExpiresAt, unlessExpired(want.ExpiresAt))
+		if !row.Message.AvailableAt.IsZero() || row.Attempts != 0 || row.ID <= done[len(done)-1].ID {
 			t.Errorf("a copy is %+v", row)
 		}
 		if row.Lane != done[i].Lane && row.Message.Key != "" {

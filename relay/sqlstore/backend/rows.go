@@ -34,11 +34,18 @@ const (
 // says which row, and has the copy as its DeadLetter.
 const (
 	// CopyInto are the columns that a copy is written with. All others have their defaults.
-	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority, sinks"
-
-	// CopyFrom are their values.
-	CopyFrom = "g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks"
+	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks"
 )
+
+// CopyFrom are their values; now is the database's time.
+func CopyFrom(now string) string {
+	return "g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, " + CopiedExpiry(now) + ", g.copy_sinks"
+}
+
+// CopiedExpiry is the time when a copy of the row t expires: the row's, unless that has passed.
+func CopiedExpiry(now string) string {
+	return "CASE WHEN t.expires_at > " + now + " THEN t.expires_at END"
+}
 
 // KeptFor are the columns Kept of a row t, for other sinks than its own.
 func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }

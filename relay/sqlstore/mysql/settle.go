@@ -184,7 +184,7 @@ func (m *MySQL) copies(from string, settlements []storage.Settlement, where text
 	}
 	g := givens(m.server, settlements, used...)
 	return join("INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
-		"\nSELECT ", g.value("copy_id"), ", ", g.value("copy_topic"), ", t.message_key, t.payload, t.payload_text, ", g.nullable("copy_headers", "NULL"), ", t.priority, ", g.value("copy_sinks"),
+		"\nSELECT ", g.value("copy_id"), ", ", g.value("copy_topic"), ", t.message_key, t.payload, t.payload_text, ", g.nullable("copy_headers", "NULL"), ", t.priority, "+backend.CopiedExpiry(m.sql.Text("now"))+", ", g.value("copy_sinks"),
 		"\nFROM ", g.rows(from), where, "\nORDER BY t.id"+m.sql.Text("lock t")).query()
 }
 

@@ -192,7 +192,7 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 // copyOf are the values of a copy of the row t. Each copy has a statement of its own: a list has no
 // place for headers of any size.
 func copyOf(a *args, c *storage.Copy) string {
-	return a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(bind.Nullable(c.Headers)) + ", t.priority, " + a.Add(bind.Nullable(c.Sinks))
+	return a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(bind.Nullable(c.Headers)) + ", t.priority, " + backend.CopiedExpiry(now) + ", " + a.Add(bind.Nullable(c.Sinks))
 }
 
 // copy writes the message that a settlement has as its DeadLetter.

@@ -171,11 +171,11 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 	add(c, "copy_sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Sinks }))
 	with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+claim+")",
 		"found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL ("+
-			"SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM "+from+" AS t"+
+			"SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, "+backend.CopiedExpiry("clock_timestamp()")+" AS expires_at FROM "+from+" AS t"+
 			"\n    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"+where+" LIMIT 1 FOR UPDATE) AS t)")
 	return backend.Query{SQL: "WITH " + strings.Join(with.parts, ",\n") +
 		"\nINSERT INTO " + p.table.Hot + " (" + backend.CopyInto + ")" +
-		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id", Args: with.args}
+		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id", Args: with.args}
 }
 
 // settleDone finds the hot rows list by list. The rows of a lane that are done together

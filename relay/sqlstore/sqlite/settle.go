@@ -125,7 +125,7 @@ func (s *SQLite) copies(from string, settlements []storage.Settlement, where str
 	if backend.BySinks(&settlements[0]) {
 		where = " AND t.sinks = g.sinks" + where
 	}
-	return query("INSERT INTO "+s.table.Hot+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom+`
+	return query("INSERT INTO "+s.table.Hot+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom(s.sql.Text("now"))+`
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN `+
 		from+" ON "+theRow+where+"\nORDER BY t.id", append([]any{items}, args...)...)

@@ -44,7 +44,7 @@ func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChang
 		var insert, find args
 		written, err = backend.Exec(ctx, tx, insert.query(
 			"INSERT INTO "+d.table.Hot+" ("+backend.CopyInto+")",
-			"SELECT "+backend.CopyFrom,
+			"SELECT "+backend.CopyFrom("SYSUTCDATETIME()"),
 			"FROM "+given(&insert),
 			"INNER JOIN "+d.table.Done+" AS t WITH (FORCESEEK, ROWLOCK) ON t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks "+binary,
 			"ORDER BY t.id",

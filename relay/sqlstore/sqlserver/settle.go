@@ -208,7 +208,7 @@ func (m *moves) copies(from string, settlements []storage.Settlement, where stri
 	})
 	m.add(
 		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
-		"SELECT "+strings.ReplaceAll(backend.CopyFrom, "g.", "c."),
+		"SELECT "+strings.ReplaceAll(backend.CopyFrom("SYSUTCDATETIME()"), "g.", "c."),
 		"FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',",
 		"    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c",
 		"INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks "+binary,

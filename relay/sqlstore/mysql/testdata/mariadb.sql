@@ -200,8 +200,8 @@ WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id))
 ORDER BY t.id FOR UPDATE;
@@ -209,8 +209,8 @@ ORDER BY t.id FOR UPDATE;
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
 --   4: c
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, ?
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = '' AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
 ORDER BY t.id FOR UPDATE;
@@ -273,8 +273,8 @@ WHERE TRUE AND t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) AND t.sinks = ''
 ORDER BY t.id FOR UPDATE;
@@ -282,8 +282,8 @@ ORDER BY t.id FOR UPDATE;
 --   2: dead
 --   3: {"rowrelay-dead-letter-sink":"a"}
 --   4: c
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, ?
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
 ORDER BY t.id FOR UPDATE;
@@ -377,8 +377,8 @@ DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Event
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
 --   1: t
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, ?
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ?
 ORDER BY t.id FOR UPDATE;
@@ -524,8 +524,8 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 -- begin a replay: as in mysql.sql
 
 -- replay
-INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, ?, t.message_key, t.payload, t.payload_text, coalesce(nullif(g.copy_headers, ''), NULL), t.priority, ?
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, ?, t.message_key, t.payload, t.payload_text, coalesce(nullif(g.copy_headers, ''), NULL), t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM (SELECT 1 AS lane,5 AS id,1 AS n,CAST(? AS CHAR(36) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS copy_id,CAST(? AS CHAR(9) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS copy_headers UNION ALL VALUES (2,6,2,?,?)) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
 WHERE TRUE
 ORDER BY t.id FOR UPDATE;

@@ -737,8 +737,8 @@ BEGIN
 END;
 /
 --   1: [6]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events" t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events" t
 WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7
     AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :8 AND l.owner = :9);
 --   1: 0197a3b4-0000-7abc-8def-000000000020
@@ -757,8 +757,8 @@ BEGIN
 END;
 /
 --   1: [7]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_held" t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events_held" t
 WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0)
     AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :10 AND l.owner = :11);
 --   1: 0197a3b4-0000-7abc-8def-000000000021
@@ -903,8 +903,8 @@ BEGIN
 END;
 /
 --   1: [6]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events" t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events" t
 WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY')
     AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :9 AND l.owner = :10);
 --   1: 0197a3b4-0000-7abc-8def-000000000020
@@ -924,8 +924,8 @@ BEGIN
 END;
 /
 --   1: [7]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_held" t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events_held" t
 WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0)
     AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :10 AND l.owner = :11);
 --   1: 0197a3b4-0000-7abc-8def-000000000021
@@ -1127,8 +1127,8 @@ BEGIN
 END;
 /
 --   1: [11]
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events" t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events" t
 WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND t.claim_token = :8;
 --   1: 0197a3b4-0000-7abc-8def-000000000020
 --   2: dead
@@ -1645,8 +1645,8 @@ WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value);
 -- replay
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
 SELECT GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) FROM dual;
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_done" t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events_done" t
 WHERE t.id = :5 AND t.message_id = :6 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY');
 --   1: 0197a3b4-0000-7abc-8def-000000000005
 --   2: t
@@ -1655,8 +1655,8 @@ WHERE t.id = :5 AND t.message_id = :6 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=B
 --   5: 5
 --   6: 0197a3b4-0000-7abc-8def-000000000005
 --   7: ,
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, :4 FROM app."Events_done" t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events_done" t
 WHERE t.id = :5 AND t.message_id = :6 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY');
 --   1: 0197a3b4-0000-7abc-8def-000000000006
 --   2: t

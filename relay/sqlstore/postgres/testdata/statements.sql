@@ -459,10 +459,10 @@ WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 -- settle: dead letters
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id;
 --   1: {1}
 --   2: {7}
 --   3: r
@@ -478,10 +478,10 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   13: c
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_held" AS t
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events_held" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id;
 --   1: {2}
 --   2: {8}
 --   3: r
@@ -572,10 +572,10 @@ WHERE ($20::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 -- settle for some sinks: dead letters
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id;
 --   1: {1}
 --   2: {7}
 --   3: r
@@ -591,10 +591,10 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   13: c
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_held" AS t
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events_held" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id;
 --   1: {2}
 --   2: {8}
 --   3: r
@@ -763,10 +763,10 @@ WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
 -- settle by rows: a dead letter
 WITH given AS MATERIALIZED (SELECT id, lane, message_id, $5::text AS sinks, $6::smallint AS holds, $7::uuid AS copy_id, $8::text AS copy_topic, $9::text AS copy_headers, $10::text AS copy_sinks FROM unnest($2::bigint[], $3::smallint[], $4::uuid[]) AS u (id, lane, message_id)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = $1::text LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id;
 --   1: t
 --   2: {11}
 --   3: {2}
@@ -1239,10 +1239,10 @@ INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || $1::text, $
 -- replay
 SELECT set_config('lock_timeout', '3s', true);
 WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $5::text AS sinks, $6::smallint AS holds, copy_id, $8::text AS copy_topic, copy_headers, $10::text AS copy_sinks FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $4::bigint[], $7::uuid[], $9::text[]) AS u (id, lane, message_id, fence, copy_id, copy_headers)),
-found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_done" AS t
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events_done" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks LIMIT 1 FOR UPDATE) AS t)
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, copy_sinks FROM found ORDER BY id
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id
 RETURNING lane, id;
 --   1: {5,6}
 --   2: {1,2}

@@ -314,14 +314,14 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7],[2,8]]
 --   2: r
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, CASE WHEN t.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN t.expires_at END, g.copy_sinks
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 ORDER BY t.id;
 --   1: [[6,1,"0197a3b4-0000-7abc-8def-000000000006","",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, CASE WHEN t.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN t.expires_at END, g.copy_sinks
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
 ORDER BY t.id;
@@ -378,14 +378,14 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7],[2,8]]
 --   2: r
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, CASE WHEN t.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN t.expires_at END, g.copy_sinks
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks
 ORDER BY t.id;
 --   1: [[6,1,"0197a3b4-0000-7abc-8def-000000000006","",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, CASE WHEN t.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN t.expires_at END, g.copy_sinks
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
 ORDER BY t.id;
@@ -487,8 +487,8 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
 --   1: {"10":"0197a3b4-0000-7abc-8def-000000000010","11":"0197a3b4-0000-7abc-8def-000000000011"}
 --   2: t
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, CASE WHEN t.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN t.expires_at END, g.copy_sinks
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?
 ORDER BY t.id;
@@ -869,8 +869,8 @@ INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || ?, ?) ON CO
 
 -- replay
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, CASE WHEN t.expires_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN t.expires_at END, g.copy_sinks
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN app."Events_done" AS t INDEXED BY "Events_done_id" ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 ORDER BY t.id

@@ -598,8 +598,8 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
     ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, CASE WHEN t.expires_at > SYSUTCDATETIME() THEN t.expires_at END, c.copy_sinks
 FROM OPENJSON(@p3) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
     copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
 INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
@@ -607,8 +607,8 @@ INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) 
 WHERE g.held = 0
 ORDER BY t.id
 OPTION (FORCE ORDER, LOOP JOIN);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, CASE WHEN t.expires_at > SYSUTCDATETIME() THEN t.expires_at END, c.copy_sinks
 FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
     copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
 INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
@@ -718,8 +718,8 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
     ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, CASE WHEN t.expires_at > SYSUTCDATETIME() THEN t.expires_at END, c.copy_sinks
 FROM OPENJSON(@p3) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
     copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
 INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
@@ -727,8 +727,8 @@ INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) 
 WHERE g.held = 0 AND t.sinks = g.sinks
 ORDER BY t.id
 OPTION (FORCE ORDER, LOOP JOIN);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, CASE WHEN t.expires_at > SYSUTCDATETIME() THEN t.expires_at END, c.copy_sinks
 FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
     copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
 INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
@@ -927,8 +927,8 @@ SET @fenced = @@ROWCOUNT;
 SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 OPTION (FORCE ORDER, LOOP JOIN);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, c.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority, CASE WHEN t.expires_at > SYSUTCDATETIME() THEN t.expires_at END, c.copy_sinks
 FROM OPENJSON(@p2) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',
     copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
 INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
@@ -1304,8 +1304,8 @@ WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (UPDLOCK, HOLDLOCK, R
 -- replay
 SET LOCK_TIMEOUT 3000;
 SELECT COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0);
-INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, sinks)
-SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, g.copy_sinks
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, CASE WHEN t.expires_at > SYSUTCDATETIME() THEN t.expires_at END, g.copy_sinks
 FROM OPENJSON(@p1) WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', sinks nvarchar(400) '$[2]', copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]', copy_sinks nvarchar(400) '$[6]') AS g
 INNER JOIN app."Events_done" AS t WITH (FORCESEEK, ROWLOCK) ON t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks COLLATE Latin1_General_100_BIN2
 ORDER BY t.id
