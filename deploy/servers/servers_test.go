@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -242,6 +243,33 @@ func TestRunStoppedByASignal(t *testing.T) {
 				t.Error("the server is still up")
 			}
 		})
+	}
+}
+
+// Two clones on one machine may bring up their servers in the same moment.
+func TestClonesGetDifferentPorts(t *testing.T) {
+	t.Parallel()
+	const clones, each = 4, 100
+	outputs, errs := make([][]byte, clones), make([]error, clones)
+	var all sync.WaitGroup
+	for i := range clones {
+		command := exec.Command("bash", "-c", "source lib/common.sh; for _ in $(seq 100); do free_port; done")
+		command.Env = append(os.Environ(), "state="+t.TempDir())
+		all.Go(func() { outputs[i], errs[i] = command.Output() })
+	}
+	all.Wait()
+	given := map[string]bool{}
+	for i, output := range outputs {
+		if errs[i] != nil {
+			t.Errorf("clone %d: %v", i, errs[i])
+		}
+		for port := range strings.FieldsSeq(string(output)) {
+			given[port] = true
+			_ = os.Remove(filepath.Join("/tmp/rowrelay-ports", port))
+		}
+	}
+	if len(given) != clones*each {
+		t.Errorf("%d clones got %d different ports, want %d", clones, len(given), clones*each)
 	}
 }
 

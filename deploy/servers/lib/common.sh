@@ -22,17 +22,18 @@ unprivileged() { if ! is_root; then id -un; elif id postgres &>/dev/null; then e
 
 # free_port: prints a port of 127.0.0.1 that nobody listens on, and that wasn't
 # given away within the last hour: a server takes a while until it listens. It lies below
-# the range from which clients get theirs.
+# the range from which clients get theirs. Other clones on the machine, and internal/testdb,
+# give ports away by the same folder.
 free_port() {
 	local port
-	mkdir -p "$state/ports"
-	find "$state/ports" -mindepth 1 -mmin +60 -delete 2>/dev/null || true # others may, too
-	while :; do
-		port=$((20000 + RANDOM % 10000))
-		if ! answers 127.0.0.1 "$port" && mkdir "$state/ports/$port" 2>/dev/null; then break; fi
-	done
+	mkdir -p -m 1777 /tmp/rowrelay-ports
+	find /tmp/rowrelay-ports -mindepth 1 -mmin +60 -delete 2>/dev/null || true # others may, too
+	until port=$((20000 + RANDOM % 10000)) && reserve "$port"; do :; done
 	echo "$port"
 }
+
+# reserve PORT
+reserve() { ! answers 127.0.0.1 "$1" && mkdir "/tmp/rowrelay-ports/$1" 2>/dev/null; }
 
 # answers HOST PORT: whether something listens there.
 answers() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
@@ -55,7 +56,8 @@ quietly() { (cd / && "$@" >>"$home.log" 2>&1 8>&- 9>&-); }
 install_packages() {
 	command -v apt-get >/dev/null || because "apt-get isn't there to install $*" || return
 	is_root || because "missing; as root: apt-get install $*" || return
-	quietly flock "$state/apt.lock" bash -c '
+	mkdir -p "$(cache)"
+	quietly flock "$(cache)/apt.lock" bash -c '
 		export DEBIAN_FRONTEND=noninteractive
 		apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' - "$@" || because "apt-get install $* failed"
 }

@@ -9,7 +9,7 @@ from_debian() {
 	command -v apt-get dpkg-deb >/dev/null || because "apt-get isn't there to fetch $2" || return
 	mkdir -p "${target%/*}" && aside=$(mktemp -d "$target.XXXXXX") || return
 	quietly fetch_and_unpack "$1" "$2" "$aside" && chmod 755 "$aside" && mv -T "$aside" "$target" ||
-		{ rm -rf -- "$aside" && because "$2 of Debian's $1 can't be fetched"; }
+		{ rm -rf -- "$aside" && [[ -d $target ]]; } || because "$2 of Debian's $1 can't be fetched" # another clone may have been first
 }
 
 fetch_and_unpack() {

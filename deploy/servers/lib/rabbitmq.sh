@@ -17,9 +17,9 @@ url() {
 	echo "amqp://rowrelay:$password@${hosts#,}/"
 }
 
-# get: one at a time, since several servers share the programs.
+# get: one at a time, since several servers, and several clones, share the programs.
 get() {
-	exec 7>>"$state/rabbitmq.lock" && flock 7
+	mkdir -p "$(cache)" && exec 7>>"$(cache)/rabbitmq.lock" && flock 7
 	[[ -e $files/relocated ]] || { from_debian "$suite" rabbitmq-server "$files" && relocate; } || return
 	exec 7>&-
 }
@@ -60,7 +60,7 @@ launch() {
 free_ports() {
 	local first offset
 	while first=$(free_port); do
-		for ((offset = 1; offset < $1; offset++)); do ! answers 127.0.0.1 $((first + offset)) || continue 2; done
+		for ((offset = 1; offset < $1; offset++)); do reserve $((first + offset)) || continue 2; done
 		echo "$first" && return
 	done
 }

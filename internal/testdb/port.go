@@ -1,0 +1,47 @@
+package testdb
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// portsFolder has a folder for each port that is given away. Test programs and deploy/servers, of all clones on the
+// machine, share it.
+const portsFolder = "/tmp/rowrelay-ports"
+
+// FreePort returns a port of 127.0.0.1 for a server that the test starts, and may stop and start again. Nobody else gets
+// the port until the test ends. It lies below the range from which clients get theirs.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	if err := os.Mkdir(portsFolder, 0o700); err == nil {
+		err = os.Chmod(portsFolder, 0o777|os.ModeSticky) // without the process's mask
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10_000 {
+		port := 20_000 + rand.IntN(10_000)
+		reserved := filepath.Join(portsFolder, fmt.Sprint(port))
+		if err := os.Mkdir(reserved, 0o700); errors.Is(err, fs.ErrExist) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		if err != nil {
+			_ = os.Remove(reserved)
+			continue
+		}
+		_ = listener.Close()
+		t.Cleanup(func() { _ = os.Remove(reserved) })
+		return port
+	}
+	t.Fatal("no port is free")
+	return 0
+}
