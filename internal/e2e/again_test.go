@@ -211,7 +211,7 @@ func (s *scene) claimed() (n int) {
 func (s *scene) insist(what string, work func() error) {
 	s.t.Helper()
 	var err error
-	if !comesTrue(time.Minute, func() bool { err = work(); return err == nil }) {
+	if !comesTrue(patience(), func() bool { err = work(); return err == nil }) {
 		s.t.Fatalf("%s: %v", what, err)
 	}
 }
@@ -283,7 +283,7 @@ func crashing(t *testing.T) loser {
 		},
 		lose: func() {
 			check(t, syscall.Kill(writer, syscall.SIGKILL))
-			eventually(t, time.Minute, "the server has recovered", func() bool {
+			eventually(t, "the server has recovered", func() bool {
 				var now int
 				err := db.QueryRowContext(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&now)
 				return err == nil && now != writer
@@ -313,7 +313,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 			shops = append(shops, s)
 			s.embed(s.opens(from.server.open(from.at, s.Name, from.relays)), claim, from.lease, s.gate)
 			check(t, s.orders(t.Context(), 50, func() int { return 1 }, 1, true))
-			s.settled(30 * time.Second)
+			s.settled()
 		}
 	}
 	from.ready()
@@ -322,7 +322,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 		_, s.highest = s.writeAgain(400, 1000)
 		select {
 		case <-reached:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience()):
 			t.Fatalf("%s: nothing has reached the gate", s.Name)
 		}
 		s.lost = s.ids()
@@ -348,7 +348,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 // judgeKept checks that what the server has kept arrived, in its order.
 func (s *shop) judgeKept() {
 	s.t.Helper()
-	idle := s.idle(30 * time.Second)
+	idle := s.idle(patience())
 	kept, arrived := s.ids(), map[string]bool{}
 	var theirs []arrival
 	for _, a := range s.gate.received() {

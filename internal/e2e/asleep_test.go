@@ -24,25 +24,25 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 			sleepers = append(sleepers, s.relay(path, e.URL+path, "--claim", "rows", "--lease", "1s"))
 		}
 		s.writeOrders(200, 1)
-		s.settled(30 * time.Second)
-		due := s.schedule(scheduled, 12*time.Second)
-		eventually(t, 10*time.Second, "the scheduled messages are put away", func() bool {
+		s.settled()
+		due := s.schedule(scheduled, 30*time.Second) // after the relays by rows sleep
+		eventually(t, "the scheduled messages are put away", func() bool {
 			return s.number("SELECT count(*) FROM outbox_held WHERE state = 'scheduled'") == scheduled
 		})
 		s.putToSleep(sleepers)
-		eventually(t, 20*time.Second, "the relays by rows count as dead", func() bool {
+		eventually(t, "the relays by rows count as dead", func() bool {
 			return s.number("SELECT count(*) FROM outbox_relays WHERE until > now()") == 0
 		})
 		awake := s.relay("lanes", e.URL+"/lanes")
 		s.writeOrders(500, 1000)
-		eventually(t, 2*time.Minute, "the relay by lanes has delivered", func() bool { return s.left() == 0 })
+		eventually(t, "the relay by lanes has delivered", func() bool { return s.left() == 0 })
 		<-time.After(time.Until(due.Add(-300 * time.Millisecond)))
 		signalAll(t, syscall.SIGSTOP, awake) // it would be faster, now and then
 		<-time.After(time.Until(due.Add(100 * time.Millisecond)))
 		signalAll(t, syscall.SIGCONT, sleepers...)
 		<-time.After(time.Second)
 		signalAll(t, syscall.SIGCONT, awake)
-		if !comesTrue(15*time.Second, func() bool { return s.left() == 0 }) {
+		if !comesTrue(patience(), func() bool { return s.left() == 0 }) {
 			t.Errorf("%d messages wait, and nobody looks for them", s.left())
 		}
 		s.judgeAsleep(e.received(), 700+scheduled)
@@ -53,7 +53,7 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 // that is keeps the lock that a start by lanes needs, for as long as it is stopped.
 func (s *scene) putToSleep(processes []*process) {
 	s.t.Helper()
-	eventually(s.t, 20*time.Second, "the processes are stopped outside of transactions", func() bool {
+	eventually(s.t, "the processes are stopped outside of transactions", func() bool {
 		signalAll(s.t, syscall.SIGSTOP, processes...)
 		busy := s.number(`SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'`)

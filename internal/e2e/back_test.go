@@ -47,7 +47,7 @@ func TestBackAtOnce(t *testing.T) {
 				return s.relay(path, e.URL+path, arguments...)
 			}
 			first := func(p *process) (at time.Time) {
-				eventually(t, time.Minute, p.name+" delivers", func() bool {
+				eventually(t, p.name+" delivers", func() bool {
 					for _, a := range e.received() {
 						if a.from == p.name {
 							at = a.at
@@ -74,7 +74,7 @@ func TestBackAtOnce(t *testing.T) {
 			}
 			close(stop)
 			<-ended
-			s.settled(time.Minute)
+			s.settled()
 			judged := judge
 			if test.claim == "rows" {
 				judged = tally
@@ -100,7 +100,7 @@ func TestANameThatIsUsedTwice(t *testing.T) {
 			stop := make(chan struct{})
 			written, ended := s.writeUntil(stop)
 			comesFrom := func(path string) {
-				eventually(t, time.Minute, "only "+path+" sends", func() bool {
+				eventually(t, "only "+path+" sends", func() bool {
 					froms := map[string]bool{}
 					for _, a := range e.received() {
 						if a.at.After(time.Now().Add(-time.Second)) {
@@ -123,7 +123,7 @@ func TestANameThatIsUsedTwice(t *testing.T) {
 			comesFrom("/a")
 			close(stop)
 			<-ended
-			s.settled(time.Minute)
+			s.settled()
 			v := judge(t, e.received())
 			if want := int(written.Load()); v.distinct != want {
 				t.Errorf("%d distinct messages arrived of %d", v.distinct, want)

@@ -57,7 +57,7 @@ func newKafkaTopic(t *testing.T, brokers string, replicas int) *kafkaTopic {
 }
 
 func (k *kafkaTopic) client() *kafka.Client {
-	return &kafka.Client{Addr: kafka.TCP(strings.Split(k.brokers, ",")...), Timeout: 30 * time.Second}
+	return &kafka.Client{Addr: kafka.TCP(strings.Split(k.brokers, ",")...), Timeout: patience()}
 }
 
 func (k *kafkaTopic) sink(from string) string {
@@ -101,7 +101,7 @@ func (k *kafkaTopic) received() (all []arrival) {
 }
 
 func (k *kafkaTopic) partition(number int) (arrivals []arrival) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience())
 	defer cancel()
 	offsets, err := k.client().ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{k.name: {kafka.LastOffsetOf(number)}}})
 	check(k.t, err)

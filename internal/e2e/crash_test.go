@@ -42,7 +42,7 @@ func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
 		s.relay(fmt.Sprint("relay-", i), fmt.Sprint(e.URL, "/", i))
 	}
 	placeOrders(s, 10_000, 1, time.Second)
-	s.settled(time.Minute)
+	s.settled()
 	v := judge(t, e.received())
 	if want := s.committed(); want != 5000 || v.distinct != want {
 		t.Errorf("%d distinct messages arrived of %d committed orders, want 5000", v.distinct, want)
@@ -87,7 +87,7 @@ func killedRelaysLoseNothing(s *scene, claim string, judge func(testing.TB, []ar
 	done := make(chan struct{})
 	go func() { placeOrders(s, transactions, 1, length); close(done) }()
 	kills := killEverySecond(s, func(path string) string { return e.URL + path }, lease, killedBatch, done, "--claim", claim)
-	s.settled(time.Minute)
+	s.settled()
 	v := judge(t, e.received())
 	if want := s.committed(); want != transactions/2 || v.distinct != want {
 		t.Errorf("%d distinct messages arrived of %d committed orders, want %d", v.distinct, want, transactions/2)

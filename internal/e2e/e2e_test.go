@@ -188,22 +188,22 @@ func (s *scene) status() storage.Status {
 }
 
 // settled waits until nothing is left that could be delivered.
-func (s *scene) settled(within time.Duration) {
+func (s *scene) settled() {
 	s.t.Helper()
-	eventually(s.t, within, "all messages are delivered", func() bool {
+	eventually(s.t, "all messages are delivered", func() bool {
 		counts := s.status().Counts
 		return counts[storage.StatePending]+counts[storage.StateClaimed]+counts[storage.StateRetry]+counts[storage.StateScheduled] == 0
 	})
 }
 
-// eventually polls a condition.
-func eventually(t testing.TB, within time.Duration, what string, condition func() bool) {
+// patience is for what must happen sooner or later, on the slowest machine.
+func patience() time.Duration { return lasting(10*time.Minute, 30*time.Minute) }
+
+// eventually waits until the condition holds.
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); !condition(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v it still doesn't hold that %s", within, what)
-		}
-		<-time.After(50 * time.Millisecond)
+	if !comesTrue(patience(), condition) {
+		t.Fatalf("after %v it still doesn't hold that %s", patience(), what)
 	}
 }
 
@@ -251,7 +251,7 @@ func (p *process) stop(t testing.TB) {
 	p.command.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience()):
 		t.Fatalf("%s didn't stop", p.name)
 	}
 	if p.err != nil {

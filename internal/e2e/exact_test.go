@@ -167,7 +167,7 @@ func (h *hospital) relay(store storage.Store) *relay.Relay {
 // recover lets a relay that doesn't die deliver what is left.
 func (h *hospital) recover() {
 	h.ahead.Add(int64(time.Hour)) // whoever died counts as a living relay until then
-	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), patience())
 	defer cancel()
 	store := h.db.Store()
 	done := make(chan error, 1)

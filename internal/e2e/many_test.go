@@ -58,11 +58,11 @@ func TestManyRowsAreSeenAtOnce(t *testing.T) {
 			check(t, err)
 			check(t, s.writer.Write(t.Context(), tx, outbox.Message{ID: id, Topic: "down", Payload: []byte("{}")}))
 			check(t, tx.Commit())
-			address := fmt.Sprint("127.0.0.1:", freePort(t))
+			address := fmt.Sprint("127.0.0.1:", testdb.FreePort(t))
 			file := filepath.Join(t.TempDir(), "rowrelay.yaml")
 			check(t, os.WriteFile(file, fmt.Appendf(nil, twoSinks+"admin: {listen: %q}\n", s.URL, newEndpoint(t).URL, address), 0o600))
 			s.start("relay", "run", "--config", file)
-			eventually(t, time.Minute, "the page is served", func() bool { return get(address, "/healthz") != nil })
+			eventually(t, "the page is served", func() bool { return get(address, "/healthz") != nil })
 			if *long {
 				<-time.After(time.Minute) // the relay has passed over what waits, and the server done what so many writes leave to it
 			}

@@ -31,7 +31,7 @@ func TestLargeRowsFitIntoMemory(t *testing.T) {
 				s, e := newScene(t, target), newEndpoint(t)
 				p := s.relay("relay", e.URL+"/relay", "--claim", claim, "--lease", "2s")
 				check(t, s.order(t.Context(), 0, 1, true))
-				s.settled(time.Minute) // it has begun
+				s.settled() // it has begun
 				tx, err := s.DB.BeginTx(t.Context(), nil)
 				check(t, err)
 				defer tx.Rollback()
@@ -43,10 +43,10 @@ func TestLargeRowsFitIntoMemory(t *testing.T) {
 				const small = 1000 // in all lanes
 				by := -1
 				check(t, s.orders(t.Context(), small, func() int { by++; return by % 200 }, 2, true))
-				eventually(t, time.Minute, "the small ones are delivered", func() bool { return len(e.received()) > small })
+				eventually(t, "the small ones are delivered", func() bool { return len(e.received()) > small })
 				check(t, tx.Commit())
 				began := time.Now()
-				s.settled(5 * time.Minute)
+				s.settled()
 				peak := p.memory(t, "VmHWM:")
 				t.Logf("%d messages of 1 MiB in %v, %d MiB resident at most", *largeRows, time.Since(began).Round(time.Second), peak)
 				if v := tally(t, e.received()); v.distinct != 1+small+*largeRows || s.status().Counts[storage.StateDone] != int64(v.distinct) {

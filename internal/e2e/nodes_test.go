@@ -154,7 +154,7 @@ func TestQuorumWithoutMajorityParksNothing(t *testing.T) {
 	for range 200 {
 		order()
 	}
-	s.settled(time.Minute)
+	s.settled()
 	all.kill(1)
 	all.kill(2)
 	for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); <-time.After(200 * time.Millisecond) {
@@ -166,7 +166,7 @@ func TestQuorumWithoutMajorityParksNothing(t *testing.T) {
 	all.start(1)
 	all.start(2)
 	back := time.Now()
-	s.settled(3 * time.Minute)
+	s.settled()
 	v := judge(t, queue.received())
 	if parked := s.status().Counts[storage.StateError]; parked != 0 || v.distinct != written {
 		t.Errorf("%d distinct messages arrived of %d, %d are parked", v.distinct, written, parked)

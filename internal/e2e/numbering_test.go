@@ -63,16 +63,16 @@ func TestNumberingThatBeginsAnewUnderARelay(t *testing.T) {
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
 		p := s.relay("relay", e.URL+"/relay", "--claim", string(claim))
 		s.writeOrders(500, 1)
-		s.settled(30 * time.Second)
+		s.settled()
 		s.beginAnew(statement)
 		told := func() bool { return strings.Contains(p.log.String(), "ids began anew") }
-		if claim == storage.ByLanes && s.Kind != testdb.MySQL && s.Kind != testdb.MariaDB && !comesTrue(15*time.Second, told) {
+		if claim == storage.ByLanes && s.Kind != testdb.MySQL && s.Kind != testdb.MariaDB && !comesTrue(patience(), told) {
 			t.Error("the relay doesn't tell that ids began anew")
 		}
 		s.writeOrders(1000, 10_000)
-		comesTrue(15*time.Second, func() bool { return s.left() == 0 })
+		eventually(t, "the messages are delivered", func() bool { return s.left() == 0 })
 		s.writeOrders(100, 20_000)
-		if !comesTrue(15*time.Second, func() bool { return s.left() == 0 }) {
+		if !comesTrue(patience(), func() bool { return s.left() == 0 }) {
 			t.Errorf("%d messages are not marked", s.left())
 		}
 		if v := s.judgeAnew(e, claim, 1600); len(v.duplicates) > 0 {
@@ -105,10 +105,10 @@ func (s *scene) beginAnew(statement string) {
 // drain runs "rowrelay run --drain" to its end.
 func (s *scene) drain(e *endpoint, arguments ...string) error {
 	s.t.Helper()
-	p := s.relay("drain", e.URL+"/drain", append([]string{"--drain", "--drain-limit", "20s"}, arguments...)...)
+	p := s.relay("drain", e.URL+"/drain", append([]string{"--drain", "--drain-limit", "10m"}, arguments...)...)
 	select {
 	case <-p.exited:
-	case <-time.After(time.Minute):
+	case <-time.After(patience()):
 		s.t.Fatal("the drain doesn't end")
 	}
 	if p.err != nil {
@@ -158,10 +158,13 @@ func TestSequenceWithACache(t *testing.T) {
 				running := s.relay("relay", e.URL+"/relay", "--claim", claim)
 				s.writeInTurns(4, 60)
 				found := checked.err != nil && strings.Contains(checked.log.String(), "CACHE")
-				if told := strings.Contains(running.log.String(), "CACHE"); found && told && !isOpen(running.exited) {
-					return // refused
+				refused := func() bool {
+					return found && !isOpen(running.exited) && strings.Contains(running.log.String(), "CACHE")
 				}
-				comesTrue(10*time.Second, func() bool { return s.left() == 0 })
+				eventually(t, "the relay refuses, or delivers all", func() bool { return refused() || s.left() == 0 })
+				if refused() {
+					return
+				}
 				v := tally(t, e.received())
 				t.Logf("%d of %d messages arrived", v.distinct, s.committed())
 				if v.distinct != s.committed() {

@@ -35,7 +35,7 @@ func TestWriterThatCommitsLateIsNotPassedOver(t *testing.T) {
 		}
 		check(t, tx.Commit())
 	}
-	eventually(t, 2*time.Minute, "all later messages are delivered", func() bool { return len(e.received()) == later })
+	eventually(t, "all later messages are delivered", func() bool { return len(e.received()) == later })
 	<-time.After(time.Until(opened.Add(open)))
 	if n := len(e.received()); n != later {
 		t.Errorf("%d messages arrived before the late commit, want %d", n, later)
@@ -43,7 +43,7 @@ func TestWriterThatCommitsLateIsNotPassedOver(t *testing.T) {
 	committed := time.Now()
 	check(t, late.Commit())
 	check(t, s.order(ctx, 1, 2, true))
-	eventually(t, time.Minute, "the late message is delivered", func() bool { return len(e.received()) == later+2 })
+	eventually(t, "the late message is delivered", func() bool { return len(e.received()) == later+2 })
 	v := judge(t, e.received())
 	if len(v.duplicates) > 0 || v.distinct != later+2 {
 		t.Errorf("%d distinct messages and %d duplicates", v.distinct, len(v.duplicates))
@@ -76,7 +76,7 @@ func TestEndpointThatIsDownCostsNoAttempts(t *testing.T) {
 				s.relay("relay", e.URL+"/relay")
 			}
 			e.answering(nil)
-			s.settled(time.Minute)
+			s.settled()
 			if v := judge(t, e.received()); v.distinct != 300 || len(v.duplicates) > 0 {
 				t.Errorf("%d distinct messages and %d duplicates, want 300", v.distinct, len(v.duplicates))
 			}
@@ -103,9 +103,9 @@ func TestKeyThatFailsHoldsUpNoOther(t *testing.T) {
 	for n := range 500 {
 		check(t, s.order(t.Context(), n%10, n+1, true))
 	}
-	eventually(t, 30*time.Second, "the other keys are delivered", func() bool { return len(e.received()) == 450 })
+	eventually(t, "the other keys are delivered", func() bool { return len(e.received()) == 450 })
 	e.answering(nil)
-	s.settled(time.Minute)
+	s.settled()
 	if v := judge(t, e.received()); v.distinct != 500 || len(v.duplicates) > 0 {
 		t.Errorf("%d distinct messages and %d duplicates, want 500", v.distinct, len(v.duplicates))
 	}
@@ -163,22 +163,29 @@ func TestSinkThatIsDownLeavesTheOtherAsItWas(t *testing.T) {
 	defer close(stop)
 	writers.Go(func() { rate("up", 100, stop) })
 	<-time.After(lasting(5*time.Second, 30*time.Second))
+	eventually(t, "the sink that is up is served", func() bool { return len(s.lags(t)) > 0 })
 	before := quantiles(s.lags(t))
+	// served returns the lag; a short run waits until it is no longer than it may be, and does not fail by the clock.
+	served := func(when string) (lag [2]time.Duration) {
+		may := func() bool {
+			lag = quantiles(s.lags(t))
+			return lag[0] <= before[0]+lasting(10*time.Second, 500*time.Millisecond)
+		}
+		if !comesTrue(lasting(10*time.Minute, time.Second), may) { // held up by the other sink, none would come
+			t.Errorf("the lag %s the outage is %v, it was %v", when, lag[0], before[0])
+		}
+		return lag
+	}
 	memory := p.resident(t)
 	writers.Go(func() { rate("down", 1000, stop) })
 	<-time.After(lasting(10*time.Second, 10*time.Minute))
-	during, memoryDuring := quantiles(s.lags(t)), p.resident(t)
+	during, memoryDuring := served("during"), p.resident(t)
 	p.kill()
 	p = s.start("second", "run", "--config", file)
 	<-time.After(lasting(25*time.Second, 40*time.Second))
-	after, memoryAfter := quantiles(s.lags(t)), p.resident(t)
+	after, memoryAfter := served("after"), p.resident(t)
 	t.Logf("lag of the sink that is up (p50, p99): before %v, while the other is down %v, after a takeover %v", before, during, after)
 	t.Logf("memory: %d, %d, %d MiB; %d rows pending", memory, memoryDuring, memoryAfter, s.status().Counts[storage.StatePending])
-	for name, lag := range map[string][2]time.Duration{"during": during, "after": after} {
-		if more := lasting(10*time.Second, 500*time.Millisecond); lag[0] > before[0]+more { // held up by the other sink, none would come
-			t.Errorf("the lag %s the outage is %v, it was %v", name, lag[0], before[0])
-		}
-	}
 	if limit := memory + 40; memoryDuring > limit || memoryAfter > limit {
 		t.Errorf("memory grew from %d to %d and %d MiB", memory, memoryDuring, memoryAfter)
 	}

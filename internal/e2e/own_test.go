@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -118,7 +116,7 @@ func blank(t *testing.T, kind string, words []string, secret string, options []s
 	t.Helper()
 	folder, err := os.MkdirTemp("", "rowrelay-own-") // not the test's, into which another user can't see
 	check(t, err)
-	s := &own{t: t, kind: kind, words: words, folder: folder, secret: secret, port: freePort(t), options: options}
+	s := &own{t: t, kind: kind, words: words, folder: folder, secret: secret, port: testdb.FreePort(t), options: options}
 	t.Cleanup(func() {
 		s.kill()
 		for range 100 { // what a killed server has started ends a little later
@@ -154,24 +152,6 @@ func wordsOf(t *testing.T, name string) []string {
 	out, err := exec.Command("../../deploy/servers/servers", "words", name).Output()
 	check(t, err)
 	return strings.Fields(string(out))
-}
-
-// portsGiven counts the ports that this process has given to its servers. A server
-// keeps its own while it's down, so none is given twice.
-var portsGiven atomic.Int32
-
-// freePort lies below the range from which clients get theirs.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 20000 + (os.Getpid()*100+int(portsGiven.Add(1)))%10000
-		if listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
-			check(t, listener.Close())
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }
 
 // unprivileged is a user as whom servers run, since some refuse to run as root;
@@ -271,7 +251,7 @@ func (s *own) start() {
 	}()
 	check(s.t, <-started)
 	db := s.open(s.address(), "", "")
-	eventually(s.t, time.Minute, "the server lets clients in", func() bool {
+	eventually(s.t, "the server lets clients in", func() bool {
 		if !isOpen(s.exited) {
 			s.t.Fatalf("the server has ended:\n%s", s.said())
 		}

@@ -80,7 +80,7 @@ func (p *pair) caughtUp() {
 	}
 	p.primary.exec("CREATE TABLE " + here + ".caught_up_" + token + " (n int)")
 	db := p.standby.open(p.standby.address(), "", "")
-	eventually(p.t, time.Minute, "the standby has caught up", func() bool {
+	eventually(p.t, "the standby has caught up", func() bool {
 		_, err := db.ExecContext(p.t.Context(), "SELECT n FROM "+here+".caught_up_"+token)
 		return err == nil
 	})

@@ -60,13 +60,13 @@ func TestParkedMessagesHoldTheirKeys(t *testing.T) {
 				check(t, s.order(t.Context(), n%10, n+1, true))
 			}
 			first := start("first")
-			eventually(t, time.Minute, "three keys are held", func() bool { return s.status().HeldKeys == 3 })
+			eventually(t, "three keys are held", func() bool { return s.status().HeldKeys == 3 })
 			first.kill()
 			for n := range 100 {
 				check(t, s.order(t.Context(), n%10, n+201, true))
 			}
 			start("second")
-			eventually(t, time.Minute, "the other keys go on", func() bool { return len(firsts(e.received())) == 7*30 })
+			eventually(t, "the other keys go on", func() bool { return len(firsts(e.received())) == 7*30 })
 			e.answering(nil)
 			if status := s.status(); status.HeldKeys != 3 || status.Counts[storage.StateError] != 3 {
 				t.Errorf("%d keys are held, and the states are %v; want that 3 are by 3", status.HeldKeys, status.Counts)
@@ -74,7 +74,7 @@ func TestParkedMessagesHoldTheirKeys(t *testing.T) {
 			s.operate("messages", "requeue", "--config", file, "--key", "customer-1")
 			s.operate("messages", "skip", "--yes", "--config", file, "--key", "customer-2")
 			s.operate("messages", "discard", "--yes", "--config", file, "--key", "customer-3")
-			s.settled(time.Minute)
+			s.settled()
 			if v := judge(t, e.received()); v.distinct != 298 {
 				t.Errorf("%d distinct messages arrived, want 298", v.distinct)
 			}
@@ -117,7 +117,7 @@ func TestWhatExpiresInAnOutageIsNotSent(t *testing.T) {
 			}
 			<-time.After(2 * time.Second) // the last quote's second is over then, however slow the writes were
 			e.answering(nil)
-			s.settled(time.Minute)
+			s.settled()
 			if v := judge(t, e.received()); v.distinct != 50 || len(v.duplicates) > 0 {
 				t.Errorf("%d distinct messages and %d duplicates arrived, want 50", v.distinct, len(v.duplicates))
 			}
@@ -127,7 +127,7 @@ func TestWhatExpiresInAnOutageIsNotSent(t *testing.T) {
 				t.Errorf("%d are parked as expired, and the states are %v; want 50 and 50 done", len(expired), counts)
 			}
 			s.operate("messages", "requeue", "--config", file, "--all")
-			s.settled(time.Minute)
+			s.settled()
 			if v := tally(t, e.received()); v.distinct != 100 || len(v.duplicates) > 0 {
 				t.Errorf("after the requeue %d distinct messages and %d duplicates have arrived, want 100", v.distinct, len(v.duplicates))
 			}

@@ -59,7 +59,7 @@ func TestKilledRelaysOfSeveralSinksLoseNothing(t *testing.T) {
 			time.AfterFunc(length/4, func() { down.answering(always(http.StatusServiceUnavailable)) })
 			time.AfterFunc(length*3/4, func() { down.answering(nil) })
 			kills := killInTurns(s, lease, done, start)
-			s.settled(2 * time.Minute)
+			s.settled()
 			want := s.committed()
 			if want != transactions/2 {
 				t.Errorf("%d orders were committed, want %d", want, transactions/2)

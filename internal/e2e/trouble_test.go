@@ -22,7 +22,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	first := s.relay("first", e.URL+"/first", "--lease", "2s", "--admin", "127.0.0.1:0")
-	eventually(t, 20*time.Second, "the first relay holds all lanes", func() bool { return s.status().LanesLeased == storage.Lanes })
+	eventually(t, "the first relay holds all lanes", func() bool { return s.status().LanesLeased == storage.Lanes })
 	reached, release := make(chan struct{}, 100), make(chan struct{})
 	e.answering(func(r *http.Request) int {
 		if r.URL.Path == "/first" {
@@ -40,10 +40,10 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	check(t, first.command.Process.Signal(syscall.SIGSTOP))
 	close(release) // the endpoint answers, and nobody reads the answer
 	s.relay("second", e.URL+"/second", "--lease", "2s")
-	s.settled(time.Minute)
+	s.settled()
 	before := s.states()
 	check(t, first.command.Process.Signal(syscall.SIGCONT))
-	eventually(t, 20*time.Second, "the first relay counts its vain writes", func() bool {
+	eventually(t, "the first relay counts its vain writes", func() bool {
 		return strings.Contains(first.log.String(), "changed nothing")
 	})
 	if after := s.states(); after != before {
@@ -87,7 +87,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	for i := range 2 {
 		s.relay(fmt.Sprint("relay-", i), fmt.Sprint(e.URL, "/", i), "--lease", "4s")
 	}
-	eventually(t, time.Minute, "both relays have begun, since one that is cut while it begins ends", func() bool {
+	eventually(t, "both relays have begun, since one that is cut while it begins ends", func() bool {
 		return s.number("SELECT count(DISTINCT owner) FROM outbox_lanes WHERE owner IS NOT NULL AND owner <> ''") == 2
 	})
 	length := lasting(8*time.Second, time.Minute)
@@ -105,7 +105,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 			<-time.After(300 * time.Millisecond)
 		}
 	}
-	eventually(t, time.Minute, "all messages are delivered", func() bool {
+	eventually(t, "all messages are delivered", func() bool {
 		status, err := s.store.Status(t.Context())
 		return err == nil && status.Counts[storage.StatePending]+status.Counts[storage.StateRetry] == 0
 	})
@@ -125,21 +125,21 @@ func TestReadinessTellsThatTheDatabaseIsGone(t *testing.T) {
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	p := s.relay("relay", e.URL+"/relay", "--lease", "2s", "--admin", "127.0.0.1:0")
 	var address string
-	eventually(t, 20*time.Second, "the relay tells its admin address", func() bool {
+	eventually(t, "the relay tells its admin address", func() bool {
 		_, rest, found := strings.Cut(p.log.String(), "127.0.0.1:")
 		if found {
 			address = "http://127.0.0.1:" + strings.TrimRight(strings.FieldsFunc(rest, func(r rune) bool { return r < '0' || r > '9' })[0], "\n")
 		}
 		return found
 	})
-	eventually(t, 10*time.Second, "the relay is ready", func() bool { return fetch(address+"/readyz") == "200" })
+	eventually(t, "the relay is ready", func() bool { return fetch(address+"/readyz") == "200" })
 	admin, name := s.maintenance(t), ""
 	check(t, s.DB.QueryRow("SELECT current_database()").Scan(&name))
 	_, err := admin.Exec(fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", name))
 	check(t, err)
 	_, err = admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
 	check(t, err)
-	eventually(t, 30*time.Second, "the relay is not ready", func() bool { return strings.HasPrefix(fetch(address+"/readyz"), "503") })
+	eventually(t, "the relay is not ready", func() bool { return strings.HasPrefix(fetch(address+"/readyz"), "503") })
 	if body := fetch(address + "/readyz"); !strings.Contains(body, "database") {
 		t.Errorf("readiness doesn't say why: %s", body)
 	}
