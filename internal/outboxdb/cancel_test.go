@@ -265,7 +265,7 @@ func TestCancelledIsNeverSent(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond) // over the seconds in which messages become due
 		}
-		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) && len(db.left(t)) > 0; {
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline) && len(db.left(t)) > 0; {
 			time.Sleep(50 * time.Millisecond)
 		}
 		stop()

@@ -2,9 +2,7 @@ package outboxdb_test
 
 import (
 	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,7 +19,7 @@ func TestRelaysAreNotifiedAtTheCommit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := notifications(t, listener); len(got) > 0 {
+		if got := db.heard(t, listener, "rowrelay_outbox"); len(got) > 0 {
 			t.Errorf("notified %q before the commit", got)
 		}
 		if err := tx.Commit(); err != nil {
@@ -31,7 +29,7 @@ func TestRelaysAreNotifiedAtTheCommit(t *testing.T) {
 		if err := db.DB.QueryRowContext(t.Context(), "SELECT 'outbox'::regclass::oid::text").Scan(&oid); err != nil {
 			t.Fatal(err)
 		}
-		if got := notifications(t, listener); len(got) != 1 || got[0] != oid {
+		if got := db.heard(t, listener, "rowrelay_outbox"); len(got) != 1 || got[0] != oid {
 			t.Errorf("notified %q, want once with the table's oid, %s", got, oid)
 		}
 	})
@@ -48,22 +46,4 @@ func (db database) listen(t *testing.T, channel string) *pgx.Conn {
 		t.Fatal(err)
 	}
 	return listener
-}
-
-// notifications returns the payloads of all that have arrived.
-func notifications(t *testing.T, listener *pgx.Conn) []string {
-	t.Helper()
-	var payloads []string
-	for {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		notification, err := listener.WaitForNotification(ctx)
-		cancel()
-		if errors.Is(err, context.DeadlineExceeded) {
-			return payloads
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		payloads = append(payloads, notification.Payload)
-	}
 }

@@ -143,7 +143,7 @@ func relayAll(t *testing.T, store storage.Store, url string, messages int64) {
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	check(t, err)
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Run(ctx) }()
