@@ -63,7 +63,6 @@ func TestPythonsink(t *testing.T) {
 			Received: func() []outbox.Message { return messagesIn(t, path) },
 			Break:    func() { check(t, os.Rename(folder, folder+".away")) },
 			Repair:   func() { check(t, os.Rename(folder+".away", folder)) },
-			Patience: time.Minute,
 		}
 	})
 }

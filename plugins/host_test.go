@@ -62,14 +62,10 @@ func TestKilledHost(t *testing.T) {
 				t.Errorf("the host said %q", line)
 			}
 			check(t, relay.Process.Kill())
-			killed := time.Now()
 			if err := relay.Wait(); !errors.As(err, new(*exec.ExitError)) {
 				t.Error(err)
 			}
 			eventually(t, "the plug-in is gone", func() bool { return !lives(pid) })
-			if took := time.Since(killed); took > 5*time.Second {
-				t.Errorf("it took the plug-in %v", took)
-			}
 			cleared(t, shared)
 		})
 	}

@@ -56,7 +56,7 @@ func greet(line string) func() {
 }
 
 // linger waits to be killed; whatever goes wrong, not for ever.
-func linger() { time.Sleep(time.Minute) }
+func linger() { time.Sleep(10 * time.Minute) }
 
 // options start one of the fakes.
 func options(t testing.TB, fake string) plugins.Options {

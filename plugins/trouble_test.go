@@ -30,8 +30,8 @@ func TestBadBehaviour(t *testing.T) {
 		"die": {nil, sinks.ReasonUnknown, "has ended (exit status 7)", true},
 		"eat": {func(o *plugins.Options) { o.Memory = 200 << 20 }, sinks.ReasonUnknown, "more than its limit of 200 MiB, and was killed", true},
 		"stop": {func(o *plugins.Options) {
-			o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 300*time.Millisecond
-		}, sinks.ReasonUnknown, "didn't answer a health check within 300ms, and was killed", true},
+			o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 10*time.Second // in which one that is well answers on any machine
+		}, sinks.ReasonUnknown, "didn't answer a health check within 10s, and was killed", true},
 		"panic": {nil, sinks.ReasonPanic, "panic: as told, with [secret]", false},
 		"crash": {nil, sinks.ReasonUnknown, "has ended (exit status 2): panic: where nobody recovers", true},
 	} {
@@ -125,13 +125,14 @@ func TestExactSinkIsRefused(t *testing.T) {
 func TestEndOfTheTime(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
+	const enough = 5 * time.Second // for the first message to be answered for
 	for name, limit := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 100*time.Millisecond)
+			return context.WithTimeout(ctx, enough)
 		},
 		"cancelled": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
-			time.AfterFunc(100*time.Millisecond, cancel)
+			time.AfterFunc(enough, cancel)
 			return ctx, cancel
 		},
 	} {
@@ -151,7 +152,7 @@ func TestEndOfTheTime(t *testing.T) {
 func TestStoppedPluginHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // until it has the message
 	defer cancel()
 	if o := sink.Send(ctx, orders("stop"))[0]; o.Result != sinks.Retry || o.Reason != sinks.ReasonTimeout {
 		t.Errorf("outcome %+v", o)
@@ -163,7 +164,7 @@ func TestStoppedPluginHoldsUpNothing(t *testing.T) {
 	if err := sink.Close(closing); err == nil {
 		t.Error("Close says that a plug-in which doesn't answer was closed")
 	}
-	if took := time.Since(began); took > 8*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("Close took %v", took)
 	}
 }
@@ -247,7 +248,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(2 * time.Minute); !condition(); <-tick.C {
+	for end := time.Now().Add(5 * time.Minute); !condition(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain: %s", what)
 		}

@@ -51,7 +51,7 @@ func (s *server) start() {
 	running, err := natsserver.NewServer(&options)
 	check(s.t, err)
 	running.Start()
-	if !running.ReadyForConnections(30 * time.Second) {
+	if !running.ReadyForConnections(5 * time.Minute) {
 		s.t.Fatal("the NATS server doesn't start")
 	}
 	s.running = running
@@ -65,7 +65,7 @@ func (s *server) stop() {
 // stream does something with a connection of its own.
 func (s *server) stream(work func(context.Context, jetstream.JetStream) error) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	connection, err := nats.Connect(s.running.ClientURL(), nats.Token(token))
 	check(s.t, err)
