@@ -153,7 +153,7 @@ func TestKafka(t *testing.T) {
 		unavailable(t, "ROWRELAY_TEST_KAFKA is not set")
 	}
 	topic := fmt.Sprint("examples-", time.Now().UnixNano())
-	client := kafka.Client{Addr: kafka.TCP(strings.Split(broker, ",")...), Timeout: 30 * time.Second}
+	client := kafka.Client{Addr: kafka.TCP(strings.Split(broker, ",")...), Timeout: 5 * time.Minute}
 	_, err := client.CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: topic, NumPartitions: 1, ReplicationFactor: 1}}})
 	check(t, err)
 	db := shop(t)
@@ -242,7 +242,7 @@ func sendAgain(t testing.TB, sink sinks.Sink) {
 func want(t testing.TB, db testdb.Database, query, answer string) {
 	t.Helper()
 	var got string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
 		check(t, db.DB.QueryRowContext(t.Context(), "SELECT coalesce(("+query+"), '')").Scan(&got))
 		if got == answer {
 			return
@@ -339,7 +339,7 @@ func (lines output) next(t testing.TB) string {
 			t.Fatal("the program has ended")
 		}
 		return line
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the program prints nothing")
 	}
 	return ""

@@ -76,7 +76,7 @@ func filled(t *testing.T, p Peer) (context.Context, *table.Database) {
 	case server.Missing():
 		t.Skip("no PostgreSQL: see deploy/servers")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	d, err := server.Create(ctx)
 	if err != nil {

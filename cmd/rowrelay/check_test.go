@@ -91,7 +91,7 @@ func TestCheckingAnInvalidConfigurationTellsEveryProblem(t *testing.T) {
 func checked(t *testing.T, args ...string) (got result) {
 	t.Helper()
 	const busy = "the server's list of them has said nothing for a while" // in JSON, too
-	for range 60 {
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
 		if got = call(t.Context(), "", append([]string{"check"}, args...)...); !strings.Contains(got.stdout, busy) {
 			break
 		}

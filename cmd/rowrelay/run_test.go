@@ -399,7 +399,7 @@ func TestAnotherTableInItsOwnSchema(t *testing.T) {
 // executeAtEnd is for cleanups: the test's context has ended.
 func executeAtEnd(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := db.ExecContext(ctx, statement); err != nil {
 		t.Error(err)

@@ -278,7 +278,7 @@ func waitFor(t *testing.T, a *App, path, want string) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	last := ""
-	for range 1000 {
+	for limit := time.Now().Add(5 * time.Minute); time.Now().Before(limit); {
 		answer, err := client.Get("http://" + a.Addr() + path)
 		if err != nil {
 			t.Fatal(err)

@@ -264,7 +264,7 @@ func TestEmptySinksBringNothingDown(t *testing.T) {
 			t.Parallel()
 			db := memstore.New()
 			db.Write(outbox.Message{Topic: "t"})
-			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer stop()
 			r, err := relay.New(db.Store(), relay.Options{
 				Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}, Observer: told{heard: stop}, Logger: slog.New(slog.DiscardHandler),

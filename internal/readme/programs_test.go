@@ -119,7 +119,7 @@ func TestTheFirstProgramRuns(t *testing.T) {
 	out, err := program.StdoutPipe()
 	check(t, err)
 	check(t, program.Start())
-	late := time.AfterFunc(time.Minute, func() { _ = program.Process.Kill() })
+	late := time.AfterFunc(5*time.Minute, func() { _ = program.Process.Kill() })
 	defer late.Stop()
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != `orders.paid order-42: {"order": 42}` {

@@ -67,7 +67,7 @@ func fourAtOnce(t *testing.T, binary, file string) {
 			}
 		})
 	}
-	late := time.AfterFunc(time.Minute, func() {
+	late := time.AfterFunc(5*time.Minute, func() {
 		for _, program := range programs {
 			_ = program.Process.Signal(syscall.SIGQUIT) // which shows where it stands
 		}

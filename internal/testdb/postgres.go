@@ -112,7 +112,7 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 // cleanups run.
 func execute(t testing.TB, driver, dsn, statement string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	pool, release := admin(t, driver, dsn)
 	defer release()
