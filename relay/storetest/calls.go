@@ -24,15 +24,13 @@ func (w *worker) acquire(count int, ttl time.Duration) (grants []storage.Grant) 
 // takeOver acquires lanes until it has so many more.
 func (w *worker) takeOver(count int, ttl time.Duration) (grants []storage.Grant) {
 	w.Helper()
-	taken := map[int]bool{} // on a slow machine a lease may end, and the lane be leased again, before the last one is
 	eventually(w, w.name+" takes over "+strconv.Itoa(count)+" lanes", func() bool {
-		for _, grant := range w.acquire(count-len(grants), ttl) {
-			if !taken[grant.Lane] {
-				taken[grant.Lane], grants = true, append(grants, grant)
-			}
-		}
+		grants = append(grants, w.acquire(count-len(grants), long)...)
 		return len(grants) >= count
 	})
+	if ttl != long { // a short lease may end, and its lane be granted again, before the last lane is there
+		w.renewAll(ttl)
+	}
 	return grants
 }
 

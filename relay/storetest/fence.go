@@ -128,13 +128,13 @@ func settleAcrossTakeover(t testing.TB, table Table) {
 	row := a.row(id)
 	a.renewAll(short)
 	waiting, unlock := lockRow(t, table, id)
-	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits
 	settled := make(chan storage.Settled, 1)
 	go func() {
 		defer close(settled)
 		settled <- settleOrReport(t, a, a.as(storage.StateDone, row))
 	}()
 	eventually(t, "the settle waits for the row", waiting)
+	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits
 	b.takeOverPassing(row.Lane, unlock)
 	read := slices.Contains(ids(b.pending()), id)
 	unlock()

@@ -53,10 +53,11 @@ func members(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	c.wantCensus("c")
 	a.wantCensus("a", "c")
-	start := time.Now()
-	b.beat(storage.ByLanes, short)
+	b.beat(storage.ByLanes, long)
 	a.wantCensus("a", "b", "c")
 	c.leave()
+	start := time.Now()
+	b.beat(storage.ByLanes, short)
 	eventually(t, "b is dead", func() bool { return len(a.beat(storage.ByLanes, long).Relays) == 1 })
 	if waited := time.Since(start); waited < short-slack {
 		t.Errorf("a relay that beat for %v was dead after %v", short, waited)

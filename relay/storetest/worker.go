@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	long  = time.Minute            // a lease that doesn't end within a check
+	long  = time.Hour              // a lease that doesn't end within a check
 	short = 250 * time.Millisecond // a lease that a check lets end
 
-	patience = 30 * time.Second // for what must happen sooner or later
+	patience = 6 * time.Minute // for what must happen sooner or later
 	pause    = 3 * time.Millisecond
 
 	// slack is how much earlier than due something may happen: databases keep
