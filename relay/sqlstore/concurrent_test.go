@@ -81,20 +81,15 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 func waitBlocked(t *testing.T, table table) {
 	t.Helper()
 	waiting := "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		blocked := false
+	eventually(t, "a session waits for a lock", func() (blocked bool) {
 		if isMySQL(table.Kind) {
-			blocked = mysqlTable{table}.longStatements(t) > 0
-		} else if err := table.DB.QueryRow(waiting).Scan(&blocked); err != nil {
+			return mysqlTable{table}.longStatements(t) > 0
+		}
+		if err := table.DB.QueryRow(waiting).Scan(&blocked); err != nil {
 			t.Fatal(err)
 		}
-		if blocked {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nobody waits for a lock")
-		}
-	}
+		return blocked
+	})
 }
 
 // 30 consumers share 100 rows out while another session holds the lock that

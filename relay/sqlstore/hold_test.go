@@ -91,12 +91,7 @@ func TestBesideAHeldKey(t *testing.T) {
 			}()
 			wait := func(what string, count *atomic.Int64, n int) time.Duration {
 				began := time.Now()
-				for count.Load() < int64(n) {
-					if time.Since(began) > time.Minute {
-						t.Fatalf("%d %s were delivered in a minute, want %d", count.Load(), what, n)
-					}
-					time.Sleep(time.Millisecond)
-				}
+				eventually(t, fmt.Sprintf("%d %s are delivered", n, what), func() bool { return count.Load() >= int64(n) })
 				return time.Since(began)
 			}
 			total := 0
@@ -123,15 +118,10 @@ func TestBesideAHeldKey(t *testing.T) {
 			store := table.Store(t)
 			isHeld := func() {
 				t.Helper()
-				for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+				eventually(t, "a key is held", func() bool {
 					status, err := store.Status(t.Context())
-					if err == nil && status.HeldKeys == 1 {
-						return
-					}
-					if time.Since(began) > time.Minute {
-						t.Fatalf("status %+v, %v, want that a key is held", status, err)
-					}
-				}
+					return err == nil && status.HeldKeys == 1
+				})
 			}
 			isHeld()
 			if n := sink.held.Load(); n != 0 {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
@@ -56,7 +55,7 @@ func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := r.Run(ctx); err != nil {
 				t.Error(err)

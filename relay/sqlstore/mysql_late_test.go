@@ -88,11 +88,7 @@ func (o *observer) lookFor(span time.Duration, below int64) {
 // lookUntil looks until the safe id has reached the id.
 func (o *observer) lookUntil(id int64) {
 	o.Helper()
-	for start := time.Now(); o.look().SafeID < id; time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > time.Minute {
-			o.Fatalf("the safe id is %d after a minute, and nothing is open below %d", o.safeID, id)
-		}
-	}
+	eventually(o, "the safe id reaches that of a row below which nothing is open", func() bool { return o.look().SafeID >= id })
 }
 
 func insertOne(t testing.TB, m mysqlTable, key string) int64 {
@@ -115,14 +111,10 @@ func TestMySQLLongWriter(t *testing.T) {
 		o.look()
 		exec(t, m.DB, "INSERT INTO outbox (id, topic) VALUES (200000, 'as if there had been many')")
 		o.lookFor(settling, late)
-		narrow := false
-		for start := time.Now(); !narrow && time.Since(start) < time.Minute; {
+		eventually(t, "a page looks not through all that was written since the transaction began", func() bool {
 			insertOne(t, m, "")
-			narrow = o.look().LateAfter > late
-		}
-		if !narrow {
-			t.Error("each page of a minute looks through all that was written since the transaction began")
-		}
+			return o.look().LateAfter > late
+		})
 		slow.Commit()
 		third := insertOne(t, m, "A")
 		o.look()
@@ -205,13 +197,10 @@ func TestMySQLMonitored(t *testing.T) {
 		o.lookFor(settling, late)
 		slow.Commit()
 		// On a machine that is busy the monitor may rest for long enough that a list tells something.
-		found := sqlstore.Finding{}
-		for tries := 0; found.Name == "" && tries < 10; tries++ {
-			found = finding(o.store.Check(t.Context(), storage.ByLanes), "open transactions")
-		}
-		if found.OK || !strings.Contains(found.Hint, "monitor") {
-			t.Errorf("a check found %q of a list that stays an old one", found)
-		}
+		eventually(t, "a check finds that the list stays an old one", func() bool {
+			found := finding(o.store.Check(t.Context(), storage.ByLanes), "open transactions")
+			return found.Name != "" && !found.OK && strings.Contains(found.Hint, "monitor")
+		})
 		stop()
 		<-ended
 		o.lookUntil(insertOne(t, m, ""))
@@ -248,17 +237,10 @@ func TestMySQLPrepared(t *testing.T) {
 // commitXA waits for the server to notice that the session has gone.
 func commitXA(t testing.TB, m mysqlTable, name string) {
 	t.Helper()
-	for range 100 {
-		_, err := m.DB.Exec("XA COMMIT " + name)
-		if err == nil {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-		if t.Context().Err() != nil {
-			break
-		}
-	}
-	t.Fatal("the prepared transaction can't be committed")
+	eventually(t, "the prepared transaction can be committed", func() bool {
+		_, err := m.DB.ExecContext(t.Context(), "XA COMMIT "+name)
+		return err == nil
+	})
 }
 
 // Ids that were given out are known, also if no row of them is left: a relay that

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
@@ -21,6 +22,19 @@ import (
 )
 
 var pairs = flag.Bool("pairs", false, "run the suite on each server with each of its drivers, not on each once")
+
+// patience is for what must happen sooner or later, on the slowest machine.
+const patience = 5 * time.Minute
+
+// eventually waits until the condition holds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for start := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatalf("after %v it is not so: %s", patience, what)
+		}
+	}
+}
 
 func TestStore(t *testing.T) {
 	t.Parallel()
