@@ -222,7 +222,7 @@ func TestTimeouts(t *testing.T) {
 // reading what it wrote before.
 func waitForEnd(t *testing.T, c net.Conn) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
 		if _, err := c.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
 			return
 		}
@@ -295,7 +295,7 @@ func TestAnAnswerCountsWhateverItsBodyDoes(t *testing.T) {
 			if name == "other protocol" {
 				want = sinks.Retry
 			}
-			if o.Result != want || time.Since(start) > 5*time.Second {
+			if o.Result != want || time.Since(start) > time.Minute {
 				t.Errorf("%+v after %v", o, time.Since(start))
 			}
 		})

@@ -162,7 +162,7 @@ func newServer(t testing.TB, handler http.Handler) *server {
 
 func (s *server) start() {
 	listener, err := net.Listen("tcp", s.address)
-	for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
+	for end := time.Now().Add(5 * time.Minute); err != nil && time.Now().Before(end); {
 		listener, err = net.Listen("tcp", s.address) // another test's connection may have the port for a moment
 	}
 	if err != nil {

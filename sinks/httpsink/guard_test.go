@@ -62,7 +62,7 @@ func TestNamesOnBothSides(t *testing.T) {
 	t.Parallel()
 	url := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("a request arrived") })
 	names := newNames(t, map[string][]string{"inside-last.example": {"9.9.9.9,127.0.0.1"}, "inside-first.example": {"127.0.0.1,9.9.9.9"}})
-	options := httpsink.Options{URL: "http://{topic}.example:" + port(t, url) + "/", Timeout: 5 * time.Second}
+	options := httpsink.Options{URL: "http://{topic}.example:" + port(t, url) + "/", Timeout: time.Minute}
 	sink := newSink(t, options.Through(names.dialer()))
 	for _, topic := range []string{"inside-last", "inside-first"} {
 		m := message("k")

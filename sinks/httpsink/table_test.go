@@ -102,7 +102,7 @@ func (d *table) list(state storage.State) []storage.Info {
 // eventually waits until a condition holds.
 func (d *table) eventually(what string, condition func() bool) {
 	d.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !condition(); <-time.After(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !condition(); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			for _, state := range []storage.State{storage.StatePending, storage.StateRetry} {
 				for _, row := range d.list(state) {

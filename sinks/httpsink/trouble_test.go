@@ -145,7 +145,7 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 			}
 			watch := &troubled{down: make(chan string, 1)}
 			d.relay(relay.Options{Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {
-				Sink: newSink(t, httpsink.Options{URL: server.URL, Timeout: 500 * time.Millisecond}), RejectAfter: time.Minute,
+				Sink: newSink(t, httpsink.Options{URL: server.URL, Timeout: 3 * time.Second}), RejectAfter: time.Minute,
 				Reopen: relay.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
 			}}})
 			<-watch.down

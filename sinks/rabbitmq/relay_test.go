@@ -36,12 +36,12 @@ func TestQueueThatTakesNothing(t *testing.T) {
 	}
 	store := db.Store()
 	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {
-		Sink: sink, Timeout: 500 * time.Millisecond, MaxAttempts: 2, Reopen: relay.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+		Sink: sink, Timeout: 3 * time.Second, MaxAttempts: 2, Reopen: relay.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	t.Log(<-watch.told)

@@ -134,12 +134,12 @@ func arrivedInOrder(t testing.TB, box *mailbox, sent []sinks.Message) {
 	}
 }
 
-// soon fails where f takes longer than a part of any time-out.
+// soon fails where f takes until a time-out or a heartbeat ends it: the tests' options set those to five minutes and more.
 func soon(t testing.TB, what string, f func()) {
 	t.Helper()
 	start := time.Now()
 	f()
-	if took := time.Since(start); took > 4*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("%s took %v", what, took)
 	}
 }
@@ -152,7 +152,7 @@ func TestBlocked(t *testing.T) {
 	b := theBroker(t)
 	c := b.client(t)
 	queue, p := c.queue("classic", nil), newProxy(t, b.hosts[0])
-	options := b.options(p.address())
+	options := b.patient(p.address())
 	options.Connections = 1
 	sink := opened(t, options)
 	p.block()
@@ -196,7 +196,7 @@ func TestBlocked(t *testing.T) {
 // recovers waits until a message is delivered.
 func recovers(t testing.TB, sink *rabbitmq.Sink, m sinks.Message) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		if sink.Open(ctx) == nil && sink.Send(ctx, []sinks.Message{m})[0].Result == sinks.Delivered {
@@ -213,7 +213,7 @@ func TestBlockedFromTheStart(t *testing.T) {
 	b := theBroker(t)
 	queue, p := b.client(t).queue("classic", nil), newProxy(t, b.hosts[0])
 	p.block()
-	sink := newSink(t, b.options(p.address()))
+	sink := newSink(t, b.patient(p.address()))
 	unavailable(t, sink.Open(t.Context()), sinks.ReasonThrottled, "low memory")
 	expect(t, sink.Send(t.Context(), []sinks.Message{to(queue, "a"), to(queue, "b")}), always("unavailable throttled"))
 	p.release()
@@ -234,7 +234,7 @@ func TestTheSocketIsStuck(t *testing.T) {
 	queue := b.client(t).queue("classic", nil)
 	for name, size := range map[string]int{"in a write": 32 << 20, "for a confirmation": 10} {
 		p := newProxy(t, b.hosts[0])
-		options := b.options(p.address())
+		options := b.patient(p.address())
 		options.Connections = 1
 		sink := newSink(t, options)
 		if err := sink.Open(t.Context()); err != nil {
@@ -273,7 +273,7 @@ func TestCloseOfAStuckConnection(t *testing.T) {
 	b := theBroker(t)
 	p := newProxy(t, b.hosts[0])
 	for _, limit := range []time.Duration{time.Millisecond, time.Minute} {
-		sink := newSink(t, b.options(p.address()))
+		sink := newSink(t, b.patient(p.address()))
 		if err := sink.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +334,7 @@ func TestASilentHost(t *testing.T) {
 	silent.stall()
 	sink := newSink(t, b.options(silent.address(), good.address()))
 	t.Cleanup(func() { _ = sink.Close(context.Background()) })
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := sink.Open(ctx); err != nil {
 		t.Fatal(err)
