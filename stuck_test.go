@@ -35,8 +35,8 @@ func TestAHandlerThatHangsHoldsUpNothing(t *testing.T) {
 			t.Parallel()
 			db, log, release := newFile(t), make(said, 1000), make(chan struct{})
 			options := rowrelay.Options{
-				Handlers: relay.SinkOptions{Timeout: time.Second},
-				Relay:    relay.Options{Lease: time.Second, DrainTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil))},
+				Handlers: relay.SinkOptions{Timeout: 3 * time.Second},
+				Relay:    relay.Options{Lease: 5 * time.Second, DrainTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil))},
 			}
 			returned := make(chan struct{}, 10)
 			hangs := newApp(t, db, options)

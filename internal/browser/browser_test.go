@@ -262,7 +262,7 @@ func (s *scene) write(messages ...outbox.Message) {
 }
 
 // patience is how long the page may take for a step before the test gives up.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // do carries out steps in the browser.
 func (s *scene) do(what string, steps ...chromedp.Action) {

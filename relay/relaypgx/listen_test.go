@@ -47,7 +47,7 @@ func (l listening) wantWake(t *testing.T, why string) {
 	case <-l.woken:
 	case err := <-l.result:
 		t.Fatalf("%s: it ended with %v", why, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatalf("%s: it was not woken", why)
 	}
 }
@@ -131,7 +131,7 @@ func TestMissingTable(t *testing.T) {
 // transaction mode does, it says so.
 func TestDeafConnection(t *testing.T) {
 	onServers(t, func(t *testing.T, db testdb.Database) {
-		l := listen(t, deaf(t, db.URL), relaypgx.ListenerOptions{Patience: 3 * time.Second})
+		l := listen(t, deaf(t, db.URL), relaypgx.ListenerOptions{Patience: 10 * time.Second})
 		if err := <-l.result; !errors.Is(err, relaypgx.ErrDeaf) {
 			t.Errorf("it ended with %v, want %v", err, relaypgx.ErrDeaf)
 		}

@@ -157,7 +157,7 @@ func TestGoesOnAfterLostConnections(t *testing.T) {
 
 func terminate(t *testing.T, db testdb.Database, name string) {
 	t.Helper()
-	_, err := db.DB.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1", name)
+	_, err := db.DB.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity WHERE application_name = $1", name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestReadEnds(t *testing.T) {
 	onPostgres(t, "pgx", func(t *testing.T, db testdb.Database) {
 		db.DB.SetMaxOpenConns(1)
 		for _, c := range cases {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			known, err := relaypgx.Reader{}.Read(ctx, db.DB, strings.Replace(query, "%", c.created, 1), nil,
 				func(_ []byte, row *backend.Columns) (bool, error) { return c.take(row) })
 			if err == nil && c.err != "" || err != nil && (c.err == "" || !strings.Contains(err.Error(), c.err)) {

@@ -101,7 +101,7 @@ func overFakeKafka(t *testing.T) destination {
 func overKafka(t *testing.T) destination {
 	broker, _, _ := strings.Cut(server(t, "ROWRELAY_TEST_KAFKA"), ",")
 	topic := fmt.Sprint("tracing-", time.Now().UnixNano())
-	client := &kafkago.Client{Addr: kafkago.TCP(broker), Timeout: 30 * time.Second}
+	client := &kafkago.Client{Addr: kafkago.TCP(broker), Timeout: 5 * time.Minute}
 	answer, err := client.CreateTopics(t.Context(), &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{{Topic: topic, NumPartitions: 1, ReplicationFactor: 1}}})
 	check(t, err)
 	check(t, answer.Errors[topic])
@@ -110,7 +110,7 @@ func overKafka(t *testing.T) destination {
 
 func fromKafka(broker, topic string) destination {
 	return destination{"kafka://" + broker + "/" + topic, func(t *testing.T) propagation.TextMapCarrier {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		reader := kafkago.NewReader(kafkago.ReaderConfig{Brokers: []string{broker}, Topic: topic, MaxWait: 100 * time.Millisecond})
 		defer reader.Close()
@@ -221,7 +221,7 @@ func run(t *testing.T, db *memstore.DB, options relay.Options) {
 	t.Helper()
 	r, err := relay.New(db.Store(), options)
 	check(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	check(t, r.Run(ctx))
 	status, err := db.Store().Status(t.Context())
