@@ -173,7 +173,11 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Fin
 		probes = append(probes, backend.RowIndexes(p.dialect.RowIndexes(p.table)))
 	}
 	plan.SQL = "EXPLAIN " + plan.SQL
-	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: p.judgePlan}))
+	judge := p.judgePlan
+	if bytes, err := p.judgedBytes(ctx, p.table.Hot); err == nil && bytes == 0 {
+		judge = backend.Nothing
+	}
+	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
 }
 
 // manyDeadRows is above what there is between two runs of the autovacuum that the tables are set to.
@@ -201,20 +205,29 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 		return "", err
 	}
 	if wrong, _ = p.judgePlan(plan); wrong != "" {
-		return wrong, nil
+		bytes, err := p.judgedBytes(ctx, p.table.Hot)
+		if err != nil || bytes > 0 {
+			return wrong, err
+		}
 	}
 	for _, line := range plan { // how many rows come of a scan says little of how many it reads
 		for _, table := range []string{p.table.Hot, p.table.Held, p.table.Done, p.table.IDs} {
 			if name := p.bare(table); !strings.Contains(line, "Seq Scan on "+name+" ") && !strings.HasSuffix(line, "Seq Scan on "+name) {
 				continue
 			}
-			bytes := 0
-			if err := backend.One(ctx, p.db, backend.Query{SQL: "SELECT COALESCE(pg_relation_size(to_regclass($1::text)), 0)", Args: []any{table}}, &bytes); err != nil || bytes > largeTable {
+			if bytes, err := p.judgedBytes(ctx, table); err != nil || bytes > largeTable {
 				return strings.TrimSpace(line), err
 			}
 		}
 	}
 	return "", nil
+}
+
+// judgedBytes is the size of a table, and 0 as long as the server has no statistics of it: then it plans by assumptions, and
+// changes the plan once it has some.
+func (p *Postgres) judgedBytes(ctx context.Context, table string) (bytes int, err error) {
+	err = backend.One(ctx, p.db, backend.Query{SQL: "SELECT CASE WHEN reltuples > 0 THEN pg_relation_size(oid) ELSE 0 END FROM pg_class WHERE oid = to_regclass($1::text)", Args: []any{table}}, &bytes)
+	return bytes, err
 }
 
 // largeTable is from where on a table isn't read whole at a whim, in bytes.
@@ -232,7 +245,7 @@ var estimated = regexp.MustCompile(`rows=(\d+)`)
 func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
 	name := p.bare(p.table.Hot)
 	for _, line := range answer {
-		whole := strings.Contains(line, "Seq Scan on "+name+" ") || strings.Contains(line, "Seq Scan on "+name+"_") || strings.Contains(line, "Sort ")
+		whole := strings.Contains(line, "Seq Scan on "+name+" ") || strings.Contains(line, "Sort ")
 		estimate := estimated.FindStringSubmatch(line)
 		if !whole || estimate == nil {
 			continue
