@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -214,13 +216,17 @@ func (t *table) count(ctx context.Context) counted {
 
 // overview is the first look: what is wrong, what there is, and how it does.
 func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) {
-	c := of.count(request.Context())
+	c := a.hideCounted(of.count(request.Context()))
 	answer := map[string]any{"source": of.Name, "problems": a.problems(of, c), "sinks": []sinkReport{}, "parked": append([]parkedGroup{}, c.parked.groups...)}
 	if c.err == nil {
 		answer["status"], answer["counted_at"] = NewReport(c.status), c.at
 	}
 	if of.Watch != nil {
-		answer["sinks"] = append([]sinkReport{}, of.Watch.sinkReports(c.status.Controls)...)
+		reports := append([]sinkReport{}, of.Watch.sinkReports(c.status.Controls)...)
+		for i := range reports {
+			reports[i].Detail = a.hideText(reports[i].Detail)
+		}
+		answer["sinks"] = reports
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
@@ -261,6 +267,10 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	if a.options.HidePayloads && filter.Error != "" {
+		writeProblem(w, http.StatusBadRequest, errHiddenErrors.Error())
+		return
+	}
 	filter.NoPayloads = true
 	if query.Get("all") == "" && !filter.Holds { // those that hold keys are few, and may be behind very many
 		filter.LookThrough = operate.LookThrough
@@ -288,12 +298,13 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		// ?after= goes on there, and ?all=yes looks for longer.
 		LookedUntil int64 `json:"looked_until,omitempty"`
 	}{Messages: []operate.Message{}}
-	bytes := 0
+	payloads := 0
 	for _, info := range found {
+		info.LastError = a.hideText(info.LastError)
 		answer.Messages = append(answer.Messages, operate.NewMessage(info))
-		bytes += len(info.Message.Payload)
+		payloads += len(info.Message.Payload)
 	}
-	if len(found) >= selection.Limit || bytes >= storage.ListBytes { // a page of large ones is shorter
+	if len(found) >= selection.Limit || payloads >= storage.ListBytes { // a page of large ones is shorter
 		answer.Next = found[len(found)-1].ID
 	} else if len(selection.IDs) == 0 && selection.Selects() {
 		answer.LookedThrough = filter.LookThrough
@@ -303,6 +314,9 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
+
+// errHiddenErrors: what an error has could be found out by searching for it.
+var errHiddenErrors = errors.New("errors can't be searched here: they may repeat payloads, which are hidden")
 
 // findPatience is for how long messages are looked for by their ids, beyond the rows that were written with them. The
 // server gives up soon after the longer one.
@@ -367,13 +381,17 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 		if hide {
 			info.Message.Payload, each.PayloadCut = nil, false
 		}
+		info.LastError = a.hideText(info.LastError)
+		if a.options.HidePayloads && info.BadHeaders != "" {
+			info.BadHeaders = hidden
+		}
 		each.FullMessage = operate.NewFullMessage(info)
 		if !sought.All() {
 			each.LookedUntil = sought.Until
 		}
 		if of.Watch != nil {
 			for _, was := range of.Watch.attemptsOf(info.ID, info.Message.ID) {
-				each.Attempted = append(each.Attempted, attempt{was.At.UTC(), was.Sink, was.Number, string(was.Reason), was.Detail, was.Became})
+				each.Attempted = append(each.Attempted, attempt{was.At.UTC(), was.Sink, was.Number, string(was.Reason), a.hideText(was.Detail), was.Became})
 			}
 		}
 		shown = append(shown, each)
@@ -387,6 +405,9 @@ func (a *api) actions(w http.ResponseWriter, request *http.Request, of *table) {
 	if err != nil {
 		a.failed(w, "read the log of actions", err)
 		return
+	}
+	for i := range actions {
+		actions[i].Reason = a.hideReason(actions[i].Reason)
 	}
 	writeJSON(w, http.StatusOK, append([]storage.Action{}, actions...))
 }
@@ -454,6 +475,8 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 	switch {
 	case err != nil:
 		return nil, "", err
+	case a.options.HidePayloads && filter.Error != "":
+		return nil, "", errHiddenErrors
 	case asked.All == asked.Select.Selects() && (asked.Action != "replay" || asked.Name == ""):
 		return nil, "", errors.New("say which messages: by ids or filters, or all; not both")
 	case asked.Rate < 0 || asked.Select.Limit != 0 || asked.Select.After != 0:
@@ -677,11 +700,17 @@ func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 		writeProblem(w, http.StatusUnsupportedMediaType, "send application/json")
 		return false
 	}
-	decoder := json.NewDecoder(http.MaxBytesReader(w, request.Body, mostBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, mostBody))
+	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
-	err = decoder.Decode(into)
+	if err == nil {
+		err = decoder.Decode(into)
+	}
 	if err == nil && decoder.Decode(&struct{}{}) != io.EOF {
 		err = errors.New("there is more than one value")
+	}
+	if err == nil && (!utf8.Valid(body) || bytes.Contains(body, []byte(`\u0000`))) { // which databases refuse
+		err = errors.New("it isn't UTF-8, or has a zero character")
 	}
 	if err != nil {
 		writeProblem(w, http.StatusBadRequest, "the body isn't what is expected: "+err.Error())

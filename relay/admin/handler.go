@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"mime"
 	"net/http"
@@ -35,8 +34,8 @@ func Handler(options Options) *Pages {
 	a := newAPI(options)
 	mux.Handle("GET /metrics", a.guard.need(reader, options.Metrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
-	mux.Handle("GET /readyz", ready(options.Sources))
-	mux.Handle("GET /status", a.guard.need(reader, status(options.Sources, options.Logger)))
+	mux.Handle("GET /readyz", ready(options.Sources, a.guard))
+	mux.Handle("GET /status", a.guard.need(reader, a.status(options.Sources)))
 	a.routes(mux)
 	for path, asset := range assets {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -65,20 +64,28 @@ func (p *Pages) Close() {
 
 // ready is the page /readyz. It is red as soon as one relay doesn't work: its
 // loop is dead, or its database is gone. One that waits for relays of another setup to end works:
-// were it red, a rolling deployment that brings another setup would never end these.
-func ready(sources []Source) http.HandlerFunc {
+// were it red, a rolling deployment that brings another setup would never end these. Only readers get the reasons: those of
+// databases name users, hosts and ports.
+func ready(sources []Source, guard *guard) http.HandlerFunc {
 	type readiness struct {
 		Ready   bool              `json:"ready"`
 		Sources map[string]string `json:"sources"` // "ok", perhaps with what it waits for, or what is wrong
 	}
 	return func(w http.ResponseWriter, request *http.Request) {
 		answer, lines, code := readiness{Ready: true, Sources: map[string]string{}}, "", http.StatusOK
+		told := guard.roleOf(request) >= reader
 		for _, source := range sources {
 			state := "ok"
 			if err := source.Healthy(); err != nil {
-				answer.Ready, state, code = false, err.Error(), http.StatusServiceUnavailable
+				answer.Ready, state, code = false, "it doesn't work; readers are told why", http.StatusServiceUnavailable
+				if told {
+					state = err.Error()
+				}
 			} else if source.Waits != nil && source.Waits() != "" {
-				state = "ok, and waits: " + source.Waits()
+				state = "ok, and waits"
+				if told {
+					state += ": " + source.Waits()
+				}
 			}
 			answer.Sources[source.Name] = state
 			lines += source.Name + ": " + state + "\n"
@@ -107,7 +114,7 @@ const countTimeout = 10 * time.Second
 
 // status is the page /status. It answers with every source, and 503 if one
 // couldn't be counted.
-func status(sources []Source, logger *slog.Logger) http.HandlerFunc {
+func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
 		Source string `json:"source"`
 		Failed string `json:"failed,omitempty"` // why it could not be counted
@@ -130,10 +137,11 @@ func status(sources []Source, logger *slog.Logger) http.HandlerFunc {
 			counted, err := source.Status(ctx)
 			if err != nil {
 				code = http.StatusServiceUnavailable
-				logger.Warn("counting a table failed", "source", source.Name, "error", err)
+				a.options.Logger.Warn("counting a table failed", "source", source.Name, "error", err)
 				answers = append(answers, sourceStatus{Source: source.Name, Failed: err.Error()})
 				continue
 			}
+			counted.Controls = a.hideControls(counted.Controls)
 			report := NewReport(counted)
 			answers = append(answers, sourceStatus{Source: source.Name, Report: &report})
 		}

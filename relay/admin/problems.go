@@ -123,7 +123,7 @@ func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, de
 	}
 	for _, sink := range of.Watch.sinkReports(nil) {
 		if sink.Down {
-			add("bad", "sink", "The sink "+sink.Name+" has been unavailable for "+ago(time.Since(sink.DownSince)), strings.Trim(sink.Reason+": "+sink.Detail, ": "), nil)
+			add("bad", "sink", "The sink "+sink.Name+" has been unavailable for "+ago(time.Since(sink.DownSince)), strings.Trim(sink.Reason+": "+a.hideText(sink.Detail), ": "), nil)
 			why = append(why, "sink "+sink.Name+" is unavailable")
 		}
 	}

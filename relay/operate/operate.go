@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/settings"
@@ -44,6 +45,11 @@ func (s Selection) Filter(prefix string) (storage.Filter, error) {
 	filter := storage.Filter{Topic: s.Topic, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
 	if s.State != "" && !slices.Contains(States, filter.State) {
 		return filter, fmt.Errorf("%sstate: %q isn't one of pending, claimed, scheduled, retry, error, done", prefix, s.State)
+	}
+	for name, text := range map[string]string{"topic": s.Topic, "key": s.Key, "sink": s.Sink, "since": s.Since, "error": s.Error} {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // which databases refuse
+			return filter, fmt.Errorf("%s%s: the text isn't UTF-8, or has a zero character", prefix, name)
+		}
 	}
 	if s.Limit < 0 || s.After < 0 {
 		return filter, fmt.Errorf("%slimit and %[1]safter must not be negative", prefix)

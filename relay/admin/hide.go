@@ -1,0 +1,68 @@
+package admin
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// hidden stands in the place of a text that may repeat a payload.
+const hidden = "(hidden)"
+
+// reasoned is an error that begins with a reason, as those of relays do.
+var reasoned = regexp.MustCompile(`^[a-z][a-z_ ]{0,30}: `)
+
+// hideText leaves the reason of an error. Destinations may repeat a payload in the rest.
+func (a *api) hideText(text string) string {
+	if !a.options.HidePayloads || text == "" {
+		return text
+	}
+	return reasoned.FindString(text) + hidden
+}
+
+// hideReason leaves what a person has written, and of a blown fuse its numbers.
+func (a *api) hideReason(text string) string {
+	const answer = "the last answer: "
+	numbers, _, found := strings.Cut(text, answer)
+	if !a.options.HidePayloads || !found {
+		return text
+	}
+	return numbers + answer + hidden
+}
+
+func (a *api) hideControls(controls []storage.Control) []storage.Control {
+	var shown []storage.Control
+	for _, control := range controls {
+		control.Reason = a.hideReason(control.Reason)
+		shown = append(shown, control)
+	}
+	return shown
+}
+
+// hideCounted is what was counted without texts that may repeat a payload. Groups of parked messages that differ by their
+// errors alone become one.
+func (a *api) hideCounted(c counted) counted {
+	if !a.options.HidePayloads {
+		return c
+	}
+	c.status.Controls = a.hideControls(c.status.Controls)
+	var groups []parkedGroup
+	for _, group := range c.parked.groups {
+		group.Error, group.Example = "", a.hideText(group.Example)
+		at := len(groups)
+		for i := range groups {
+			if groups[i].Topic == group.Topic && groups[i].Sinks == group.Sinks && groups[i].Example == group.Example {
+				at = i
+			}
+		}
+		if at == len(groups) {
+			groups = append(groups, group)
+			continue
+		}
+		groups[at].Count += group.Count
+		groups[at].Newest = groups[at].Newest || group.Newest
+	}
+	c.parked.groups = groups
+	return c
+}

@@ -1,0 +1,91 @@
+package admin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Whoever has no token is told whether the relay works, and not what its database is called.
+func TestReadinessTellsStrangersNoReason(t *testing.T) {
+	t.Parallel()
+	source := works("a")
+	source.Healthy = func() error { return errors.New("user=relay host=db.internal:5432: refused") }
+	waiting := works("b")
+	waiting.Waits = func() string { return "relay-7 has another setup" }
+	o := options(source, waiting)
+	o.ReaderToken = readers
+	for _, accept := range []string{"", "application/json"} {
+		stranger := ask(o, "GET", "/readyz", "Accept", accept)
+		if text := stranger.Body.String(); stranger.Code != 503 || strings.Contains(text, "internal") || strings.Contains(text, "relay-7") || !strings.Contains(text, "ok, and waits") {
+			t.Errorf("a stranger got %d %s", stranger.Code, text)
+		}
+		reader := ask(o, "GET", "/readyz", "Accept", accept, "Authorization", "Bearer "+readers)
+		if text := reader.Body.String(); reader.Code != 503 || !strings.Contains(text, "db.internal") || !strings.Contains(text, "relay-7") {
+			t.Errorf("a reader got %d %s", reader.Code, text)
+		}
+	}
+}
+
+// Where payloads are hidden nothing shows a text that may repeat one: errors, attempts, sinks, groups, pauses of fuses.
+func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
+	t.Parallel()
+	const secret = "4711"
+	d := newDesk(t, 3, func(o *Options) { o.HidePayloads = true })
+	d.watch.SinkDown("main", sinks.ReasonConnection, "cannot send account "+secret)
+	first := read[[]shownMessage](t, d.ask("GET", "/api/messages/2", ""))[0]
+	d.watch.Attempted(relay.Attempt{At: time.Now(), Sink: "main", ID: 2, MessageID: first.MessageID, Number: 1, Reason: sinks.ReasonInvalid, Detail: "account " + secret, Became: "is parked"})
+	fuse := storage.Control{Kind: storage.PauseSink, Name: "main", By: "fuse of r", Reason: "within a minute 50 messages were parked, 9 refused, and 0 delivered; the last answer: invalid: account " + secret}
+	if err := d.store.SetControl(t.Context(), fuse, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(reads, "/api/messages/2", "/api/messages?state=error") {
+		text := d.asOperator("GET", path, "").Body.String()
+		if strings.Contains(text, secret) {
+			t.Errorf("%s shows %s", path, text)
+		}
+		if path == "/api/messages" && !strings.Contains(text, `"last_error":"invalid: (hidden)"`) || path == "/api/actions" && !strings.Contains(text, "50 messages were parked") {
+			t.Errorf("%s shows no reason: %s", path, text)
+		}
+	}
+	groups := read[struct{ Parked []parkedGroup }](t, d.ask("GET", "/api/overview", "")).Parked
+	if len(groups) != 1 || groups[0].Count != 3 || groups[0].Example != "invalid: (hidden)" {
+		t.Errorf("the groups are %+v", groups)
+	}
+	for path, body := range map[string]string{"/api/messages?error=" + secret: "", "/api/jobs": `{"action":"discard","select":{"error":"` + secret + `"},"preview":true}`} {
+		method := map[bool]string{true: "GET", false: "POST"}[body == ""]
+		if answer := d.asOperator(method, path, body); answer.Code != 400 {
+			t.Errorf("a search for an error got %d %s", answer.Code, answer.Body)
+		}
+	}
+}
+
+// A text that no database takes is the client's mistake.
+func TestTextsThatAreNotUTF8AreRefused(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1, nil)
+	for _, text := range []string{"%ff", "a%00", "%c3%28"} {
+		for _, name := range []string{"topic", "key", "sink", "state", "since", "error", "id"} {
+			if answer := d.ask("GET", "/api/messages?"+name+"="+text, ""); answer.Code != 400 {
+				t.Errorf("%s=%s got %d %s", name, text, answer.Code, answer.Body)
+			}
+		}
+	}
+	for _, text := range []string{"\xff", `\u0000`} {
+		for path, body := range map[string]string{
+			"/api/controls":      `{"kind":"topic","name":"` + text + `"}`,
+			"/api/controls/lift": `{"kind":"topic","name":"` + text + `"}`,
+			"/api/jobs":          `{"action":"requeue","select":{"topic":"t"},"reason":"` + text + `"}`,
+			"/api/login":         `{"token":"` + text + `"}`,
+		} {
+			if answer := d.asOperator("POST", path, body); answer.Code != 400 {
+				t.Errorf("%s of %q got %d %s", path, text, answer.Code, answer.Body)
+			}
+		}
+	}
+}
