@@ -71,7 +71,7 @@ esac done
 for _ in $(seq 1000); do [[ -e ${log%/*}/asked ]] && break || sleep 0.01; done
 echo $$ >"$pid"
 echo "mysqld: ready for connections" >"$log"
-exec timeout 60 "$SERVER_PROGRAM" "$@" # not for ever, should nobody know it
+exec timeout 600 "$SERVER_PROGRAM" "$@" # not for ever, should nobody know it
 `
 	grep = `#!/usr/bin/env bash
 if [[ $* == *"ready for connections"* ]]; then

@@ -95,7 +95,7 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 	do("SELECT pg_advisory_lock(767693)") // of all tests that make it now, one does
 	defer do("SELECT pg_advisory_unlock(767693)")
 	if ask(); !is {
-		do("DROP DATABASE IF EXISTS " + name) // somebody was interrupted
+		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // somebody was interrupted
 		do("CREATE DATABASE " + name + " TEMPLATE template0")
 		pool, err := sql.Open(driver, beside(t, server, name))
 		if err != nil {
@@ -103,6 +103,11 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 		}
 		migrate(t, pool, Postgres)
 		_ = pool.Close()
+		for connected := true; connected; { // a session ends a little later, and until then the database can't be copied
+			if err := conn.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '"+name+"' AND backend_type = 'client backend')").Scan(&connected); err != nil {
+				t.Fatal(err)
+			}
+		}
 		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // nor can anybody be connected to this
 	}
 	return name

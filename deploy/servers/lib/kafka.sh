@@ -76,7 +76,7 @@ write_tool_program() {
 # node_listens NUMBER PORT: waits until it does; fails when the node has ended.
 node_listens() {
 	local pid
-	for _ in $(seq 1200); do
+	for _ in $(seq 3000); do
 		! answers 127.0.0.1 "$2" || return 0
 		pid=$(cat "$dir/$1.pid" 2>/dev/null || true)
 		[[ -z $pid || -d /proc/$pid ]] || return 1

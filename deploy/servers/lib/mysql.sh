@@ -57,7 +57,7 @@ write_users() {
 # that is ready the id is always known, and it can be stopped.
 until_ready() {
 	local _ ready
-	for _ in $(seq 600); do
+	for _ in $(seq 3000); do
 		ready=
 		if grep -qs 'd: ready for connections' "$dir/log.err"; then ready=yes; fi
 		if [[ -s $dir/pid ]]; then head -n 1 "$dir/pid" >"$home.pid"; fi

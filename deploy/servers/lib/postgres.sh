@@ -25,7 +25,7 @@ start_postgres() {
 	local options="-c listen_addresses=127.0.0.1 -c port=$port -c unix_socket_directories="
 	options+=" -c max_connections=200 -c max_prepared_transactions=10 -c logging_collector=off"
 	options+=" -c fsync=${ROWRELAY_SERVERS_FSYNC:-off} -c full_page_writes=${ROWRELAY_SERVERS_FSYNC:-off} ${more_options:-}"
-	quietly as_nobody "$bin/pg_ctl" --pgdata="$dir/data" --log="$dir/log" --options="$options" --wait --timeout=60 start
+	quietly as_nobody "$bin/pg_ctl" --pgdata="$dir/data" --log="$dir/log" --options="$options" --wait --timeout=300 start
 }
 
 postgres_log() { if [[ -s $dir/log ]]; then cat "$dir/log" >>"$home.log"; fi; }

@@ -69,7 +69,7 @@ free_ports() {
 # of AMQP, which are the last thing that a node starts.
 until_managed() {
 	local _
-	for _ in $(seq 600); do
+	for _ in $(seq 1500); do
 		if management "$1" /api/overview | grep -qs '"protocol":"amqp"'; then return; fi
 		sleep 0.2
 	done
