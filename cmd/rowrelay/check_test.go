@@ -56,9 +56,8 @@ func TestCheckingWhatDoesNotWork(t *testing.T) {
 func TestCheckingAnEndpointThatIsGone(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
-		here, gone := newWeb(t, always(200)), newWeb(t, always(200))
-		gone.Close()
-		file := configure(t, db, fmt.Sprintf("sinks:\n  here: {type: http, url: %q}\n  gone: {type: http, url: %q}\nroutes: [{topic: a, sink: here}, {topic: b, sink: gone}]\n", here.URL, gone.URL))
+		here := newWeb(t, always(200))
+		file := configure(t, db, fmt.Sprintf("sinks:\n  here: {type: http, url: %q}\n  gone: {type: http, url: %q}\nroutes: [{topic: a, sink: here}, {topic: b, sink: gone}]\n", here.URL, "http://"+nobody))
 		got := call(t.Context(), "", "check", "--config", file)
 		for _, want := range []string{"ok    source shop: sink here: can be reached", "FAIL  source shop: sink gone: ", "refused"} {
 			if !strings.Contains(got.stdout, want) {

@@ -22,6 +22,9 @@ import (
 // patience is how long a test waits for something that must come.
 const patience = 5 * time.Minute
 
+// nobody is an address on which nobody listens: its port is given to no client and to no test.
+const nobody = "127.0.0.1:9"
+
 // onEveryVersion runs a test on an empty database of each kind and version,
 // through the drivers that the program has.
 func onEveryVersion(t *testing.T, test func(t *testing.T, db testdb.Database)) {
