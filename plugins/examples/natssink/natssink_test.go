@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -32,7 +34,8 @@ type server struct {
 func newServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{t: t, options: natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), Authorization: token,
+		// An address of its own, so that nobody else gets the port while the server is away.
+		Host: fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)), Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), Authorization: token,
 		NoSigs: true, NoLog: true, MaxPayload: 4 << 20,
 	}}
 	s.start()
