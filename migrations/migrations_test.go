@@ -318,11 +318,11 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/postgres/00001_inbox.sql":  "2ebb49f12e6e8a25",
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
-		"mysql/00001_outbox.sql":          "1414ec5a7b2eec32",
-		"oracle/00001_outbox.sql":         "a292a9aabbdd53f7",
-		"postgres/00001_outbox.sql":       "2c60fe6af086d7d1",
-		"sqlite/00001_outbox.sql":         "30f0a221c99cd1c8",
-		"sqlserver/00001_outbox.sql":      "4e8614e2d3b4abc2",
+		"mysql/00001_outbox.sql":          "b1cc5a0dc7fdf931",
+		"oracle/00001_outbox.sql":         "4a5caefb7bf68699",
+		"postgres/00001_outbox.sql":       "95013e38e14ab182",
+		"sqlite/00001_outbox.sql":         "63498997d31fba0e",
+		"sqlserver/00001_outbox.sql":      "4b4244f5e364b01b",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

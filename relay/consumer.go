@@ -182,8 +182,8 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 			if err = d.settle(ctx, become, 0, 0, problem, ""); err == nil {
 				by.tellExpired(c.options.Observer, c.options.Logger, &c.logLimiter, c.options.Name, "consumer", &row, "")
 			}
-		case row.BadHeaders != "":
-			err = d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), "")
+		case row.Malformed != "":
+			err = d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.Malformed)), "")
 		default:
 			deliveries = append(deliveries, d)
 		}

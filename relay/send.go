@@ -162,8 +162,8 @@ filling:
 				k.addAll(items[i:])
 				break
 			}
-			if it.row.BadHeaders != "" {
-				bad := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders)
+			if it.row.Malformed != "" {
+				bad := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.Malformed)
 				why = &bad
 			}
 			for _, g := range e.guards {

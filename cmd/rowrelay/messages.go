@@ -382,7 +382,7 @@ func (m *messages) printMessage(info storage.Info) error {
 		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"sinks", info.Sinks}, {"lane", fmt.Sprint(info.Lane)},
 		{"priority", fmt.Sprint(info.Message.Priority)}, {"attempts", fmt.Sprint(info.Attempts)}, {"crashes", fmt.Sprint(info.Crashes)},
 		{"created", at(info.CreatedAt)}, {"available", at(info.Message.AvailableAt)}, {"expires", at(info.Message.ExpiresAt)}, {"finished", at(info.FinishedAt)},
-		{"claimed by", info.ClaimedBy}, {"receipt", info.Receipt}, {"last error", cell(info.LastError, 1000)}, {"bad headers", info.BadHeaders},
+		{"claimed by", info.ClaimedBy}, {"receipt", info.Receipt}, {"last error", cell(info.LastError, 1000)}, {"malformed", info.Malformed},
 		{"holds its key", map[bool]string{true: "since " + at(info.Message.AvailableAt)}[info.Holds == storage.HoldsKey]},
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.Message.Headers)) {

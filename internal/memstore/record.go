@@ -37,7 +37,7 @@ func (r *record) copied(c *storage.Copy, now time.Time) *record {
 	}
 	if c.Headers != "" {
 		if err := json.Unmarshal([]byte(c.Headers), &message.Headers); err != nil {
-			row.BadHeaders = err.Error()
+			row.Malformed = err.Error()
 		}
 	}
 	row.Message = own(message, 0)

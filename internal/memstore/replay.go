@@ -57,7 +57,7 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 			}
 			is.AfterID = r.row.ID
 			c := r.copied(&storage.Copy{MessageID: r.row.Message.ID, Topic: r.row.Message.Topic, Sinks: cmp.Or(was.To, r.row.Sinks)}, s.db.now())
-			c.row.BadHeaders = r.row.BadHeaders
+			c.row.Malformed = r.row.Malformed
 			c.row.Message.Headers = maps.Clone(r.row.Message.Headers)
 			if c.row.Message.Headers == nil {
 				c.row.Message.Headers = map[string]string{}

@@ -8,7 +8,8 @@
 -- Messages to deliver now. A producer needs the right to INSERT here and no other right. All
 -- times in all tables are in UTC: write utc_timestamp(6) + INTERVAL 1 HOUR, never now().
 CREATE TABLE {{.Hot}} (
-    id            bigint NOT NULL AUTO_INCREMENT,
+    -- Unsigned, so that the server refuses an id below 0: a CHECK can't name this column.
+    id            bigint UNSIGNED NOT NULL AUTO_INCREMENT,
     message_id    char(36) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL DEFAULT (uuid()),
     -- The topic and the key have one character more than is allowed, so that the constraints
     -- below refuse a value that a session without strict mode has cut off.
@@ -46,7 +47,11 @@ CREATE TABLE {{.Hot}} (
     CONSTRAINT {{.IndexName "lane_of_key"}} CHECK (lane BETWEEN 0 AND 63 AND (lane = crc32(message_key) >> 26 OR coalesce(octet_length(message_key), 0) = 0)),
     CONSTRAINT {{.IndexName "one_payload"}} CHECK (payload IS NULL OR payload_text IS NULL),
     CONSTRAINT {{.IndexName "headers_object"}} CHECK (json_valid(headers) AND json_type(headers) = 'OBJECT'),
-    CONSTRAINT {{.IndexName "a_real_time"}} CHECK (year(available_at) > 0)
+    CONSTRAINT {{.IndexName "counts_range"}} CHECK (attempts >= 0 AND crashes >= 0),
+    -- A date that exists: a session without strict mode can write 0000-00-00, 2026-00-15 or 2026-02-31.
+    CONSTRAINT {{.IndexName "real_available_at"}} CHECK (year(available_at) > 0 AND month(available_at) > 0 AND dayofmonth(available_at) BETWEEN 1 AND dayofmonth(last_day(available_at))),
+    CONSTRAINT {{.IndexName "real_expires_at"}} CHECK (year(expires_at) > 0 AND month(expires_at) > 0 AND dayofmonth(expires_at) BETWEEN 1 AND dayofmonth(last_day(expires_at))),
+    CONSTRAINT {{.IndexName "real_created_at"}} CHECK (year(created_at) > 0 AND month(created_at) > 0 AND dayofmonth(created_at) BETWEEN 1 AND dayofmonth(last_day(created_at)))
 ) ENGINE = InnoDB;
 
 -- Messages that wait for a time or for an operator. A row keeps its id and lane. Here and in the
@@ -86,7 +91,10 @@ CREATE TABLE {{.Held}} (
     KEY held_retry (blocks, message_key),
     KEY held_id (state, id),
     KEY held_message (message_id), -- to cancel a scheduled message
-    CONSTRAINT {{.IndexName "held_state"}} CHECK (state IN ('scheduled', 'retry', 'error'))
+    CONSTRAINT {{.IndexName "held_state"}} CHECK (state IN ('scheduled', 'retry', 'error')),
+    CONSTRAINT {{.IndexName "held_real_available"}} CHECK (year(available_at) > 0 AND month(available_at) > 0 AND dayofmonth(available_at) BETWEEN 1 AND dayofmonth(last_day(available_at))),
+    CONSTRAINT {{.IndexName "held_real_expires"}} CHECK (year(expires_at) > 0 AND month(expires_at) > 0 AND dayofmonth(expires_at) BETWEEN 1 AND dayofmonth(last_day(expires_at))),
+    CONSTRAINT {{.IndexName "held_real_created"}} CHECK (year(created_at) > 0 AND month(created_at) > 0 AND dayofmonth(created_at) BETWEEN 1 AND dayofmonth(last_day(created_at)))
 ) ENGINE = InnoDB;
 
 -- Delivered messages, kept for the retention.

@@ -43,7 +43,13 @@ CREATE TABLE {{.Hot}} (
     CHECK (payload IS NULL OR payload_text IS NULL),
     CHECK (headers IS JSON),
     CHECK (REGEXP_LIKE(headers, '^[[:space:]]*[{]')),
-    CHECK (priority BETWEEN -32768 AND 32767)
+    CHECK (priority BETWEEN -32768 AND 32767),
+    CHECK (id BETWEEN 1 AND 10000000000000000),
+    CHECK (attempts >= 0 AND crashes >= 0),
+    -- A year after Christ.
+    CHECK (available_at >= TIMESTAMP '0001-01-01 00:00:00'),
+    CHECK (expires_at >= TIMESTAMP '0001-01-01 00:00:00'),
+    CHECK (created_at >= TIMESTAMP '0001-01-01 00:00:00')
 );
 
 CREATE INDEX {{.Index "lane_id"}} ON {{.Hot}} (lane, id);

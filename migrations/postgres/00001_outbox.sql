@@ -36,7 +36,12 @@ CREATE TABLE {{.Hot}} (
     CONSTRAINT key_size CHECK (octet_length(message_key) <= 255),
     CONSTRAINT one_payload CHECK (payload IS NULL OR payload_text IS NULL),
     CONSTRAINT headers_object CHECK (json_typeof(headers) = 'object'),
-    CONSTRAINT finite_times CHECK (isfinite(available_at) AND isfinite(expires_at) AND isfinite(created_at))
+    CONSTRAINT id_range CHECK (id BETWEEN 1 AND 10000000000000000),
+    CONSTRAINT counts_range CHECK (attempts >= 0 AND crashes >= 0),
+    -- A time is finite, and has a year of four digits in UTC.
+    CONSTRAINT available_at_range CHECK (available_at >= '0001-01-01 00:00:00+00' AND available_at < '10000-01-01 00:00:00+00'),
+    CONSTRAINT expires_at_range CHECK (expires_at >= '0001-01-01 00:00:00+00' AND expires_at < '10000-01-01 00:00:00+00'),
+    CONSTRAINT created_at_range CHECK (created_at >= '0001-01-01 00:00:00+00' AND created_at < '10000-01-01 00:00:00+00')
 ) WITH (
     -- The table is empty most of the time, and its content is replaced completely again and
     -- again: thresholds that depend on its size are useless. Truncating it would lock it.
@@ -62,7 +67,9 @@ CREATE INDEX {{.IndexName "scheduled"}} ON {{.Hot}} (message_id) WHERE available
 
 -- Messages that wait for a time or for an operator. A row keeps its id and lane. Here and in the
 -- table of delivered messages an id may occur twice: after a failover, or when the identity was
--- reset, the database gives the id to another message.
+-- reset, the database gives the id to another message. The
+-- constraints of the table of pending messages are not repeated: a message that violates one is
+-- parked here.
 CREATE TABLE {{.Held}} (
     id            bigint NOT NULL,
     lane          smallint NOT NULL,

@@ -47,11 +47,14 @@ CREATE TABLE {{.Hot}} (
     claim_token   TEXT,
     claimed_until TEXT,
     created_at    TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
-    CONSTRAINT message_id_is_a_uuid CHECK (length(message_id) = 36 AND message_id NOT GLOB '*[^0-9A-Fa-f-]*'),
+    CONSTRAINT message_id_is_a_uuid CHECK (typeof(message_id) = 'text' AND length(message_id) = 36 AND message_id NOT GLOB '*[^0-9A-Fa-f-]*'),
     CONSTRAINT topic_size CHECK (typeof(topic) = 'text' AND length(CAST(topic AS BLOB)) BETWEEN 1 AND 255),
     CONSTRAINT key_size CHECK (message_key IS NULL OR typeof(message_key) = 'text' AND length(CAST(message_key AS BLOB)) <= 255),
     CONSTRAINT one_payload CHECK (payload IS NULL OR payload_text IS NULL),
     CONSTRAINT headers_object CHECK (headers IS NULL OR (CASE WHEN json_valid(headers) THEN json_type(headers) END) IS 'object'),
+    CONSTRAINT id_range CHECK (id BETWEEN 1 AND 10000000000000000),
+    CONSTRAINT sinks_text CHECK (typeof(sinks) = 'text'),
+    CONSTRAINT counts_range CHECK (typeof(attempts) = 'integer' AND attempts BETWEEN 0 AND 2147483647 AND typeof(crashes) = 'integer' AND crashes BETWEEN 0 AND 2147483647),
     CONSTRAINT priority_range CHECK (typeof(priority) = 'integer' AND priority BETWEEN -32768 AND 32767),
     CONSTRAINT available_at_format CHECK (available_at IS strftime('%Y-%m-%d %H:%M:%f', available_at)),
     CONSTRAINT expires_at_format CHECK (expires_at IS strftime('%Y-%m-%d %H:%M:%f', expires_at)),
@@ -65,7 +68,9 @@ CREATE INDEX {{.Index "scheduled"}} ON {{.Bare.Hot}} (message_id) WHERE availabl
 
 -- Messages that wait for a time or for an operator. A row keeps its id and lane. Here and in the
 -- table of delivered messages an id may occur twice: after a restore, or when the ids were reset,
--- the database gives the id to another message.
+-- the database gives the id to another message. The
+-- constraints of the table of pending messages are not repeated: a message that violates one is
+-- parked here.
 CREATE TABLE {{.Held}} (
     id            INTEGER NOT NULL,
     lane          INTEGER NOT NULL,
@@ -89,8 +94,7 @@ CREATE TABLE {{.Held}} (
     created_at    TEXT NOT NULL,
     -- One row for each sink of the message that waits on its own.
     PRIMARY KEY (id, message_id, sinks),
-    CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error')),
-    CONSTRAINT available_at_format CHECK (available_at IS strftime('%Y-%m-%d %H:%M:%f', available_at))
+    CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error'))
 ) WITHOUT ROWID;
 
 -- Messages by the time when they are due. No time means now.

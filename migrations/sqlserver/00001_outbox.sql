@@ -40,6 +40,8 @@ CREATE TABLE {{.Hot}} (
     -- Makes MIN_ACTIVE_ROWVERSION show a transaction that inserts.
     version       rowversion NOT NULL,
     CONSTRAINT {{.IndexName "key"}} PRIMARY KEY CLUSTERED (lane, id) WITH (ALLOW_PAGE_LOCKS = OFF),
+    CONSTRAINT {{.IndexName "id_range"}} CHECK (id BETWEEN 1 AND 10000000000000000),
+    CONSTRAINT {{.IndexName "counts_range"}} CHECK (attempts >= 0 AND crashes >= 0),
     CONSTRAINT {{.IndexName "topic_size"}} CHECK (DATALENGTH(topic) > 0),
     CONSTRAINT {{.IndexName "one_payload"}} CHECK (payload IS NULL OR payload_text IS NULL),
     CONSTRAINT {{.IndexName "headers_object"}} CHECK (headers IS NULL OR ISJSON(headers) = 1

@@ -382,8 +382,8 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 			info.Message.Payload, each.PayloadCut = nil, false
 		}
 		info.LastError = a.hideText(info.LastError)
-		if a.options.HidePayloads && info.BadHeaders != "" {
-			info.BadHeaders = hidden
+		if a.options.HidePayloads && info.Malformed != "" {
+			info.Malformed = hidden
 		}
 		each.FullMessage = operate.NewFullMessage(info)
 		if !sought.All() {

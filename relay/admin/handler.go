@@ -213,8 +213,14 @@ func writeText(w http.ResponseWriter, code int, text string) {
 	_, _ = w.Write([]byte(text))
 }
 
+// writeJSON answers 500 for a value that JSON doesn't have, and not a success without a body.
 func writeJSON(w http.ResponseWriter, code int, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		writeText(w, http.StatusInternalServerError, "write the answer as JSON: "+err.Error()+"\n")
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(value)
+	_, _ = w.Write(append(text, '\n'))
 }

@@ -44,14 +44,14 @@ func NewMessage(info storage.Info) Message {
 type FullMessage struct {
 	Message
 	Headers       map[string]string `json:"headers"`
-	BadHeaders    string            `json:"bad_headers,omitempty"`
+	Malformed     string            `json:"malformed,omitempty"`
 	Payload       *string           `json:"payload"`
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
 }
 
 // NewFullMessage returns a message as it is shown, with its payload and headers.
 func NewFullMessage(info storage.Info) FullMessage {
-	full := FullMessage{Message: NewMessage(info), Headers: info.Message.Headers, BadHeaders: info.BadHeaders}
+	full := FullMessage{Message: NewMessage(info), Headers: info.Message.Headers, Malformed: info.Malformed}
 	if full.Headers == nil {
 		full.Headers = map[string]string{}
 	}

@@ -278,7 +278,7 @@ type line struct {
 // function's of its type.
 func (l *line) read(values [][]byte) (err error) {
 	l.text = values[text]
-	l.row.Payload = bytes.Clone(values[payload])
+	l.row.Payload, l.row.Malformed = bytes.Clone(values[payload]), ""
 	if string(values[topic]) != l.row.Topic { // most rows have the topic of the row before, which is kept once
 		l.row.Topic = string(values[topic])
 	}
@@ -300,15 +300,15 @@ func (l *line) read(values [][]byte) (err error) {
 	if l.row.Flags = backend.HasPayload; values[flags] != nil {
 		l.row.Flags = whole(flags)
 	}
-	if err == nil {
-		l.row.AvailableAt, err = moment(values[availableAt])
+	moment := func(column int, name string) (at time.Time) {
+		if err == nil {
+			if at, err = moment(values[column]); errors.Is(err, errInfinite) { // which is the message's fault alone
+				l.row.Malformed, err = "the column "+name+" can't be read: "+err.Error(), nil
+			}
+		}
+		return at
 	}
-	if err == nil {
-		l.row.ExpiresAt, err = moment(values[expiresAt])
-	}
-	if err == nil {
-		l.row.CreatedAt, err = moment(values[createdAt])
-	}
+	l.row.AvailableAt, l.row.ExpiresAt, l.row.CreatedAt = moment(availableAt, "available_at"), moment(expiresAt, "expires_at"), moment(createdAt, "created_at")
 	return err
 }
 
@@ -331,6 +331,8 @@ func integer(value []byte) (int64, error) {
 // epoch is where PostgreSQL begins to count.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
+var errInfinite = errors.New("it is infinite")
+
 // moment reads a timestamptz: microseconds since the epoch, whose least and
 // greatest number are infinite; the zero time for NULL.
 func moment(value []byte) (time.Time, error) {
@@ -338,8 +340,12 @@ func moment(value []byte) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	micros, err := integer(value)
-	if err == nil && (len(value) != 8 || micros == math.MinInt64 || micros == math.MaxInt64) {
-		err = fmt.Errorf("read a time of %d bytes, or one that is infinite", len(value))
+	switch {
+	case err != nil:
+	case len(value) != 8:
+		err = fmt.Errorf("read a time of %d bytes", len(value))
+	case micros == math.MinInt64 || micros == math.MaxInt64:
+		return time.Time{}, errInfinite
 	}
 	return time.Unix(epoch+micros/1e6, micros%1e6*1000).UTC(), err
 }

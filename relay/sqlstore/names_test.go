@@ -213,10 +213,10 @@ func TestPlainInserts(t *testing.T) {
 				t.Errorf("row %d has the payload %q", row.ID, row.Message.Payload)
 			}
 		}
-		if got := rows[0].Message.Headers; len(got) != 1 || got["a"] != "b" || rows[0].BadHeaders != "" {
-			t.Errorf("headers are %v, bad: %q", got, rows[0].BadHeaders)
+		if got := rows[0].Message.Headers; len(got) != 1 || got["a"] != "b" || rows[0].Malformed != "" {
+			t.Errorf("headers are %v, bad: %q", got, rows[0].Malformed)
 		}
-		if rows[1].BadHeaders == "" || rows[1].Message.Headers != nil {
+		if rows[1].Malformed == "" || rows[1].Message.Headers != nil {
 			t.Errorf("a number as a header: %+v", rows[1])
 		}
 	})

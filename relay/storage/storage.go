@@ -190,9 +190,9 @@ type Row struct {
 	// and held or done ones, no two of which name the same sink.
 	Sinks string
 
-	// BadHeaders says why the stored headers couldn't be read; such a message
-	// is parked. Empty if they could.
-	BadHeaders string
+	// Malformed says which column of the row can't be read, and why: its headers are no JSON object
+	// of strings, or a time is none. The relay parks such a message. Empty if all could be read.
+	Malformed string
 
 	Attempts  int // deliveries charged so far
 	Crashes   int // times that a relay died while it alone was in flight

@@ -68,7 +68,7 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 			t.Errorf("the dead letter is for the sinks %q, want %q", letter.Sinks, parked.DeadLetter.Sinks)
 		}
 		if letter.ID <= before || message.Key != "" && letter.Lane != row.Lane || letter.Attempts != 0 || letter.Crashes != 0 || letter.Deferred || letter.Later ||
-			letter.BadHeaders != "" || letter.NeverExpires || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
+			letter.Malformed != "" || letter.NeverExpires || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
 			t.Errorf("of row %d, created at %v, in lane %d: the dead letter %+v", before, row.CreatedAt, row.Lane, letter)
 		}
 		wantTime(t, "expires_at of the dead letter", letter.Message.ExpiresAt, unlessExpired(message.ExpiresAt))

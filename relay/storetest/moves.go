@@ -44,7 +44,7 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 	wantMessage(w, "pending", row.Message, message)
 	wantTime(w, "available_at", row.Message.AvailableAt, message.AvailableAt)
 	wantExpiry(w, "pending", row, message, false)
-	if row.Deferred || row.Retrying || row.Later || row.BadHeaders != "" || row.Attempts != 0 || row.Crashes != 0 {
+	if row.Deferred || row.Retrying || row.Later || row.Malformed != "" || row.Attempts != 0 || row.Crashes != 0 {
 		w.Errorf("a new row: %+v", row)
 	}
 	if age := time.Since(row.CreatedAt).Abs(); age > 15*time.Minute {

@@ -357,7 +357,7 @@ function messageParts(message, first) {
     canChange() && message.key ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', message.key)}, 'Pause its key…'), el('button', {type: 'button', className: 'plain small', onclick: () => steer('topic', message.topic)}, 'Pause its topic…')) : '',
     el('dl', {className: 'facts'}, ...facts),
     el('h3', {}, 'History'), timeline(message),
-    headers.length || message.bad_headers ? el('h3', {}, 'Headers') : '', message.bad_headers ? el('p', {className: 'bad'}, message.bad_headers) : '', headers.length ? el('dl', {className: 'facts'}, ...headers) : '',
+    message.malformed ? el('p', {className: 'bad'}, message.malformed) : '', headers.length ? el('h3', {}, 'Headers') : '', headers.length ? el('dl', {className: 'facts'}, ...headers) : '',
     el('h3', {}, `Payload, ${number(message.payload_bytes)} bytes`), payload(message),
   ].filter(node => node !== '' && node !== null);
 }

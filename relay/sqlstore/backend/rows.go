@@ -95,14 +95,21 @@ type Columns struct {
 	Sinks, Headers                    string
 	Payload                           []byte
 	AvailableAt, ExpiresAt, CreatedAt time.Time
+
+	// Malformed says which column can't be read, and why. It has the zero value.
+	Malformed string
 }
 
 // neverExpires is the year in which a message expires that has been requeued after it had
 // expired. No message is written with it by [outbox.Writer].
 const neverExpires = 9999
 
-// Row is what the columns say. Headers that can't be read are said to be bad, without being
-// shown.
+// mostCounted is the highest number of attempts or crashes that a row is read with. It leaves room
+// below the highest number of the columns, which have 32 bits.
+const mostCounted = 2_000_000_000
+
+// Row converts the columns. A column that can't be read makes the row malformed, and no error:
+// one row never keeps a page from being read.
 func (c *Columns) Row() (row storage.Row, err error) {
 	payload := c.Payload
 	if payload == nil && c.Flags&HasPayload != 0 {
@@ -116,7 +123,7 @@ func (c *Columns) Row() (row storage.Row, err error) {
 		payload = fromUTF16(payload)
 	}
 	row = storage.Row{
-		ID: c.ID, Lane: int(c.Lane), Sinks: c.Sinks, Attempts: int(c.Attempts), Crashes: int(c.Crashes), CreatedAt: c.CreatedAt,
+		ID: c.ID, Lane: int(c.Lane), Sinks: c.Sinks, Attempts: int(min(c.Attempts, mostCounted)), Crashes: int(min(c.Crashes, mostCounted)), CreatedAt: c.CreatedAt,
 		Later: c.Flags&IsLater != 0, Retrying: c.Flags&IsRetry != 0, Holds: storage.Hold(c.Flags / HoldsOne % 4),
 	}
 	row.Message = outbox.Message{
@@ -125,24 +132,62 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	if c.ExpiresAt.Year() >= neverExpires {
 		row.NeverExpires, row.Message.ExpiresAt = true, time.Time{}
 	}
+	for _, at := range []struct {
+		column string
+		time   *time.Time
+	}{{"available_at", &row.Message.AvailableAt}, {"expires_at", &row.Message.ExpiresAt}, {"created_at", &row.CreatedAt}} {
+		if year := at.time.Year(); year < 0 || year > 9999 { // which neither JSON nor most databases have
+			c.malformed(at.column, at.time.String())
+			*at.time = time.Time{}
+		}
+	}
+	if row.Malformed = c.Malformed; row.Malformed != "" {
+		row.Later = false // what can't be read is parked now
+		return row, nil
+	}
 	if c.Headers == "" {
 		return row, nil
 	}
 	var headers map[string]any
 	if err := json.Unmarshal([]byte(c.Headers), &headers); err != nil {
-		row.BadHeaders = "the headers are no JSON object"
+		row.Malformed = "the headers are no JSON object"
 		return row, nil
 	}
 	row.Message.Headers = make(map[string]string, len(headers))
 	for name, value := range headers {
 		text, ok := value.(string)
 		if !ok {
-			row.Message.Headers, row.BadHeaders = nil, fmt.Sprintf("the header %.100q is no string", name)
+			row.Message.Headers, row.Malformed = nil, fmt.Sprintf("the header %.100q is no string", name)
 			break
 		}
 		row.Message.Headers[name] = text
 	}
 	return row, nil
+}
+
+// malformed notes that a column can't be read. The first one is enough.
+func (c *Columns) malformed(column, value string) {
+	if c.Malformed == "" {
+		c.Malformed = fmt.Sprintf("the column %s can't be read: %.100q", column, value)
+	}
+}
+
+// lenient scans a column. A value that can't be read makes the row malformed.
+type lenient struct {
+	sql.Scanner
+	column string
+	row    *Columns
+}
+
+func (l lenient) Scan(value any) error {
+	if l.Scanner.Scan(value) != nil {
+		_ = l.Scanner.Scan(nil)
+		if bytes, ok := value.([]byte); ok {
+			value = string(bytes)
+		}
+		l.row.malformed(l.column, fmt.Sprint(value))
+	}
+	return nil
 }
 
 // fromUTF16 makes UTF-8 of text in UTF-16, little-endian. Half of a pair of
@@ -225,7 +270,7 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 				return false, err
 			}
 		}
-		if columns.ID == 0 {
+		if columns.ID == 0 && columns.MessageID == "" { // the first line alone
 			return true, nil
 		}
 		row, err := columns.Row()
@@ -249,10 +294,12 @@ func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, 
 	var c Columns
 	destinations := slices.Concat(before, []any{
 		(*number)(&c.ID), (*number)(&c.Lane), (*text)(&c.MessageID), (*text)(&c.Topic), (*text)(&c.Key), (*text)(&c.Sinks), &c.Payload, (*text)(&c.Headers),
-		(*moment)(&c.AvailableAt), (*moment)(&c.ExpiresAt), (*number)(&c.Priority), (*number)(&c.Attempts), (*number)(&c.Crashes), (*moment)(&c.CreatedAt), (*flags)(&c.Flags),
+		lenient{(*moment)(&c.AvailableAt), "available_at", &c}, lenient{(*moment)(&c.ExpiresAt), "expires_at", &c},
+		lenient{(*number)(&c.Priority), "priority", &c}, lenient{(*number)(&c.Attempts), "attempts", &c}, lenient{(*number)(&c.Crashes), "crashes", &c},
+		lenient{(*moment)(&c.CreatedAt), "created_at", &c}, (*flags)(&c.Flags),
 	}, after)
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
-		c.Payload = nil // the row before keeps its own
+		c.Payload, c.Malformed = nil, "" // the row before keeps its own
 		if err := rows.Scan(destinations...); err != nil {
 			return false, err
 		}
@@ -320,7 +367,7 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos []storage.Info, err error) {
 	var info storage.Info
 	var finished moment
-	after := []any{&info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished}
+	after := []any{&info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), lenient{&finished, "finished_at", &Columns{}}}
 	err = ScanRows(ctx, q, query, nil, after, func(c *Columns) (bool, error) {
 		row, err := c.Row()
 		if maxBytes <= 0 && row.ID != infos[len(infos)-1].ID {
@@ -340,12 +387,13 @@ func ReadLastDelivered(ctx context.Context, q Querier, query Query) (infos []sto
 	var id, lane, attempts number
 	var message, topic, key, sinks text
 	var created, finished moment
+	var unread Columns // what is malformed in a delivered message does no harm here
 	err = All(ctx, q, query, func() {
 		info := storage.Info{State: storage.StateDone, FinishedAt: time.Time(finished)}
 		info.ID, info.Lane, info.Attempts, info.Sinks, info.CreatedAt = int64(id), int(lane), int(attempts), string(sinks), time.Time(created)
 		info.Message.ID, info.Message.Topic, info.Message.Key = string(message), string(topic), string(key)
 		infos = append(infos, info)
-	}, &id, &lane, &message, &topic, &key, &sinks, &attempts, &created, &finished)
+	}, &id, &lane, &message, &topic, &key, &sinks, lenient{&attempts, "attempts", &unread}, lenient{&created, "created_at", &unread}, lenient{&finished, "finished_at", &unread})
 	return infos, err
 }
 
@@ -446,6 +494,8 @@ func (n *number) Scan(value any) error {
 	case int64:
 		*n = number(value)
 		return nil
+	case uint64: // an unsigned column
+		return n.parse(strconv.FormatUint(value, 10))
 	case []byte:
 		return n.parse(string(value))
 	case string:

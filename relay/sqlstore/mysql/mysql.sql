@@ -21,12 +21,13 @@
 utc_timestamp(6)
 
 -- The columns of a row t. Times are texts: what a driver makes of a time depends on its
--- settings. A zero date, which a session that isn't strict may write, is none.
+-- settings, and a date that doesn't exist, which a session that isn't strict may write, is a
+-- text that the relay refuses.
 -- name: payload
 coalesce(t.payload, CAST(t.payload_text AS BINARY))
 
 -- name: row
-t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
+t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
 -- name: has payload
@@ -40,6 +41,17 @@ t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payl
 
 -- name: held row
 {row}, {has payload} + 4 * (t.state = 'retry') + 16 * t.holds
+
+-- The times of a row t that moves; NULL, or now, for a date that doesn't exist. A session that
+-- isn't strict may have written one, and a strict session can't copy it (error 1292).
+-- name: real available_at
+CASE WHEN year(t.available_at) > 0 AND month(t.available_at) > 0 AND dayofmonth(t.available_at) BETWEEN 1 AND dayofmonth(last_day(t.available_at)) THEN t.available_at END
+
+-- name: real expires_at
+CASE WHEN year(t.expires_at) > 0 AND month(t.expires_at) > 0 AND dayofmonth(t.expires_at) BETWEEN 1 AND dayofmonth(last_day(t.expires_at)) THEN t.expires_at END
+
+-- name: real created_at
+coalesce(CASE WHEN year(t.created_at) > 0 AND month(t.created_at) > 0 AND dayofmonth(t.created_at) BETWEEN 1 AND dayofmonth(last_day(t.created_at)) THEN t.created_at END, {now})
 
 -- What stands in the place of a row.
 -- name: no row
@@ -259,7 +271,7 @@ UPDATE {hot} FORCE INDEX (id) SET claimed_until = {now} + INTERVAL :ttl MICROSEC
 SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {claimed by rows} claimed_until < {now} ORDER BY claimed_until LIMIT :limit{skip}
 
 -- name: free ended claims
-UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1 WHERE id IN :ids AND claimed_until < {now}
+UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(crashes, 2000000000) + 1 WHERE id IN :ids AND claimed_until < {now}
 
 -- Of several held rows with one id, one comes back at a time. A count is asked for each
 -- row, whatever a planner makes of it.
@@ -274,8 +286,8 @@ WHERE {comes back} AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h
 ORDER BY t.due_at, t.id LIMIT :limit{skip t}
 
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, expires_at, created_at, last_error, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, {real available_at}, {real expires_at}, {real created_at}, t.last_error, t.sinks FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
 
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.

@@ -112,10 +112,15 @@ func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query 
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
-// hold inserts rows t, which come after FROM, among the held ones.
+// hold inserts rows t, which come after FROM, among the held ones. Dates that don't exist stay
+// behind: a row that has one is parked.
 func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
+	real := strings.NewReplacer("t.available_at", m.sql.Text("real available_at"), "t.expires_at", m.sql.Text("real expires_at"), "t.created_at", m.sql.Text("real created_at"))
+	kept.sql = real.Replace(kept.sql)
+	available := g.availableAt()
+	available.sql = real.Replace(available.sql)
 	return join("INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
-		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", ", g.availableAt(), ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"), ", ", g.value("holds"),
+		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", ", available, ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"), ", ", g.value("holds"),
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 

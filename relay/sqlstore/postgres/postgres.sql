@@ -398,7 +398,7 @@ ended AS MATERIALIZED (
     SELECT {place} FROM {hot} WHERE {by rows} AND claimed_until < now()
     ORDER BY claimed_until LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {hot} AS t
-SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(t.crashes, 2000000000) + 1
 FROM ended AS g WHERE {is at place} AND ($2::boolean OR {never})
 
 -- Passes over rows whose lane and id a hot row has, as one may after ids began anew; of

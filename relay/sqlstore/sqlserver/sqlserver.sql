@@ -360,7 +360,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 WITH ended AS (
     SELECT TOP (@p1) * FROM {hot} WITH (INDEX({index claim_until}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE {by rows} AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
-UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = CASE WHEN crashes < 2000000000 THEN crashes + 1 ELSE crashes END
 
 -- One statement: what it deletes is what it inserts. Of several held rows with one id, one
 -- comes back at a time, and none where a hot row has its lane and id, as one may after ids

@@ -924,7 +924,7 @@ ended AS MATERIALIZED (
     SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until < now()
     ORDER BY claimed_until LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE app."Events" AS t
-SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(t.crashes, 2000000000) + 1
 FROM ended AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: 10
 --   2: true

@@ -1040,7 +1040,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH ended AS (
     SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_until"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
-UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1;
+UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = CASE WHEN crashes < 2000000000 THEN crashes + 1 ELSE crashes END;
 --   1: 10
 SET LOCK_TIMEOUT 3000;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;

@@ -1,0 +1,179 @@
+package sqlstore_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	shown "github.com/rowrelay/rowrelay/relay/operate"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// malformed are values that the columns can hold where the constraints don't refuse them.
+func malformed(kind string) []struct{ column, value string } {
+	type c = struct{ column, value string }
+	switch kind {
+	case testdb.Postgres:
+		return []c{
+			{"created_at", "'infinity'"}, {"created_at", "'-infinity'"}, {"created_at", "'10000-01-01 00:00:00+00'"}, {"created_at", "'4713-01-01 00:00:00+00 BC'"},
+			{"created_at", "'9999-12-31 23:59:59-01'"}, {"available_at", "'4713-01-01 00:00:00+00 BC'"}, {"available_at", "'-infinity'"},
+		}
+	case testdb.SQLite:
+		return []c{
+			{"attempts", "'many'"}, {"attempts", "1.5"}, {"crashes", "'many'"}, {"crashes", "x'00'"}, {"priority", "'high'"},
+			{"created_at", "'today'"}, {"created_at", "12"}, {"expires_at", "'2026-02-31 00:00:00'"}, {"available_at", "'2026-00-15 00:00:00'"},
+		}
+	default:
+		return []c{
+			{"available_at", "'2026-00-15'"}, {"available_at", "'2026-03-00'"}, {"available_at", "'2026-02-31'"}, {"available_at", "'0000-00-00'"},
+			{"expires_at", "'2026-00-15'"}, {"expires_at", "'2026-02-31'"}, {"expires_at", "'0000-00-00'"},
+			{"created_at", "'2026-00-15'"}, {"created_at", "'2026-02-31'"}, {"created_at", "'0000-00-00'"},
+		}
+	}
+}
+
+// insertMalformed writes a row for each of the values, past the constraints, and returns how many there are.
+func insertMalformed(t *testing.T, table table) (count int) {
+	t.Helper()
+	var before []string
+	switch table.Kind {
+	case testdb.Postgres:
+		before = []string{"ALTER TABLE outbox DROP CONSTRAINT available_at_range, DROP CONSTRAINT created_at_range"}
+	case testdb.SQLite:
+		before = []string{"PRAGMA ignore_check_constraints = ON"}
+	case testdb.MySQL:
+		before = []string{"ALTER TABLE outbox ALTER CHECK outbox_real_available_at NOT ENFORCED, ALTER CHECK outbox_real_expires_at NOT ENFORCED, ALTER CHECK outbox_real_created_at NOT ENFORCED", "SET sql_mode = 'ALLOW_INVALID_DATES'"}
+	case testdb.MariaDB:
+		before = []string{"ALTER TABLE outbox DROP CONSTRAINT outbox_real_available_at, DROP CONSTRAINT outbox_real_expires_at, DROP CONSTRAINT outbox_real_created_at", "SET sql_mode = 'ALLOW_INVALID_DATES'"}
+	}
+	pool := table.OpenAnother(t)
+	pool.SetMaxOpenConns(1) // settings of a session
+	for _, statement := range before {
+		exec(t, pool, statement)
+	}
+	for _, bad := range malformed(table.Kind) {
+		exec(t, pool, "INSERT INTO outbox (topic, message_key, "+bad.column+") VALUES ('t', 'bad', "+bad.value+")")
+		count++
+	}
+	return count
+}
+
+// A table's constraints refuse what a relay can't read, whatever the session's mode.
+func TestConstraintsRefuseWhatCannotBeRead(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		pool := table.OpenAnother(t)
+		pool.SetMaxOpenConns(1)
+		more := []struct{ column, value string }{{"id", "-1"}, {"attempts", "-1"}, {"crashes", "-1"}}
+		switch {
+		case isMySQL(table.Kind):
+			exec(t, pool, "SET sql_mode = 'ALLOW_INVALID_DATES'")
+			more = more[1:] // see below
+		default:
+			more = append(more, []struct{ column, value string }{{"id", "0"}, {"id", "9223372036854775807"}}...)
+		}
+		for _, bad := range append(malformed(table.Kind), more...) {
+			if _, err := pool.ExecContext(t.Context(), "INSERT INTO outbox (topic, "+bad.column+") VALUES ('t', "+bad.value+")"); err == nil {
+				t.Errorf("%s = %s is accepted", bad.column, bad.value)
+			}
+		}
+		if !isMySQL(table.Kind) {
+			return
+		}
+		if _, err := table.DB.ExecContext(t.Context(), "INSERT INTO outbox (id, topic) VALUES (-1, 't')"); err == nil {
+			t.Error("a negative id is accepted")
+		}
+		exec(t, pool, "INSERT INTO outbox (id, topic) VALUES (-1, 't')")
+		var id int64
+		if err := table.DB.QueryRowContext(t.Context(), "SELECT id FROM outbox").Scan(&id); err != nil || id <= 0 {
+			t.Errorf("without strict mode the row got the id %d, %v; want one that the server gives out", id, err)
+		}
+	})
+}
+
+// A row that can't be read keeps no other from being delivered: it is read with the reason, and can be
+// parked, listed, shown and requeued as any other.
+func TestRowThatCannotBeReadIsParkedAlone(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		for _, target := range append(allTargets(), aNativePostgres(t)) {
+			t.Run(string(claim)+"/"+target.Name, func(t *testing.T) {
+				t.Parallel()
+				table := open(t, target)
+				count := insertMalformed(t, table)
+				exec(t, table.DB, "INSERT INTO outbox (topic, message_key, attempts, crashes) VALUES ('t', 'good', 2147483647, 2147483647)")
+				store := table.open(t)
+				must(t, store.SetClaimMode(t.Context(), claim))
+				settlements := parkMalformed(t, store, claim)
+				if len(settlements) != count+1 {
+					t.Fatalf("%d rows were read, want %d", len(settlements), count+1)
+				}
+				if settled, err := store.Settle(t.Context(), "r", true, settlements); err != nil || settled.Changed != len(settlements) {
+					t.Fatalf("settle: %+v, %v", settled, err)
+				}
+				infos, err := store.List(t.Context(), storage.Filter{Limit: 100})
+				if err != nil || len(infos) != len(settlements) {
+					t.Fatalf("list: %d messages, %v; want %d", len(infos), err, len(settlements))
+				}
+				for _, info := range infos {
+					if _, err := json.Marshal(shown.NewFullMessage(info)); err != nil {
+						t.Errorf("message %d: %v", info.ID, err)
+					}
+					if info.State == storage.StateError && !strings.Contains(info.LastError, "can't be read") {
+						t.Errorf("message %d is parked with %q", info.ID, info.LastError)
+					}
+				}
+				if requeued, err := store.Requeue(t.Context(), storage.Filter{State: storage.StateError}); err != nil || requeued != count {
+					t.Errorf("requeue: %d, %v; want %d", requeued, err, count)
+				}
+			})
+		}
+	}
+}
+
+// parkMalformed reads all rows, and returns what a relay settles: that the good ones are delivered, and
+// the others parked with the reason.
+func parkMalformed(t *testing.T, store *sqlstore.Store, claim storage.Claim) (settlements []storage.Settlement) {
+	t.Helper()
+	fences, rows := map[int]int64{}, []storage.Row(nil)
+	_, err := store.Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: claim}, time.Minute)
+	must(t, err)
+	if claim == storage.ByRows {
+		rows, err = store.Claim(t.Context(), storage.ClaimRequest{Relay: "r", Token: "token", TTL: time.Minute, Limit: 100, Pick: storage.Oldest})
+		must(t, err)
+	} else {
+		grants, err := store.Acquire(t.Context(), "r", storage.Lanes, time.Minute)
+		must(t, err)
+		var positions []storage.Position
+		for _, grant := range grants {
+			fences[grant.Lane] = grant.Fence
+			positions = append(positions, storage.Position{Lane: grant.Lane})
+		}
+		page, err := store.Read(t.Context(), positions, 1000, 1<<20)
+		must(t, err)
+		rows = page.Rows
+	}
+	for _, row := range rows {
+		settlement := storage.Settlement{ID: row.ID, MessageID: row.Message.ID, Lane: row.Lane, Fence: fences[row.Lane], Attempts: row.Attempts + 1, Crashes: row.Crashes}
+		if claim == storage.ByRows {
+			settlement.Token = "token"
+		}
+		if settlement.State = storage.StateDone; row.Malformed != "" {
+			settlement.State, settlement.Error = storage.StateError, row.Malformed
+		}
+		if row.Later || (row.Malformed == "") != (row.Message.Key == "good") {
+			t.Errorf("row %d of key %s: later %t, malformed %q", row.ID, row.Message.Key, row.Later, row.Malformed)
+		}
+		settlements = append(settlements, settlement)
+	}
+	return settlements
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
