@@ -88,7 +88,11 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 	until := time.Now().Add(s.options.LeaderTimeout)
 	var work sync.WaitGroup
 	for _, line := range linesOf(batch) {
-		s.searches.want(line)
+		ids := make([]batchID, len(line))
+		for n, e := range line {
+			ids[n] = e.id
+		}
+		s.searches.want(ids...)
 		work.Go(func() { s.sendLine(ctx, until, line, batch, outcomes) })
 	}
 	work.Wait()

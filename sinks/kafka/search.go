@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -22,11 +25,10 @@ type searches struct {
 	of map[place]*search
 }
 
-// search is how far one has come. One goroutine at a time uses it: whoever holds
-// the partition's gate.
+// search is how far one has come. Who holds the partition's gate changes it.
 type search struct {
-	from, next, end int64             // offsets: where it began, what is read next, where the log ends
-	found           map[batchKey]bool // for each batch that it looks for
+	from, next, end int64                     // offsets: where it began, what is read next, where the log ends
+	found           map[batchKey]*atomic.Bool // for each batch that it looks for; the map doesn't change
 	steps           int
 }
 
@@ -51,31 +53,33 @@ func (s *searching) Error() string {
 
 func newSearches() *searches { return &searches{of: map[place]*search{}} }
 
+// mostSought bounds the batches that one search looks for.
+const mostSought = 1000
+
 // want has the batches of a line be looked for in one go, should one of them have
-// to be. A search that doesn't know them all begins anew.
-func (s *searches) want(line []plannedBatch) {
+// to be, and returns their search. One that doesn't look for all of them is replaced by one that does.
+func (s *searches) want(ids ...batchID) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := line[0].id.to
-	known, wanted := s.of[to], &search{from: line[0].id.end, found: map[batchKey]bool{}}
-	fresh := known == nil
-	for _, e := range line {
-		wanted.from = min(wanted.from, e.id.end)
-		wanted.found[e.id.batchKey()] = false
-		if !fresh {
-			_, same := known.found[e.id.batchKey()]
-			fresh = !same
+	to := ids[0].to
+	known := s.of[to]
+	if known != nil && !slices.ContainsFunc(ids, func(id batchID) bool { return known.found[id.batchKey()] == nil }) {
+		return known
+	}
+	wanted := &search{from: ids[0].end, found: map[batchKey]*atomic.Bool{}}
+	if known != nil && len(known.found) < mostSought { // another Send may be looking for them
+		wanted.from = known.from
+		maps.Copy(wanted.found, known.found)
+	}
+	for _, id := range ids {
+		wanted.from = min(wanted.from, id.end)
+		if wanted.found[id.batchKey()] == nil {
+			wanted.found[id.batchKey()] = new(atomic.Bool)
 		}
 	}
-	if wanted.next = wanted.from; fresh {
-		s.of[to] = wanted
-	}
-}
-
-func (s *searches) at(p place) *search {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.of[p]
+	wanted.next = wanted.from
+	s.of[to] = wanted
+	return wanted
 }
 
 // search says whether a batch is in the log; or that it has to go on.
@@ -85,9 +89,10 @@ func (s *IdempotentSink) search(ctx context.Context, leader string, id batchID) 
 		return absent, ctx.Err()
 	}
 	defer func() { <-gate }()
-	known := s.searches.at(id.to)
+	known := s.searches.want(id)
 	until := known.step(ctx)
-	for !known.found[id.batchKey()] {
+	found := known.found[id.batchKey()]
+	for !found.Load() {
 		switch err := s.read(ctx, leader, id.to, known); {
 		case errors.Is(err, kafkago.OffsetOutOfRange):
 			return absent, nil // the topic was made anew, or has deleted that part
@@ -95,7 +100,7 @@ func (s *IdempotentSink) search(ctx context.Context, leader string, id batchID) 
 			return absent, fmt.Errorf("read %s/%d to look for a batch: %w", id.to.topic, id.to.partition, err)
 		case err != nil || known.next < known.end && !time.Now().Before(until):
 			return absent, &searching{id, known.from, known.next, known.end}
-		case known.next >= known.end && !known.found[id.batchKey()]:
+		case known.next >= known.end && !found.Load():
 			return absent, nil
 		}
 	}
@@ -203,8 +208,8 @@ func readHeads(r *stream, left int, known *search) {
 		} else {
 			known.next = max(known.next, base+int64(binary.BigEndian.Uint32(head[23:]))+1)
 			m := batchKey{int64(binary.BigEndian.Uint64(head[43:])), int32(binary.BigEndian.Uint32(head[53:]))}
-			if _, wanted := known.found[m]; wanted && r.err == nil {
-				known.found[m] = true
+			if found := known.found[m]; found != nil && r.err == nil {
+				found.Store(true)
 			}
 		}
 		r.skip(min(size, left) - batchBytes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -228,4 +229,30 @@ func fill(t testing.TB, addresses []string, topic string, n int) {
 	if err := failed.Load(); err != nil {
 		t.Fatal(*err)
 	}
+}
+
+// TestSendsThatSearchOnePartition at the same time find what each of them looks for. It is one
+// for the race detector, too.
+func TestSendsThatSearchOnePartition(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	addresses := cluster.ListenAddrs()
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	var batches [][]sinks.Message
+	for range 4 {
+		batch := planned(t, sink, batchOf("t", "a", "b"))
+		wantSummary(t, "the first time", sink.Send(t.Context(), batch), "D")
+		batches = append(batches, restamped(t, batch, "", -1, day))
+	}
+	reads(cluster, func(int64) {})
+	sink = opened(t, kafka.Options{Brokers: addresses}) // another relay's
+	var sends sync.WaitGroup
+	for _, batch := range batches {
+		sends.Go(func() {
+			for range 5 {
+				wantSummary(t, "again", sink.Send(t.Context(), batch), "D")
+			}
+		})
+	}
+	sends.Wait()
 }

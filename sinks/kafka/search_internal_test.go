@@ -1,0 +1,18 @@
+package kafka
+
+import "testing"
+
+// TestSearchOfOneSendIsNotAnothers: two Sends look for other batches of one partition.
+func TestSearchOfOneSendIsNotAnothers(t *testing.T) {
+	t.Parallel()
+	s := newSearches()
+	first := batchID{producer: 7, to: place{"t", 0}, end: 10}
+	second := batchID{producer: 8, to: place{"t", 0}, end: 20}
+	s.want(first)
+	s.want(second)
+	for _, id := range []batchID{first, second} {
+		if known := s.want(id); known.found[id.batchKey()] == nil || known.next > id.end {
+			t.Errorf("the search for the batch of producer %d doesn't look for it from offset %d on: %+v", id.producer, id.end, known)
+		}
+	}
+}
