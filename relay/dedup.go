@@ -27,7 +27,10 @@ type dedup struct {
 type dedupSink struct {
 	sink       sinks.Deduplicating
 	unresolved []*dedupBatch
-	oneAtATime bool // it refused a part of a batch
+	resolving  bool      // a job that resolves is under way
+	tries      int       // to resolve, in a row, after which some batch was still unresolved
+	resolveAt  time.Time // when to try again; until then other keys' messages are sent
+	oneAtATime bool      // it refused a part of a batch
 }
 
 // dedupBatch is a batch that its sink recognises when it comes again.
@@ -109,12 +112,16 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	if s == nil {
 		return false
 	}
-	if len(s.unresolved) > 0 {
+	if len(s.unresolved) > 0 && !s.resolving && !now.Before(s.resolveAt) {
 		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *dedupBatch) bool { return !d.holdsAnyOf(b) })
 		if len(q.flights) == 0 && len(s.unresolved) > 0 {
+			s.resolving = true
 			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
 		}
 		return true
+	}
+	if s.resolving && s.tries == 0 {
+		return true // most batches are resolved by the first try
 	}
 	if now.Before(d.journalAll) {
 		return false // quarantine does it
@@ -322,6 +329,13 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 	b.excused = !slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool {
 		return outcome.Result != sinks.Unsent || outcome.Reason != sinks.ReasonBlocked
 	})
+	if slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool { return outcome.Result == sinks.Delivered }) {
+		for i, outcome := range b.outcomes { // the sink works: a lost answer is no trouble of all
+			if outcome.Result == sinks.Retry && sinks.IsOpen(outcome) {
+				b.outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, outcome.Detail)
+			}
+		}
+	}
 	if b.excused && f.ctx.Err() == nil {
 		f.queue.pauseUntil = time.Now().Add(planPause)
 	}
@@ -430,6 +444,8 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 // says nothing against it.
 func (r *resolving) done(e *engine, f *flight) {
 	d, q := r.dedup, f.queue
+	s := d.sinks[q]
+	s.resolving = false
 	if r.err != nil {
 		e.failed("journal", r.err)
 		e.tried(&e.health.journal, r.err)
@@ -439,11 +455,8 @@ func (r *resolving) done(e *engine, f *flight) {
 	if len(r.outcomes) > 0 {
 		q.observeSent(f.took, r.outcomes)
 		var said []sinks.Outcome
-		for _, outcome := range r.outcomes {
-			if sinks.IsOpen(outcome) {
-				outcome = uncharged(outcome)
-			}
-			if outcome.Result != sinks.Unsent {
+		for _, outcome := range r.outcomes { // a lost answer is no trouble of the sink: others are tried
+			if outcome.Result != sinks.Unsent && (!sinks.IsOpen(outcome) || outcome.Result == sinks.Unavailable) {
 				said = append(said, outcome)
 			}
 		}
@@ -457,11 +470,28 @@ func (r *resolving) done(e *engine, f *flight) {
 			}
 		}
 	}
-	s := d.sinks[q]
 	s.unresolved = slices.DeleteFunc(s.unresolved, func(b *dedupBatch) bool {
 		b.unresolved = open[b] || !slices.Contains(r.batches, b)
 		return !b.unresolved
 	})
+	r.again(s, q, len(open))
+}
+
+// again says when what is still unresolved is sent again. If the sink is unavailable that is as soon as
+// it was opened.
+func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
+	if open == 0 || q.circuit.state != circuitClosed {
+		s.tries, s.resolveAt = 0, time.Time{}
+		return
+	}
+	s.tries++
+	wait := q.options.Reopen.draw(s.tries)
+	s.resolveAt = time.Now().Add(wait)
+	at := slices.IndexFunc(r.outcomes, sinks.IsOpen)
+	if allowed, more := q.logLimiter.allow("unresolved " + q.name); allowed && at >= 0 {
+		q.base.options.Logger.Warn("relay: it is not known whether the sink has some messages: their keys wait", "relay", q.base.options.Name,
+			"sink", q.name, "batches", open, "retry_in", wait, "detail", loggable(&r.outcomes[at]), "unsaid", more)
+	}
 }
 
 // decide acts on what the sink said of a reference's row. If that is open, nothing changes. If the sink has the
@@ -475,12 +505,28 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	case there && status.Result == sinks.Delivered:
 		t.status = &status
 		if it := l.known[ref.queue][ref.id]; it != nil && it.ref() == ref && it.stage == inQueue {
+			r.dedup.letGo(it)
 			r.dedup.deliveredBefore(it, status)
 		}
 	default:
 		delete(r.dedup.batchRefs[l], ref)
+		if it := l.known[ref.queue][ref.id]; it != nil && it.ref() == ref && it.stage == inQueue {
+			r.dedup.letGo(it)
+			if q := it.queue; it.key != nil {
+				q.enqueue(it.key)
+			} else {
+				q.waiting.putFirst(queued{item: it})
+			}
+		}
 	}
 	return false
+}
+
+// letGo ends that an item holds its key, since it is known whether the sink has it.
+func (d *dedup) letGo(it *item) {
+	if it.key != nil && it.key.aside == it {
+		it.key.aside = nil
+	}
 }
 
 // rowsOf calls take with each row of a queue's SentBatch, as it is in a lane, and its place. A

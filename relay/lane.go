@@ -215,7 +215,7 @@ type key struct {
 	back      bool        // of the batch whose outcomes are being judged, an item goes back
 	unwritten int         // items whose outcomes wait for those of their messages' other sinks
 	behind    []outcomeAt // outcomes of later items, which must be written after those
-	aside     *item       // an item that was set aside (trouble.go): nothing of the key is sent until this item is tried again
+	aside     *item       // an item that was set aside (trouble.go), or that its sink may have (dedup.go): nothing of the key is sent until this item is tried again, or that is known
 
 	blocked      bool  // no item but blockedBy may be sent
 	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
@@ -250,6 +250,9 @@ func (k *key) addAll(items []*item) {
 
 // remove takes an item out of those that wait.
 func (k *key) remove(it *item) {
+	if k.aside == it {
+		k.aside = nil
+	}
 	if at := slices.Index(k.items, it); at >= 0 {
 		k.items = slices.Delete(k.items, at, at+1)
 	}

@@ -153,6 +153,13 @@ filling:
 			if it.stage != inQueue {
 				break // one without a key may have been dropped, or found delivered, while it stood here
 			}
+			if e.duplicates != nil && e.duplicates.mayHave(it) { // it waits until that is known, and its key with it
+				if k != nil {
+					k.addAll(items[i:])
+					k.aside = it
+				}
+				break
+			}
 			why := it.condemned // it can't be sent; nil if it can
 			if why == nil && e.tooOld(&it.row) && e.expire(q, it) {
 				expired = true

@@ -171,11 +171,13 @@ type Deduplicating interface {
 	// Send, of messages with references, sends each planned batch that it has whole,
 	// for the first time or again. Of one that it has not whole, it finds out
 	// whether the destination has it. Where finding out takes longer than a Send,
-	// it is [Unavailable] with [ReasonBusy], the detail says how far it has come,
-	// and the next Send goes on from there. [Delivered] says that the message is
+	// the outcome is open, its detail says how far the sink has come, and the next
+	// Send goes on from there. [Delivered] says that the message is
 	// there, from now or from before. An outcome that [IsOpen] leaves open
-	// whether it is: the reference holds. Any other one promises that the message
-	// is not there, and never will be by this reference.
+	// whether it is: the reference holds, and with it the message's key. An open
+	// [Retry] concerns this batch only, [Unavailable] the whole sink. Any other
+	// outcome promises that the message is not there, and never will be by this
+	// reference.
 	Send(ctx context.Context, batch []Message) []Outcome
 }
 
