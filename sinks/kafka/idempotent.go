@@ -3,11 +3,14 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -53,7 +56,16 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	for i, l := range r.order {
 		places[i], l.most = l.place, s.identity.bound(l.place)
 	}
-	line, err := s.prepare(ctx, places, len(batch))
+	began := time.Now()
+	for p, err := range s.learnEnds(ctx, places) {
+		why := s.troubled(ctx, err)
+		s.cluster.fails(p, began, why)
+		for _, i := range r.lanes[p].waiting {
+			r.trouble(i, p, why)
+		}
+		r.lanes[p].waiting = nil
+	}
+	line, err := s.newLine(ctx, places, len(batch))
 	if err != nil {
 		r.settleRest(s.troubled(ctx, err))
 		return nil, r.outcomes
@@ -84,7 +96,7 @@ func (s *IdempotentSink) plan(line *line, l *lane, batchRefs []sinks.BatchRef) {
 // Send writes record batches as they were planned, those of one partition one
 // after the other.
 func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-	outcomes := make([]sinks.Outcome, len(batch))
+	outcomes, troubled := make([]sinks.Outcome, len(batch)), make([]troubled, len(batch))
 	until := time.Now().Add(s.options.LeaderTimeout)
 	var work sync.WaitGroup
 	for _, line := range linesOf(batch) {
@@ -93,48 +105,109 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 			ids[n] = e.id
 		}
 		s.searches.want(ids...)
-		work.Go(func() { s.sendLine(ctx, until, line, batch, outcomes) })
+		work.Go(func() { s.sendLine(ctx, until, line, batch, outcomes, troubled) })
 	}
 	work.Wait()
+	for i, by := range troubled {
+		t, _ := s.cluster.troubleOf(by.at)
+		if isPostponed(outcomes[i]) {
+			outcomes[i].RetryAfter = waitOf(&batch[i], outcomes[i].RetryAfter)
+		}
+		if by.kind == whole || outcomes[i].Result != sinks.Unavailable || !s.cluster.others(t) {
+			continue
+		}
+		if by.kind == notTaken {
+			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
+		} else {
+			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
+		}
+	}
 	return outcomes
 }
 
+// troubled says whose trouble it is that a planned batch is not delivered.
+type troubled struct {
+	kind int
+	at   place
+}
+
+const (
+	whole    = iota // the sink's
+	notTaken        // the partition's, and it certainly has nothing of the batch
+	unsure          // the partition's, and it may have the batch
+)
+
 // sendLine stops after the first batch whose delivery status is unknown: the next ones would
 // leave a gap.
-func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []plannedBatch, batch []sinks.Message, outcomes []sinks.Outcome) {
+func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []plannedBatch, batch []sinks.Message, outcomes []sinks.Outcome, by []troubled) {
 	stopped := false
 	for _, e := range line {
-		said := sinks.All(len(e.members), sinks.Cancelled())
+		said, kind := sinks.All(len(e.members), sinks.Cancelled()), whole
 		if !stopped {
 			messages := make([]sinks.Message, len(e.members))
 			for n, i := range e.members {
 				messages[n] = batch[i]
 			}
-			said = s.sendPlanned(ctx, until, e, messages)
+			said, kind = s.sendPlanned(ctx, until, e, messages)
 		}
 		for n, i := range e.members {
-			outcomes[i] = said[n]
+			outcomes[i], by[i] = said[n], troubled{kind, e.id.to}
 			stopped = stopped || sinks.IsOpen(said[n])
 		}
 	}
 }
 
-// sendPlanned writes a batch that is whole, and looks for one that is not.
-func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) []sinks.Outcome {
+// sendPlanned writes a batch that is whole, and looks for one that is not. It says whose trouble it
+// is if that comes to nothing.
+func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) ([]sinks.Outcome, int) {
 	n := len(messages)
 	if e.err != nil {
-		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, e.err.Error()))
+		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, e.err.Error())), whole
 	}
 	if ctx.Err() != nil || !enter(ctx, s.slots) {
-		return sinks.All(n, sinks.Cancelled())
+		return sinks.All(n, sinks.Cancelled()), whole
 	}
 	defer func() { <-s.slots }()
 	records, complete := s.recordsOf(messages, e.id.to.topic)
-	if !complete || !s.identity.isFirst(e.id, n) && !s.remembered(e.id, messages) {
+	first := complete && s.identity.isFirst(e.id, n)
+	if !complete || !first && !s.remembered(e.id, messages) {
 		return s.lookFor(ctx, e.id, messages)
 	}
-	from := producer{id: e.id.producer, sequence: e.id.base}
-	return s.judge(ctx, e.id, messages, s.produce(ctx, until, e.id.to, records, from))
+	v := s.produce(ctx, until, e.id.to, records, producer{id: e.id.producer, sequence: e.id.base})
+	o := v.outcome
+	switch {
+	case v.again || o.Result == sinks.Delivered || o.Result == sinks.Retry && o.Reason == sinks.ReasonServerError:
+		return s.judge(ctx, e.id, messages, v)
+	case o.Result == sinks.Retry: // its answer was lost
+		s.cluster.fails(e.id.to, until.Add(-s.options.LeaderTimeout), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, o.Detail))
+		return sinks.All(n, o), whole
+	case first && v.local:
+		return sinks.All(n, o), notTaken
+	case first || ctx.Err() != nil || !v.local && !v.ofTopic:
+		return sinks.All(n, o), whole
+	}
+	if s.gone(ctx, e.id) {
+		return sinks.All(n, o), whole
+	}
+	return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, o.Detail)), unsure
+}
+
+// gone says that the partition of a batch isn't there any more, and so hasn't the batch: for as long as
+// LeaderTimeout no broker has named it. One that has just been started may not know of it yet.
+func (s *IdempotentSink) gone(ctx context.Context, id batchID) bool {
+	for until := time.Now().Add(s.options.LeaderTimeout); ; {
+		topics, err := s.cluster.ask(ctx, []string{id.to.topic})
+		if err != nil {
+			return false
+		}
+		t := topics[id.to.topic]
+		if unknown := errors.Is(t.err, kafkago.UnknownTopicOrPartition); !unknown && (t.err != nil || id.to.partition < len(t.leaders)) {
+			return false
+		}
+		if !pause(ctx, until, 5) {
+			return ctx.Err() == nil
+		}
+	}
 }
 
 // recordsOf makes the records of a batch. Where some can't be made, because a
@@ -156,18 +229,16 @@ func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (reco
 }
 
 // judge says what a broker's answer means for each message of a batch.
-func (s *IdempotentSink) judge(ctx context.Context, id batchID, messages []sinks.Message, v verdict) []sinks.Outcome {
+func (s *IdempotentSink) judge(ctx context.Context, id batchID, messages []sinks.Message, v verdict) ([]sinks.Outcome, int) {
 	n := len(messages)
 	switch {
 	case v.again:
-		return s.turnedDown(id, n, v)
+		return s.turnedDown(id, n, v), whole
 	case v.outcome.Result == sinks.Delivered:
 		s.identity.taken(id, n, v.offset+int64(n))
-		return delivered(id.to.partition, v.offset, n)
-	case v.outcome.Result == sinks.Retry && v.outcome.Reason == sinks.ReasonServerError:
-		return s.explain(ctx, id, messages, v.outcome)
+		return delivered(id.to.partition, v.offset, n), whole
 	}
-	return sinks.All(n, v.outcome)
+	return s.explain(ctx, id, messages, v.outcome)
 }
 
 // turnedDown is for a batch that was refused as a whole, because of some of its

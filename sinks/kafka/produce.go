@@ -20,6 +20,7 @@ type verdict struct {
 	again    bool                  // the others were not taken because of those, and go again
 	smaller  bool                  // in smaller batches
 	local    bool                  // the trouble is the partition's, and nothing was taken
+	ofTopic  bool                  // the trouble is the topic's, and nothing was taken
 }
 
 // buffers are what record batches were encoded in.
@@ -39,6 +40,7 @@ func (s *Sink) produce(ctx context.Context, until time.Time, to place, records [
 	if size := len(encoded) - prefixBytes; size > s.options.MaxMessageBytes {
 		return refused(len(records), tooLarge(size, s.options.MaxMessageBytes))
 	}
+	began := until.Add(-s.options.LeaderTimeout)
 	if before, _ := s.cluster.troubleOf(to); before.tries > 0 {
 		until = time.Now().Add(time.Millisecond)
 	}
@@ -49,7 +51,7 @@ func (s *Sink) produce(ctx context.Context, until time.Time, to place, records [
 		}
 		switch {
 		case v.local:
-			s.cluster.fails(to, v.outcome)
+			s.cluster.fails(to, began, v.outcome)
 		case v.outcome.Result == sinks.Delivered:
 			s.cluster.works(to)
 		}
@@ -72,7 +74,7 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded [
 	}()
 	leader, trouble := s.leaderOf(t, to.partition)
 	if trouble != nil {
-		return verdict{outcome: *trouble, local: t.err == nil}, trouble.Reason == sinks.ReasonConnection
+		return verdict{outcome: *trouble, local: t.err == nil, ofTopic: t.err != nil}, trouble.Reason == sinks.ReasonConnection
 	}
 	if wait := s.cluster.restLeft(leader); wait > 0 && !sleep(ctx, until, wait) { // it asked for a pause
 		if ctx.Err() != nil {

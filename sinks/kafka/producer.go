@@ -155,15 +155,29 @@ func (i *identity) learnEnd(p place, end int64) {
 	i.ends[p] = logEnd{max(i.ends[p].offset, end), time.Now()}
 }
 
-// prepare makes a line ready to write up to most records to each place.
-func (s *IdempotentSink) prepare(ctx context.Context, places []place, most int) (*line, error) {
+// learnEnds asks where the logs of these places end, where nothing new enough is known, and returns
+// the errors of those that don't say. Once a leader can't be reached it asks for no others.
+func (s *IdempotentSink) learnEnds(ctx context.Context, places []place) map[place]error {
+	failed, unreachable := map[place]error{}, error(nil)
 	for _, p := range s.identity.unknownEnds(places) {
-		end, err := s.endOf(ctx, p)
-		if err != nil {
-			return nil, fmt.Errorf("ask for the end of %s/%d: %w", p.topic, p.partition, err)
+		end, err := int64(0), unreachable
+		if err == nil {
+			end, err = s.endOf(ctx, p)
 		}
-		s.identity.learnEnd(p, end)
+		if err == nil {
+			s.identity.learnEnd(p, end)
+			continue
+		}
+		if isConnection(err) {
+			unreachable = err
+		}
+		failed[p] = fmt.Errorf("ask for the end of %s/%d: %w", p.topic, p.partition, err)
 	}
+	return failed
+}
+
+// newLine returns a line that can write up to most records to each place.
+func (s *IdempotentSink) newLine(ctx context.Context, places []place, most int) (*line, error) {
 	if l := s.identity.begin(places, most); l != nil {
 		return l, nil
 	}

@@ -43,14 +43,14 @@ const (
 // lookFor says what became of a batch that can't be sent as it was: rows of it
 // are gone, because they were settled or never sent; or it is so old that the
 // broker may no longer recognise it.
-func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) []sinks.Outcome {
+func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) ([]sinks.Outcome, int) {
 	return s.outcomesByStatus(ctx, id, messages, sinks.Blocked(), wasThere(id))
 }
 
 // explain says what became of a batch that the broker has just answered with an
 // error. If it is the newest it goes again: the answer to that comes when all
 // replicas have it.
-func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sinks.Message, failure sinks.Outcome) []sinks.Outcome {
+func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sinks.Message, failure sinks.Outcome) ([]sinks.Outcome, int) {
 	again := failure
 	again.Reason = sinks.ReasonUnknown
 	return s.outcomesByStatus(ctx, id, messages, failure, again)
@@ -60,21 +60,28 @@ func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sin
 // it doesn't say.
 func wasThere(id batchID) sinks.Outcome { return sinks.Ok(strconv.Itoa(id.to.partition) + "/?") }
 
-func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) []sinks.Outcome {
-	n := len(messages)
+func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) ([]sinks.Outcome, int) {
+	n, began := len(messages), time.Now()
 	found, err := s.statusOf(ctx, id, messages)
 	switch unfinished := (*searching)(nil); {
 	case errors.As(err, &unfinished) && !errors.Is(ctx.Err(), context.Canceled):
-		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonBusy, unfinished.Error()))
-	case err != nil:
-		return sinks.All(n, s.troubled(ctx, err))
-	case found == absent:
-		return sinks.All(n, ifAbsent)
+		why := sinks.Fail(sinks.Unavailable, sinks.ReasonBusy, unfinished.Error())
+		s.cluster.fails(id.to, began, why)
+		return sinks.All(n, why), unsure
+	case err != nil && (ctx.Err() != nil || !s.gone(ctx, id)):
+		why, kind := s.troubled(ctx, err), whole
+		if errors.Is(err, errNoLeader) {
+			s.cluster.fails(id.to, began, why)
+			kind = unsure
+		}
+		return sinks.All(n, why), kind
+	case err != nil, found == absent:
+		return sinks.All(n, ifAbsent), whole
 	case found == newest && ifNewest.Result != sinks.Delivered:
-		return sinks.All(n, ifNewest)
+		return sinks.All(n, ifNewest), whole
 	}
 	s.identity.taken(id, messages[0].BatchRef.Size, 0)
-	return sinks.All(n, wasThere(id))
+	return sinks.All(n, wasThere(id)), whole
 }
 
 // statusOf asks the partition's leader how far it has come with the batch's
@@ -115,10 +122,13 @@ func (s *IdempotentSink) leader(ctx context.Context, p place) (string, error) {
 	leader, trouble := s.leaderOf(topics[p.topic], p.partition)
 	if trouble != nil {
 		s.cluster.outdated(topics[p.topic])
-		return "", errors.New(trouble.Detail)
+		return "", fmt.Errorf("%w: %s", errNoLeader, trouble.Detail)
 	}
 	return leader, nil
 }
+
+// errNoLeader says that a partition can't be asked, and others perhaps can.
+var errNoLeader = errors.New("the partition has no leader that can be asked")
 
 // The request that kafka-go can't be taught, as it has no room for its number:
 // which producers a partition knows, and the last sequence of each. Its form is

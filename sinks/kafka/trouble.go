@@ -14,11 +14,12 @@ import (
 
 // Trouble of one topic or of one partition holds up that topic's or partition's messages only:
 // they are postponed. The sink is unavailable where all messages go to one topic, or where
-// nothing was delivered to any partition since the trouble of this one began.
+// nothing was delivered to any partition between two failures of this one.
 
 // trouble is that of a partition: it has no leader, or its leader takes nothing.
 type trouble struct {
-	since time.Time // of its first failure after a delivery
+	since time.Time // when the Send before the last one that it failed in began; the last one, if it is the first
+	began time.Time // when the last one did
 	at    time.Time // of its last failure
 	until time.Time // nothing is sent to the partition before
 	tries int
@@ -36,15 +37,16 @@ func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
 
-// fails notes that a partition's leader took nothing.
-func (c *cluster) fails(p place, why sinks.Outcome) {
+// fails notes that a partition's leader took nothing from a Send that began then.
+func (c *cluster) fails(p place, began time.Time, why sinks.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, t := time.Now(), c.troubles[p]
 	if t == nil {
-		t = &trouble{since: now}
+		t = &trouble{began: began}
 		c.troubles[p] = t
 	}
+	t.since, t.began = t.began, began
 	t.tries++
 	t.at, t.until, t.why = now, now.Add(pauseAfter(t.tries)), why
 }
@@ -67,7 +69,7 @@ func (c *cluster) troubleOf(p place) (t trouble, resting bool) {
 	return t, time.Now().Before(t.until)
 }
 
-// others says that another partition has taken something since this trouble began.
+// others says that another partition has taken something meanwhile.
 func (c *cluster) others(t trouble) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

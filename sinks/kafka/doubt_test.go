@@ -1,0 +1,192 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// open has a letter for each outcome: O where nobody knows yet whether the message is there, else
+// that of summary.
+func open(outcomes []sinks.Outcome) string {
+	letters := []byte(summary(outcomes))
+	for i, o := range outcomes {
+		if sinks.IsOpen(o) && o.Result != sinks.Unavailable {
+			letters[i] = 'O'
+		}
+	}
+	return string(letters)
+}
+
+// TestPartitionThatIsGoneHasNoBatch: a relay that takes over finds planned batches of a topic that was
+// deleted, or made anew with fewer partitions. It knows that they are not there, and the sink is not
+// unavailable.
+func TestPartitionThatIsGoneHasNoBatch(t *testing.T) {
+	for name, partitions := range map[string]int32{"deleted": 0, "with fewer partitions": 1} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, addresses []string) {
+				healthy, other := newTopic(t, addresses, 2), newTopic(t, addresses, 5)
+				options := kafka.Options{Brokers: addresses, LeaderTimeout: 100 * time.Millisecond}
+				first := idempotent(t, options)
+				sent := planned(t, first, mixed(40, healthy, other))
+				var whole, part []sinks.Message // batches of partitions that will be gone
+				for _, m := range sent {
+					if m.Topic == other && kafka.PartitionOf(m.Key, 5) == 4 {
+						whole = append(whole, m)
+					}
+					if m.Topic == other && kafka.PartitionOf(m.Key, 5) == 3 {
+						part = append(part, m)
+					}
+				}
+				if len(whole) == 0 || len(part) < 2 {
+					t.Fatal("the keys don't reach the partitions")
+				}
+				part = part[1:]
+				wantSummary(t, "the relay that dies", first.Send(t.Context(), sent), "D")
+				deleteTopic(t, addresses, other)
+				gone(t, addresses, other)
+				if partitions > 0 {
+					createAgain(t, addresses, other, partitions)
+				}
+				second := opened(t, options)
+				if got := open(second.Send(t.Context(), whole)); strings.Trim(got, "P") != "" {
+					t.Errorf("a whole batch: %s, want it postponed", got)
+				}
+				if got := open(second.Send(t.Context(), part)); strings.Trim(got, "B") != "" {
+					t.Errorf("a part of a batch: %s, want it to be planned again", got)
+				}
+				more := planned(t, second, mixed(6, healthy, healthy))
+				wantSummary(t, "of the other topic", second.Send(t.Context(), more), "D")
+				if partitions == 0 {
+					_, outcomes := second.Plan(t.Context(), mixed(2, other, other))
+					wantSummary(t, "a plan for the topic", outcomes, "P")
+				}
+			})
+		})
+	}
+}
+
+// TestDoubtAboutOnePartition is none about another: while a partition takes nothing, what may be there
+// stays open, what certainly isn't is postponed, and the sink is not unavailable.
+func TestDoubtAboutOnePartition(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
+	down := make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		produce := request.(*kmsg.ProduceRequest)
+		select {
+		case <-down:
+			if produce.Topics[0].Topic == "other" {
+				return produced(produce, kerr.NotEnoughReplicas), nil, true
+			}
+		default:
+		}
+		return nil, nil, false
+	})
+	options := kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 50 * time.Millisecond}
+	first, second := idempotent(t, options), idempotent(t, options)
+	before := planned(t, first, mixed(6, "healthy", "other"))
+	wantSummary(t, "the relay that dies", first.Send(t.Context(), before), "D")
+	if err := second.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fresh := planned(t, second, mixed(6, "healthy", "other"))
+	close(down)
+	if got := open(second.Send(t.Context(), before)); got != "DODODO" {
+		t.Errorf("what another relay has sent: %s", got)
+	}
+	if got := open(second.Send(t.Context(), fresh)); got != "DPDPDP" {
+		t.Errorf("what was never sent: %s", got)
+	}
+	batchRefs, outcomes := second.Plan(t.Context(), mixed(6, "healthy", "other"))
+	for i := range batchRefs {
+		if planned := batchRefs[i] != (sinks.BatchRef{}); planned != (i%2 == 0) {
+			t.Errorf("message %d is planned: %t, %+v", i, planned, outcomes[i])
+		}
+	}
+}
+
+// TestLostAnswersOfOnePartition hold up its own messages only, of a relay as well; afterwards each message
+// is there once.
+func TestLostAnswersOfOnePartition(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
+	lost := make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		produce := request.(*kmsg.ProduceRequest)
+		select {
+		case <-lost:
+		default:
+			if produce.Topics[0].Topic == "other" {
+				return produced(produce, kerr.RequestTimedOut), nil, true
+			}
+		}
+		return nil, nil, false
+	})
+	db, healthy, all := memstore.New(), make(chan struct{}), make(chan struct{})
+	for i := range 300 {
+		db.Write(outbox.Message{Topic: []string{"other", "healthy", "healthy"}[i%3], Key: fmt.Sprint("k", i)})
+	}
+	watch := &marks{at: map[int32]chan struct{}{200: healthy, 300: all}}
+	sink := idempotent(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 50 * time.Millisecond})
+	r, err := relay.New(db.Store(), relay.Options{Logger: slog.New(slog.DiscardHandler), Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 20}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	for _, event := range []chan struct{}{healthy, all} {
+		select {
+		case <-event:
+		case <-ctx.Done():
+			t.Fatal("the messages are not delivered")
+		}
+		if event == healthy {
+			close(lost)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for topic, want := range map[string]int{"healthy": 200, "other": 100} {
+		counts := map[string]int{}
+		for _, r := range records(t, cluster.ListenAddrs(), topic, want) {
+			counts[asMessage(r).ID]++
+		}
+		if len(counts) != want {
+			t.Errorf("%d messages are in %s, want %d", len(counts), topic, want)
+		}
+	}
+}
+
+// marks closes a channel when so many messages were delivered.
+type marks struct {
+	relay.NoObserver
+	delivered int32
+	at        map[int32]chan struct{}
+}
+
+func (m *marks) Delivered(string, string, time.Duration) {
+	m.delivered++ // by the relay's loop
+	if reached := m.at[m.delivered]; reached != nil {
+		close(reached)
+	}
+}
