@@ -34,8 +34,8 @@ that are parked when it begins, those first that hold their keys, and then the
 others, each by id; what is parked once more in the meantime stays so. It may be
 interrupted, and is asked again for the rest.
 
-With --to they go to that sink, of which the relay's configuration must know (with
---config it is looked for there), but for those that hold their keys (skip these first), and those of which another part is
+With --to they go to that sink, which the configuration of --config must have, or
+without it a living relay, but for those that hold their keys (skip these first), and those of which another part is
 parked or waits, for other sinks.
 
 It reads all parked messages once (without what they carry), about 100 MB of memory
@@ -93,6 +93,9 @@ func (r *redrive) addFlags(command *cobra.Command) {
 }
 
 func (r *redrive) run(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+	if err := r.target.checkLivingSink(ctx, operator, r.to); err != nil {
+		return err
+	}
 	bulk := operate.Bulk{Action: operate.Requeue, Filter: filter, Rate: r.rate, To: r.to, InOrder: r.inOrder, Within: r.within}
 	p, done, failed := r.carryOut(ctx, operator, bulk, requeued)
 	if r.dryRun && failed == nil {

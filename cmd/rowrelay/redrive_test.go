@@ -121,6 +121,53 @@ func TestRedriveKeepsToItsRate(t *testing.T) {
 	})
 }
 
+// A redrive or a replay to a sink that no living relay has would leave messages that wait for ever.
+func TestSinksThatAreNotThereAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, to, want string
+		relays         map[string][]string // the sinks that each names; relays whose names begin with dead are
+	}{
+		{"no relay", "orders", "no relay lives", nil},
+		{"a dead relay", "orders", "no relay lives", map[string][]string{"dead": {"orders: Kafka"}}},
+		{"a typo", "order", `no relay has a sink "order", they have orders`, map[string][]string{"a": {"orders: Kafka"}, "dead": {"order: Kafka"}}},
+		{"a living relay's", "orders", "", map[string][]string{"a": {"billing: HTTP"}, "b": {"orders: Kafka"}}},
+		{"of a relay with many", "orders", "", map[string][]string{"a": {"billing: HTTP", "…"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := delivered(t, 1)
+				db.Write(outbox.Message{Topic: "t"})
+				settleAll(t, db, func(storage.Row) storage.Settlement { return storage.Settlement{State: storage.StateError} })
+				for name, sinks := range test.relays {
+					lasts := time.Hour
+					if strings.HasPrefix(name, "dead") {
+						lasts = time.Second
+					}
+					if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: name, Claim: storage.ByLanes, Setup: storage.Setup{Sinks: sinks}}, lasts); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Minute)
+				r, _, _ := aRedrive(0)
+				r.to = test.to
+				redriven := r.run(t.Context(), db.Store(), storage.Filter{Topic: "t"})
+				replayed := (&target{}).checkLivingSink(t.Context(), db.Store(), test.to)
+				for _, err := range []error{redriven, replayed} {
+					if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+						t.Errorf("to %s: %v, want %q", test.to, err, test.want)
+					}
+				}
+				parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError})
+				if err != nil || (len(parked) == 1) != (test.want != "") {
+					t.Errorf("%d stay parked, %v", len(parked), err)
+				}
+			})
+		})
+	}
+}
+
 // What was interrupted goes on with the rest, when it is asked again, and does nothing twice.
 func TestRedriveGoesOn(t *testing.T) {
 	t.Parallel()
@@ -201,6 +248,9 @@ func TestRedriveToAnotherSink(t *testing.T) {
 	})
 	r, stdout, stderr := aRedrive(0)
 	r.to = "other"
+	if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Setup: storage.Setup{Sinks: []string{"other: a file"}}}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.run(t.Context(), db.Store(), storage.Filter{}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,13 +16,13 @@ import (
 const replayHelp = `Send delivered messages again, as far as the retention has them still: those that
 all of the given filters select, or with --all every one that was delivered before
 now. --since and --until are about the time of delivery. They go where their topics
-are routed now, or to the sink that --to names, of which the relay's configuration
-must know (with --config it is looked for there).
+are routed now, or to the sink that --to names, which the configuration of --config
+must have, or without it a living relay: there one copy of each message.
 
 They are written as new messages in the order of the old ones, and so each key's in
 their order, with their message ids and with a header rowrelay-replayed that has the
 replay's name: consumers that know messages by their ids pass over them. They expire
-no more.
+when their messages do, unless that has passed.
 
 A replay has a name: yours, of at most 23 small letters, digits, dots, hyphens and
 underscores, or a time. What it has done is stored with what it writes:
@@ -67,6 +67,9 @@ func (p program) replayCommand() *cobra.Command {
 			return r.target.operate(r.program, command, func(ctx context.Context, operator storage.Operator) error {
 				if r.stop != "" {
 					return r.stopIt(ctx, operator)
+				}
+				if err := r.target.checkLivingSink(command.Context(), operator, r.replay.To); err != nil {
+					return err
 				}
 				if err := r.begin(ctx, operator, command.Flags().Changed("rate")); err != nil {
 					return err

@@ -116,7 +116,7 @@ func (t *target) checkSink(p program, to string) error {
 	if strings.Contains(to, ",") || len(to) > storage.MostSinks {
 		return usagef("--to is one sink, not %.40q", to)
 	}
-	if to == "" || t.config == "" {
+	if to == "" || t.config == "" { // the living relays know: see checkLivingSink
 		return nil
 	}
 	c, err := config.Load(t.config, p.kinds)
@@ -127,6 +127,34 @@ func (t *target) checkSink(p program, to string) error {
 		return usagef("--to: %s has no sink %q, it has %s", t.config, to, strings.Join(names, ", "))
 	}
 	return nil
+}
+
+// checkLivingSink refuses a sink to send messages to that no living relay has, where no configuration says which there are.
+// Messages for a sink that isn't there would wait for it, and no command could send them elsewhere.
+func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator, to string) error {
+	if to == "" || t.config != "" {
+		return nil
+	}
+	status, err := operator.Status(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, relay := range status.Relays {
+		for _, sink := range relay.Setup.Sinks {
+			name, _, whole := strings.Cut(sink, ": ")
+			if relay.Alive && (name == to || !whole) { // a relay of many sinks doesn't name all of them
+				return nil
+			}
+			if relay.Alive && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return usagef("--to: no relay lives that knows which sinks there are: give --config with the relay's configuration, or start the relay first")
+	}
+	return usagef("--to: no relay has a sink %q, they have %s", to, strings.Join(names, ", "))
 }
 
 func namesOf(sources []config.Source) string {

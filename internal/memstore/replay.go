@@ -56,6 +56,9 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 				break
 			}
 			is.AfterID = r.row.ID
+			if n := len(written); was.To != "" && n > 0 && written[n-1].row.ID == r.row.ID && written[n-1].row.Message.ID == r.row.Message.ID {
+				continue // another part of the message
+			}
 			c := r.copied(&storage.Copy{MessageID: r.row.Message.ID, Topic: r.row.Message.Topic, Sinks: cmp.Or(was.To, r.row.Sinks)}, s.db.now())
 			c.row.Malformed = r.row.Malformed
 			c.row.Message.Headers = maps.Clone(r.row.Message.Headers)

@@ -146,12 +146,12 @@ func (db *DB) write(copies []*record) {
 
 // settleable finds the row where the settlement says that it is. A pending row's sinks
 // count only where the settlement is for some of them. A parked row
-// is an operator's, not a relay's, and what he wants of one outlives a park that is
+// is an operator's, not a relay's, and what he wants of one outlives a park or a retry that is
 // written once more.
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
 		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID, s.Sinks}]
-		if r == nil || r.state == storage.StateError || s.Holds && r.row.Holds != storage.NoHold {
+		if r == nil || r.state == storage.StateError || s.Holds && r.row.Holds != storage.NoHold || s.State == storage.StateRetry && s.Left == "" && r.row.Holds >= storage.WantSkip {
 			return nil
 		}
 		return r

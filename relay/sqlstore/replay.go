@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
@@ -54,14 +55,18 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	if err != nil {
 		return was, nil, err
 	}
-	settlements := make([]storage.Settlement, len(rows))
+	settlements := make([]storage.Settlement, 0, len(rows))
 	for i, row := range rows {
-		settlements[i] = storage.Settlement{
+		is.AfterID = row.ID
+		sameMessage := func(other backend.DeliveredRow) bool { return other.ID == row.ID && other.MessageID == row.MessageID }
+		if was.To != "" && slices.ContainsFunc(rows[:i], sameMessage) {
+			continue // another part of the message, which was delivered to other sinks: one copy is for the sink
+		}
+		settlements = append(settlements, storage.Settlement{
 			ID: row.ID, Lane: row.Lane, MessageID: row.MessageID, Sinks: row.Sinks,
 			Deferred:   true, // its sinks tell it from others, as those of a held row do
 			DeadLetter: &storage.Copy{MessageID: row.MessageID, Topic: row.Topic, Sinks: cmp.Or(was.To, row.Sinks), Headers: withHeader(row.Headers, storage.ReplayedHeader, was.Name)},
-		}
-		is.AfterID = row.ID
+		})
 	}
 	is.Finished = !more
 	copies, err = s.changeReplay(ctx, &was, &is, settlements)

@@ -100,7 +100,7 @@ func checks() []check {
 		{name: "parked rows hold their keys", run: parkedHoldTheirKeys},
 		{name: "skip lets a key go on", run: skipLetsAKeyGoOn},
 		{name: "discard of a held key", run: discardOfAHeldKey},
-		{name: "a decision outlives a repeated park", run: decisionOutlivesARepeatedPark},
+		{name: "a decision outlives a repeated settlement", run: decisionOutlivesARepeatedSettlement},
 
 		{name: "settle for some sinks", run: settleForSome},
 		{name: "settle for some sinks, not kept", run: settleForSomeUnkept},

@@ -163,11 +163,23 @@ func holdMutants() []mutant {
 				return n, f.settleDue(ctx, s, storage.StateScheduled)
 			}}
 		}},
-		{"a park overwrites what was decided", []string{"a decision outlives a repeated park"}, func(s Store, _ *facts) Store {
+		{"a park overwrites what was decided", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return !each.Holds || !each.Deferred })
 				for i := range forget {
-					forget[i].State, forget[i].Holds = storage.StateRetry, false
+					forget[i].State, forget[i].Holds = storage.StateError, false
+				}
+				if _, err := s.Settle(ctx, name, keep, forget); err != nil {
+					return storage.Settled{}, err
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}},
+		{"a retry overwrites what was decided", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return each.State != storage.StateRetry || !each.Deferred })
+				for i := range forget {
+					forget[i].State = storage.StateError
 				}
 				if _, err := s.Settle(ctx, name, keep, forget); err != nil {
 					return storage.Settled{}, err

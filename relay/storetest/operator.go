@@ -241,30 +241,34 @@ func discardOfAHeldKey(t testing.TB, table Table) {
 	}
 }
 
-// A park that is written again, as its answer was lost, finds the row decided about by then, and
+// A park or a retry that is written again, as its answer was lost, finds the row decided about by then, and
 // leaves it so.
-func decisionOutlivesARepeatedPark(t testing.TB, table Table) {
+func decisionOutlivesARepeatedSettlement(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	var parks []storage.Settlement
-	for _, key := range []string{"skip", "discard"} {
-		row := a.row(write(t, table, keyed(key, 1)...)[0])
-		a.mustSettle(a.as(storage.StateRetry, row))
-		row.Deferred = true
-		park := a.as(storage.StateError, row)
-		park.Holds, park.Error = true, "no"
-		parks = append(parks, park)
-	}
-	a.mustSettle(parks...)
-	if n := a.skip(storage.Filter{Key: "skip"}) + a.discard(storage.Filter{Key: "discard"}); n != 2 {
-		t.Errorf("decided about %d rows, want 2", n)
-	}
-	if counts := a.settle(parks...); counts != (storage.Settled{Missing: 2}) {
-		t.Errorf("parked again: %+v", counts)
-	}
-	due := a.due()
-	slices.SortFunc(due, func(a, b storage.Row) int { return int(a.ID - b.ID) })
-	if len(due) != 2 || due[0].Holds != storage.WantSkip || due[1].Holds != storage.WantDiscard {
-		t.Errorf("due after another park: %+v", due)
+	for _, state := range []storage.State{storage.StateError, storage.StateRetry} {
+		var settlements []storage.Settlement
+		for _, key := range []string{"skip", "discard"} {
+			row := a.row(write(t, table, keyed(key, 1)...)[0])
+			a.mustSettle(a.as(storage.StateRetry, row))
+			row.Deferred = true
+			s := a.as(state, row)
+			s.Holds, s.Delay, s.Error = state == storage.StateError, time.Hour, "no"
+			settlements = append(settlements, s)
+		}
+		a.mustSettle(settlements...)
+		of := func(key string) storage.Filter { return storage.Filter{State: state, Key: key} }
+		if n := a.skip(of("skip")) + a.discard(of("discard")); n != 2 {
+			t.Errorf("%s: decided about %d rows, want 2", state, n)
+		}
+		if counts := a.settle(settlements...); counts != (storage.Settled{Missing: 2}) {
+			t.Errorf("%s: settled again: %+v", state, counts)
+		}
+		due := a.due()
+		slices.SortFunc(due, func(a, b storage.Row) int { return int(a.ID - b.ID) })
+		if len(due) != 2 || due[0].Holds != storage.WantSkip || due[1].Holds != storage.WantDiscard {
+			t.Errorf("%s: due after another settlement: %+v", state, due)
+		}
+		a.mustSettle(a.allAs(storage.StateDiscarded, due)...)
 	}
 }
 

@@ -253,7 +253,7 @@ func replayKeepsToSinks(t testing.TB, table Table) {
 		{storage.Replay{Sink: "two"}, []string{"one,two"}},
 		{storage.Replay{Sink: "thre"}, nil},
 		{storage.Replay{Topic: "other"}, []string{""}},
-		{storage.Replay{Topic: "t", To: "four"}, []string{"four", "four"}},
+		{storage.Replay{Topic: "t", To: "four"}, []string{"four"}}, // one for both parts
 		{storage.Replay{Topic: "other", To: "four"}, []string{"four"}},
 	} {
 		test.replay.Name = "r-" + strconv.Itoa(i)

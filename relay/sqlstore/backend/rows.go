@@ -73,6 +73,10 @@ const (
 // it outlives a park whose answer was lost, and that is written once more.
 const Undecided = "(t.holds < 2 OR g.holds = 0)"
 
+// UndecidedStays is the same of one after which the row stays among the held ones: what an operator
+// wants of it outlives a repeated retry, too.
+const UndecidedStays = "(t.holds < 2 OR g.holds = 0 AND g.state <> 'retry')"
+
 // HoldsOf is what a settlement makes of the column holds.
 func HoldsOf(s *storage.Settlement) int64 {
 	if s.State == storage.StateError && s.Holds {

@@ -272,7 +272,7 @@ func (m moving) change(settlements []storage.Settlement) []backend.Write {
 		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+" AND "+sameSinks+")",
 		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,",
 		"    t.available_at = "+available+", t.last_error = "+fault,
-		"    WHERE t.state <> 'error' AND "+backend.Undecided)}}
+		"    WHERE t.state <> 'error' AND "+backend.UndecidedStays)}}
 }
 
 func (m moving) free(settlements []storage.Settlement) []backend.Write {

@@ -325,7 +325,7 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	if len(groups.HeldHeld) > 0 {
 		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes,"+
 			" available_at = "+newAvailable+", last_error = "+newError+
-			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND "+backend.Undecided+" RETURNING t.id)")
+			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND "+backend.UndecidedStays+" RETURNING t.id)")
 	}
 	if len(groups.Freed) > 0 {
 		with.changes, with.parts = append(with.changes, "freed"), append(with.parts, "freed AS (UPDATE "+hot+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+

@@ -148,7 +148,7 @@ FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+m.claimed, append([]any{items
 	if len(groups.HeldHeld) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+held+byID+`
 SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
-FROM `+given+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.Undecided, items(groups.HeldHeld))})
+FROM `+given+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.UndecidedStays, items(groups.HeldHeld))})
 	}
 	if len(groups.Freed) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+hot+byID+`

@@ -176,7 +176,7 @@ func (m *moves) move(relay string, keep bool) {
 	}
 	if len(m.groups.HeldHeld) > 0 {
 		m.change(m.table.Held, "state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
-			"g.state <> N'done' AND "+held+" AND "+backend.Undecided)
+			"g.state <> N'done' AND "+held+" AND "+backend.UndecidedStays)
 	}
 	if len(m.groups.Freed) > 0 {
 		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
