@@ -99,25 +99,28 @@ type App struct {
 	options Options
 	logger  *slog.Logger
 
-	sources []*source
-	metrics *metrics.Metrics // nil where the configuration has no admin server
-	admin   *admin.Server    // likewise
-	cancel  func()           // stops relays and counts; nil until they run
-	running sync.WaitGroup
-	ended   context.Context // over when every relay has ended, or one has failed
-	end     func()
-	back    chan *source // those whose tables can be opened now, and couldn't at the start
+	sources    []*source
+	state      *admin.State     // what pages remember; of all daemons that follow each other
+	metrics    *metrics.Metrics // nil where the configuration has no admin server
+	admin      *admin.Server    // likewise
+	cancel     func()           // stops relays and counts; nil until they run
+	running    sync.WaitGroup
+	ended      context.Context // over when every relay has ended, or one has failed
+	end        func()
+	handedOver bool         // the state belongs to the daemon that follows
+	back       chan *source // those whose tables can be opened now, and couldn't at the start
 }
 
 // source is a table with its relay.
 type source struct {
-	config config.Source
-	sinks  map[string]relay.SinkOptions
-	table  Table
-	page   PageTable
-	relay  *relay.Relay // nil while the table can't be opened
-	down   error        // why it couldn't be opened at the start
-	err    error        // of the relay's Run; read after it has ended
+	config   config.Source
+	sinks    map[string]relay.SinkOptions
+	table    Table
+	page     PageTable
+	inherits *PageTable   // that of the daemon before, where jobs continue; nil: there is none
+	relay    *relay.Relay // nil while the table can't be opened
+	down     error        // why it couldn't be opened at the start
+	err      error        // of the relay's Run; read after it has ended
 
 	// What the admin server shows; nil without one. The watch tells the metrics, too.
 	metrics *metrics.Source
@@ -130,7 +133,7 @@ func New(c config.Config, options Options) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
-	a := &App{config: c, options: options, logger: cmp.Or(options.Logger, slog.Default()), back: make(chan *source)}
+	a := &App{config: c, options: options, logger: cmp.Or(options.Logger, slog.Default()), back: make(chan *source), state: admin.NewState()}
 	if c.Admin.Listen != "" {
 		a.metrics = metrics.New(options.Build)
 	}
@@ -191,6 +194,9 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	}()
 	for {
 		next := a.successor(ctx)
+		if next != nil {
+			a.handOver(next)
+		}
 		err := a.Stop(stopping)
 		if next == nil {
 			a.logger.Info("stopped")
@@ -198,6 +204,11 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 		}
 		if err != nil {
 			a.logger.Error("stopping to go on by the new configuration", "error", err)
+		}
+		for _, s := range next.sources {
+			if was := a.sourceOf(s.config.Name); was != nil && s.watch != nil {
+				s.watch.Continue(was.watch)
+			}
 		}
 		if err := next.Start(ctx); err != nil {
 			return err
@@ -254,7 +265,7 @@ func (a *App) startAdmin() (err error) {
 	}
 	options := admin.Options{
 		Address: c.Listen, Metrics: a.metrics.Handler(), Logger: a.logger, ReaderToken: c.ReaderToken, OperatorToken: c.OperatorToken,
-		HidePayloads: c.Payloads == config.HidePayloads, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile,
+		Hosts: c.Hosts, State: a.state, LoginRefused: a.metrics.LoginRefused, HidePayloads: c.Payloads == config.HidePayloads, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile,
 	}
 	for _, s := range a.sources {
 		shown := admin.Source{Name: s.config.Name, Watch: s.watch}
@@ -281,7 +292,10 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 		return err
 	}
 	s.page = PageTable{Operator: s.table.Store, Reads: s.table.Store}
-	if a.config.Admin.Listen != "" && a.options.OpenPage != nil {
+	if s.inherits != nil {
+		s.page = *s.inherits
+		s.page.Close = nil // as long as it is the other daemon's
+	} else if a.config.Admin.Listen != "" && a.options.OpenPage != nil {
 		if s.page, err = a.options.OpenPage(ctx, s.config); err != nil {
 			return err
 		}
@@ -368,6 +382,9 @@ func (a *App) Stop(ctx context.Context) error {
 		for _, s := range a.sources {
 			problems = append(problems, s.err)
 		}
+	}
+	if !a.handedOver {
+		a.state.Close()
 	}
 	if a.admin != nil {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminGrace)

@@ -62,6 +62,12 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 	if err != nil {
 		return nil, err
 	}
+	next.state = a.state
+	for _, s := range next.sources {
+		if was := a.sourceOf(s.config.Name); was != nil && was.page.Close != nil && c.Admin.Listen != "" && sameTable(was.config, s.config) {
+			s.inherits = &was.page
+		}
+	}
 	if err = next.openTables(limited, mayBeDown); err == nil && c.Admin.TLS.CertFile != "" {
 		if _, err = tls.LoadX509KeyPair(c.Admin.TLS.CertFile, c.Admin.TLS.KeyFile); err != nil {
 			err = fmt.Errorf("read the admin server's certificate: %w", err)
@@ -71,12 +77,40 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 		err = next.startAdmin()
 	}
 	if err != nil {
+		next.handedOver = true // the state is this daemon's
 		if stopErr := next.Stop(ctx); stopErr != nil {
 			a.logger.Warn("letting go of what the new configuration has opened", "error", stopErr)
 		}
 		return nil, err
 	}
 	return next, nil
+}
+
+// handOver gives what outlives a new configuration to the daemon that follows: the state of the pages, and the page's
+// connections, over which jobs run. Jobs of a source that has another table now, or is gone, are stopped.
+func (a *App) handOver(next *App) {
+	a.handedOver = true
+	for _, s := range a.sources {
+		if to := next.sourceOf(s.config.Name); to != nil && to.inherits == &s.page {
+			to.page.Close, s.page.Close = s.page.Close, nil
+			continue
+		}
+		a.state.StopJobs(s.config.Name)
+	}
+}
+
+// sameTable says whether two sources are one table.
+func sameTable(a, b config.Source) bool {
+	return a.Database.Secret() == b.Database.Secret() && a.Table == b.Table
+}
+
+func (a *App) sourceOf(name string) *source {
+	for _, s := range a.sources {
+		if s.config.Name == name {
+			return s
+		}
+	}
+	return nil
 }
 
 // loadTime is how long everything that a new configuration opens may take.

@@ -14,8 +14,9 @@ type Admin struct {
 	// Listen is its address, host:port. Empty means that there is none.
 	Listen string
 
-	ReaderToken   string // without one everybody is a reader
-	OperatorToken string // without one nobody changes anything
+	ReaderToken   string   // without one everybody is a reader
+	OperatorToken string   // without one nobody changes anything
+	Hosts         []string // names by which everybody may read, besides localhost and addresses
 	Payloads      Payloads
 	TLS           AdminTLS
 }
@@ -41,6 +42,7 @@ func adminFields() []field[Admin] {
 		value("listen", parseListen, func(a *Admin) *string { return &a.Listen }),
 		secret("reader_token", parseToken, func(a *Admin) *string { return &a.ReaderToken }),
 		secret("operator_token", parseToken, func(a *Admin) *string { return &a.OperatorToken }),
+		values("hosts", text(255), func(a *Admin) *[]string { return &a.Hosts }),
 		value("payloads", oneOf(ShowPayloads, HidePayloads), func(a *Admin) *Payloads { return &a.Payloads }),
 		group("tls", []field[AdminTLS]{
 			value("cert_file", text(4096), func(t *AdminTLS) *string { return &t.CertFile }),

@@ -216,7 +216,7 @@ func TestTablesAreCountedOnceAtATime(t *testing.T) {
 		for range 2 {
 			go func() {
 				answer := httptest.NewRecorder()
-				handler.ServeHTTP(answer, httptest.NewRequest("GET", "/status", nil))
+				handler.ServeHTTP(answer, httptest.NewRequest("GET", "http://localhost/status", nil))
 				codes <- fmt.Sprint(answer.Code, " ", answer.Body)
 			}()
 		}

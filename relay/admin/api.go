@@ -32,9 +32,9 @@ type api struct {
 	guard   *guard
 	tables  map[string]*table
 	jobs    *jobs
-	reads   chan struct{}      // has an element for each call that reads
-	queue   chan struct{}      // has an element for each of these and for each that waits
-	stop    context.CancelFunc // ends the jobs
+	state   *State
+	reads   chan struct{} // has an element for each call that reads
+	queue   chan struct{} // has an element for each of these and for each that waits
 }
 
 // table is a source with what is remembered of it from one request to the next.
@@ -61,8 +61,11 @@ func (c *counted) fresh() bool {
 }
 
 func newAPI(options Options) *api {
-	a := &api{options: options, guard: newGuard(options), tables: map[string]*table{}, jobs: &jobs{}, reads: make(chan struct{}, MostReads), queue: make(chan struct{}, MostReads+mostQueued)}
-	a.jobs.ctx, a.stop = context.WithCancel(context.Background())
+	state := options.State
+	if state == nil {
+		state = NewState()
+	}
+	a := &api{options: options, guard: newGuard(options, state), tables: map[string]*table{}, jobs: &state.jobs, state: state, reads: make(chan struct{}, MostReads), queue: make(chan struct{}, MostReads+mostQueued)}
 	for _, source := range options.Sources {
 		if source.Reads == nil {
 			source.Reads = source.Operator
@@ -156,6 +159,9 @@ func (a *api) inTurn(show func(http.ResponseWriter, *http.Request, *table)) func
 
 // session says who the client is, and what there is to see.
 func (a *api) session(w http.ResponseWriter, request *http.Request) {
+	if a.guard.wrongToken(w, request) { // else it would tell which are right
+		return
+	}
 	names := []string{}
 	is := a.guard.roleOf(request)
 	for _, source := range a.options.Sources {
@@ -164,7 +170,7 @@ func (a *api) session(w http.ResponseWriter, request *http.Request) {
 		}
 	}
 	_, changeable := a.guard.tokens[operator]
-	cookie, err := request.Cookie(cookieName)
+	cookie, err := request.Cookie(a.guard.cookieName)
 	loggedIn := err == nil && a.guard.byCookie(cookie.Value) > nobody
 	writeJSON(w, http.StatusOK, map[string]any{"role": is.String(), "sources": names, "changeable": changeable, "logged_in": loggedIn})
 }
@@ -431,12 +437,21 @@ func (a *api) replays(w http.ResponseWriter, request *http.Request, of *table) {
 }
 
 func (a *api) showJob(w http.ResponseWriter, request *http.Request) {
-	found := a.jobs.shown(request.PathValue("id"))
-	if len(found) == 0 {
-		writeProblem(w, http.StatusNotFound, "there is no such job")
+	found, err := a.jobs.find(request.PathValue("id"))
+	if err != nil {
+		noJob(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, found[0])
+	writeJSON(w, http.StatusOK, found)
+}
+
+// noJob answers that a job isn't there, or whose it is.
+func noJob(w http.ResponseWriter, err error) {
+	if errors.Is(err, errElsewhere) {
+		writeJSON(w, http.StatusConflict, map[string]any{"error": err.Error(), "elsewhere": true})
+		return
+	}
+	writeProblem(w, http.StatusNotFound, err.Error())
 }
 
 // beginJob does something with many messages, or with one.
@@ -446,6 +461,10 @@ func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	work, target, err := a.work(request.Context(), of, &asked)
+	if errors.Is(err, errElsewhere) {
+		noJob(w, err)
+		return
+	}
 	if errors.Is(err, errNoPlan) {
 		writeProblem(w, http.StatusConflict, err.Error())
 		return
@@ -520,6 +539,9 @@ func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string
 	if asked.Action+asked.To+asked.Name+asked.Until != "" || asked.All || asked.Select.Selects() || asked.Preview || asked.InOrder || asked.Rate < 0 {
 		return nil, "", errors.New("with a plan give nothing but the rate, by and the reason: the plan has the rest")
 	}
+	if _, err := a.jobs.find(asked.Plan); errors.Is(err, errElsewhere) {
+		return nil, "", err
+	}
 	was, found := a.jobs.plan(asked.Plan, of.Name)
 	if found == nil {
 		return nil, "", errNoPlan
@@ -570,20 +592,20 @@ func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter stora
 
 func (a *api) stopJob(w http.ResponseWriter, request *http.Request, of *table) {
 	id := request.PathValue("id")
-	found := a.jobs.shown(id)
-	if len(found) == 0 {
-		writeProblem(w, http.StatusNotFound, "there is no such job")
+	found, err := a.jobs.find(id)
+	if err != nil {
+		noJob(w, err)
 		return
 	}
-	if replay := found[0].Replay; replay != nil && found[0].Ended.IsZero() {
-		if _, err := operate.StopReplay(request.Context(), a.tables[found[0].Source].Operator, replay.Name); err != nil {
+	if replay := found.Replay; replay != nil && found.Ended.IsZero() && found.Source == of.Name {
+		if _, err := operate.StopReplay(request.Context(), of.Operator, replay.Name); err != nil {
 			a.failed(w, "stop the replay", err)
 			return
 		}
 	}
-	found[0].stop()
+	found.stop()
 	select {
-	case <-found[0].ended:
+	case <-found.ended:
 	case <-request.Context().Done():
 	}
 	a.showJob(w, request)

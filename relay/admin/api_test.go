@@ -35,6 +35,8 @@ import (
 const (
 	readers   = "the-token-of-readers"
 	operators = "the-token-of-operators"
+
+	testCookie = "cookie" // in the tests' headers, in the place of the name
 )
 
 // desk is the pages of a table in memory.
@@ -139,7 +141,7 @@ func (d *desk) ask(method, path, body string, headers ...string) *httptest.Respo
 		request.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
+		request.Header.Set(headers[i], strings.Replace(headers[i+1], testCookie+"=", d.api.guard.cookieName+"=", 1))
 	}
 	answer := httptest.NewRecorder()
 	d.ServeHTTP(answer, request)
@@ -189,42 +191,44 @@ func TestRoles(t *testing.T) {
 		"a token's beginning":             {both, []string{"Authorization", "Bearer " + operators[:8]}, 401, 401},
 		"no token":                        {both, []string{"Authorization", "Bearer "}, 401, 401},
 		"another scheme":                  {both, []string{"Authorization", "Basic " + operators}, 401, 401},
-		"the token as a cookie":           {both, []string{"Cookie", cookieName + "=" + operators}, 401, 401},
-		"a cookie of nobody":              {both, []string{"Cookie", cookieName + "=operator.9999999999.00"}, 401, 401},
-		"a reader's cookie as operator's": {both, []string{"Cookie", cookieName + "=" + strings.Replace(cookieValue(reader, readers, 9999999999), "reader", "operator", 1)}, 401, 401},
-		"a cookie that has ended":         {both, []string{"Cookie", cookieName + "=" + cookieValue(operator, operators, 1)}, 401, 401},
-		"an operator's cookie":            {both, []string{"Cookie", cookieName + "=" + cookieValue(operator, operators, 9999999999)}, 200, 0},
+		"the token as a cookie":           {both, []string{"Cookie", testCookie + "=" + operators}, 401, 401},
+		"a cookie of nobody":              {both, []string{"Cookie", testCookie + "=operator.9999999999.N.00"}, 401, 401},
+		"a reader's cookie as operator's": {both, []string{"Cookie", testCookie + "=" + strings.Replace(cookieValue(reader, readers, 9999999999, "N"), "reader", "operator", 1)}, 401, 401},
+		"a cookie that has ended":         {both, []string{"Cookie", testCookie + "=" + cookieValue(operator, operators, 1, "N")}, 401, 401},
+		"an operator's cookie":            {both, []string{"Cookie", testCookie + "=" + cookieValue(operator, operators, 9999999999, "N")}, 200, 0},
 		"without an operator's token":     {func(o *Options) { o.OperatorToken = "" }, []string{"Authorization", "Bearer "}, 200, 403},
-		"another site's page":             {nil, []string{"Cookie", cookieName + "=" + cookieValue(operator, operators, 9999999999), "Sec-Fetch-Site", "cross-site"}, 200, 403},
-		"an old browser's other page":     {nil, []string{"Cookie", cookieName + "=" + cookieValue(operator, operators, 9999999999), "Origin", "http://evil.example"}, 200, 403},
+		"another site's page":             {nil, []string{"Cookie", testCookie + "=" + cookieValue(operator, operators, 9999999999, "N"), "Sec-Fetch-Site", "cross-site"}, 200, 403},
+		"an old browser's other page":     {nil, []string{"Cookie", testCookie + "=" + cookieValue(operator, operators, 9999999999, "N"), "Origin", "http://evil.example"}, 200, 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, 1, test.options)
-			for _, path := range reads {
-				if answer := d.ask("GET", path, "", test.headers...); answer.Code != test.read {
-					t.Errorf("GET %s got %d %s, want %d", path, answer.Code, answer.Body, test.read)
+			synctest.Test(t, func(t *testing.T) { // as a wrong token takes a while
+				d := newDesk(t, 1, test.options)
+				for _, path := range reads {
+					if answer := d.ask("GET", path, "", test.headers...); answer.Code != test.read {
+						t.Errorf("GET %s got %d %s, want %d", path, answer.Code, answer.Body, test.read)
+					}
 				}
-			}
-			for _, path := range []string{"/healthz", "/readyz", "/", "/page.js", "/page.css", "/api/session"} {
-				if answer := d.ask("GET", path, "", test.headers...); answer.Code != 200 {
-					t.Errorf("GET %s got %d, want 200 for everybody", path, answer.Code)
+				for _, path := range []string{"/healthz", "/readyz", "/", "/page.js", "/page.css"} {
+					if answer := d.ask("GET", path, "", test.headers...); answer.Code != 200 {
+						t.Errorf("GET %s got %d, want 200 for everybody", path, answer.Code)
+					}
 				}
-			}
-			for path, body := range changes {
-				answer := d.ask("POST", path, body, test.headers...)
-				if test.change == 0 && (answer.Code == 401 || answer.Code == 403) || test.change != 0 && answer.Code != test.change {
-					t.Errorf("POST %s got %d %s, want %d", path, answer.Code, answer.Body, test.change)
+				for path, body := range changes {
+					answer := d.ask("POST", path, body, test.headers...)
+					if test.change == 0 && (answer.Code == 401 || answer.Code == 403) || test.change != 0 && answer.Code != test.change {
+						t.Errorf("POST %s got %d %s, want %d", path, answer.Code, answer.Body, test.change)
+					}
 				}
-			}
-			left, err := d.store.List(t.Context(), storage.Filter{})
-			if want := map[bool]int{true: 0, false: 1}[test.change == 0]; err != nil || len(left) != want && left[0].Holds != storage.WantDiscard {
-				t.Errorf("%d messages are left, %v", len(left), err)
-			}
-			actions, err := d.store.Actions(t.Context(), 10)
-			if test.change != 0 && (err != nil || len(actions) != 0) {
-				t.Errorf("done without a right to: %v, %v", actions, err)
-			}
+				left, err := d.store.List(t.Context(), storage.Filter{})
+				if want := map[bool]int{true: 0, false: 1}[test.change == 0]; err != nil || len(left) != want && left[0].Holds != storage.WantDiscard {
+					t.Errorf("%d messages are left, %v", len(left), err)
+				}
+				actions, err := d.store.Actions(t.Context(), 10)
+				if test.change != 0 && (err != nil || len(actions) != 0) {
+					t.Errorf("done without a right to: %v, %v", actions, err)
+				}
+			})
 		})
 	}
 }
@@ -472,17 +476,18 @@ func TestAJobIsStoppedAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 1000, nil)
 		const request = `{"action":"requeue","select":{"topic":"t"},"rate":100}`
-		if got := read[job](t, d.asOperator("POST", "/api/jobs", request)); got.State != jobRuns || got.Total != 1000 || got.Done != 200 && got.Done != 300 {
+		began := read[job](t, d.asOperator("POST", "/api/jobs", request))
+		if got := began; got.State != jobRuns || got.Total != 1000 || got.Done != 200 && got.Done != 300 {
 			t.Errorf("after two seconds: %+v", got)
 		}
 		time.Sleep(2500 * time.Millisecond)
-		got := read[job](t, d.asOperator("POST", "/api/jobs/1/stop", `{}`))
+		got := read[job](t, d.asOperator("POST", "/api/jobs/"+began.ID+"/stop", `{}`))
 		if got.State != jobStopped || got.Done != 500 || got.Ended.IsZero() {
 			t.Errorf("stopped: %+v", got)
 		}
-		d.asOperator("POST", "/api/jobs", `{"plan":"1","rate":100}`)
+		rest := read[job](t, d.asOperator("POST", "/api/jobs", `{"plan":"`+began.ID+`","rate":100}`))
 		time.Sleep(time.Minute)
-		if got := read[job](t, d.ask("GET", "/api/jobs/2", "")); got.State != jobDone || got.Total != 500 || got.Done != 500 {
+		if got := read[job](t, d.ask("GET", "/api/jobs/"+rest.ID, "")); got.State != jobDone || got.Total != 500 || got.Done != 500 {
 			t.Errorf("it went on: %+v", got)
 		}
 		// What runs when the server stops is stopped.
@@ -627,28 +632,43 @@ func TestAPageCountsSeldom(t *testing.T) {
 	})
 }
 
-func TestNamesThatLeadToLoopback(t *testing.T) {
+// Without a reader's token the pages are shown under this server's own names only, wherever it listens.
+func TestNamesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
-		address, reader, host string
-		code                  int
+		reader, host, path string
+		hosts              []string
+		code               int
 	}{
-		"by address":                 {"127.0.0.1:1", "", "127.0.0.1:1", 200},
-		"by name":                    {"127.0.0.1:1", "", "localhost:1", 200},
-		"IPv6":                       {"[::1]:1", "", "[::1]:1", 200},
-		"another site's name":        {"127.0.0.1:1", "", "evil.example:1", 421},
-		"another name, with a login": {"127.0.0.1:1", readers, "relay.example", 200},
-		"beyond loopback":            {"0.0.0.0:1", "", "relay.example", 200},
+		"by address":                 {"", "127.0.0.1:1", "/", nil, 200},
+		"by another address":         {"", "10.0.0.7", "/", nil, 200},
+		"by name":                    {"", "localhost:1", "/", nil, 200},
+		"below localhost":            {"", "relay.localhost.", "/", nil, 200},
+		"by this machine's name":     {"", strings.ToUpper(machine) + ":1", "/", nil, 200},
+		"IPv6":                       {"", "[::1]:1", "/", nil, 200},
+		"another site's name":        {"", "evil.example:1", "/", nil, 421},
+		"another site's name, API":   {"", "evil.example", "/api/messages", nil, 421},
+		"a name that it is given":    {"", "relay.example:8321", "/", []string{"relay.example"}, 200},
+		"a probe by any name":        {"", "relay.default.svc", "/readyz", nil, 200},
+		"metrics by any name":        {"", "relay.default.svc", "/metrics", nil, 200},
+		"another name, with a login": {readers, "relay.example", "/", nil, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, 0, func(o *Options) { o.ReaderToken = test.reader })
-			request := httptest.NewRequest("GET", "/healthz", nil)
+			d := newDesk(t, 0, func(o *Options) { o.ReaderToken, o.Hosts = test.reader, test.hosts })
+			request := httptest.NewRequest("GET", test.path, nil)
 			request.Host = test.host
+			if test.reader != "" {
+				request.Header.Set("Authorization", "Bearer "+test.reader)
+			}
 			answer := httptest.NewRecorder()
-			ownHost(Options{ReaderToken: test.reader}, test.address, d).ServeHTTP(answer, request)
+			d.ServeHTTP(answer, request)
 			if answer.Code != test.code {
-				t.Errorf("got %d, want %d", answer.Code, test.code)
+				t.Errorf("got %d %s, want %d", answer.Code, answer.Body, test.code)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ func ExampleHandler() {
 		Logger:  slog.Default(),
 	})
 	answer := httptest.NewRecorder()
-	pages.ServeHTTP(answer, httptest.NewRequest("GET", "/readyz", nil))
+	pages.ServeHTTP(answer, httptest.NewRequest("GET", "http://localhost/readyz", nil))
 	fmt.Print(answer.Code, " ", answer.Body)
 	// Output:
 	// 503 shop: the database didn't answer for 20s
@@ -49,7 +49,7 @@ func ExampleNewWatch() {
 	})
 	defer pages.Close() // ends what operators have begun
 	answer := httptest.NewRecorder()
-	pages.ServeHTTP(answer, httptest.NewRequest("GET", "/api/session", nil))
+	pages.ServeHTTP(answer, httptest.NewRequest("GET", "http://localhost/api/session", nil))
 	fmt.Print(answer.Code, " ", answer.Body)
 	// Output:
 	// 200 {"changeable":true,"logged_in":false,"role":"reader","sources":["shop"]}

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"mime"
 	"net/http"
@@ -43,7 +44,9 @@ func Handler(options Options) *Pages {
 			_, _ = w.Write(asset.content)
 		})
 	}
-	return &Pages{api: a, Handler: http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(anotherOrigin))
+	return &Pages{api: a, Handler: protection.Handler(a.ownHost(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		// A browser must not make anything of an answer but what it is, nor show the page
 		// within another; and the page runs and loads nothing but its own files.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -51,15 +54,20 @@ func Handler(options Options) *Pages {
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'")
 		mux.ServeHTTP(w, request)
-	}))}
+	})))}
 }
 
-// Close ends the jobs that were begun, and waits for them.
+// Close ends the jobs that were begun, and waits for them, unless the pages have a State of their owner's.
 func (p *Pages) Close() {
-	p.api.jobs.mu.Lock() // a job that begins meanwhile has begun before or is refused
-	p.api.stop()
-	p.api.jobs.mu.Unlock()
-	p.api.jobs.working.Wait()
+	if p.api.options.State == nil {
+		p.api.state.Close()
+	}
+}
+
+// anotherOrigin answers a browser whose page has, as it says, not come from this server. A proxy that doesn't hand on the name
+// by which it was asked makes it look so, too: browsers say more only over HTTPS and on localhost.
+func anotherOrigin(w http.ResponseWriter, request *http.Request) {
+	writeProblem(w, http.StatusForbidden, fmt.Sprintf("the request comes from a page of %.100q, and was sent to %.100q. If a proxy stands in between, let it hand on the Host header, or use HTTPS", request.Header.Get("Origin"), request.Host))
 }
 
 // ready is the page /readyz. It is red as soon as one relay doesn't work: its

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -94,6 +95,7 @@ type work func(storage.Operator) task
 
 // jobs are those of this process.
 type jobs struct {
+	process string // of which the ids are
 	mu      sync.Mutex
 	ctx     context.Context // over when the server is
 	list    []*job          // the first one first
@@ -148,7 +150,7 @@ func (j *jobs) begin(source string, request jobRequest, by string, work task) (*
 	}
 	ctx, stop := context.WithCancel(j.ctx)
 	j.last++
-	begun := &job{ID: strconv.Itoa(j.last), Source: source, Request: request, By: by, State: jobLooks, Began: time.Now(), stop: stop, ended: make(chan struct{})}
+	begun := &job{ID: strconv.Itoa(j.last) + "." + j.process, Source: source, Request: request, By: by, State: jobLooks, Began: time.Now(), stop: stop, ended: make(chan struct{})}
 	if len(j.list) >= mostJobs {
 		if old := slices.IndexFunc(j.list, func(each *job) bool { return !each.Ended.IsZero() }); old >= 0 {
 			j.list = slices.Delete(j.list, old, old+1)
@@ -177,6 +179,23 @@ func (j *jobs) begin(source string, request jobRequest, by string, work task) (*
 		}
 	})
 	return begun, nil
+}
+
+// Why a job isn't shown.
+var (
+	errNoJob     = errors.New("there is no such job")
+	errElsewhere = errors.New("this job is of another process")
+)
+
+// find returns the job with the id.
+func (j *jobs) find(id string) (job, error) {
+	if found := j.shown(id); id != "" && len(found) > 0 {
+		return found[0], nil
+	}
+	if _, process, named := strings.Cut(id, "."); named && process != j.process {
+		return job{}, fmt.Errorf("%w, %s: ask there, or again if both have one address", errElsewhere, process)
+	}
+	return job{}, errNoJob
 }
 
 // shown are copies of the jobs, the last one first; of one with the id only that.

@@ -15,6 +15,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,6 +61,16 @@ type Options struct {
 	// ReaderToken is what it takes to see anything but /healthz and /readyz: Authorization: Bearer
 	// …, or a login on the page. Without one nothing is needed.
 	ReaderToken string
+
+	// Hosts are names by which the pages may be asked without a ReaderToken, besides localhost, this machine's name and
+	// addresses: by another name that leads here, a page of another site could read them in an operator's browser.
+	Hosts []string
+
+	// State continues that of earlier pages. Nil: the pages begin with none. Who makes one closes it.
+	State *State
+
+	// LoginRefused is called for each wrong token. May be nil.
+	LoginRefused func()
 
 	// OperatorToken is what it takes to change anything. Without one nobody can. Who has it
 	// needs no other.
@@ -107,7 +119,7 @@ func Start(options Options) (*Server, error) {
 		listener: listener,
 		pages:    pages,
 		http: &http.Server{
-			Handler:           ownHost(options, listener.Addr().String(), pages),
+			Handler:           pages,
 			ReadHeaderTimeout: readTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
@@ -134,16 +146,24 @@ func warn(options Options, address string) {
 	}
 }
 
-// ownHost refuses requests under a name that isn't this machine's own, where nothing but the
-// address protects what is shown: by a name of its own that leads here, a page of another
-// site could read it in an operator's browser.
-func ownHost(options Options, address string, next http.Handler) http.Handler {
-	if options.ReaderToken != "" || !loopback(address) {
+// ownHost refuses requests under a name that isn't this server's, where no token protects what is shown: by a name of its own
+// that leads here, a page of another site could read it in an operator's browser. A browser asks other sites for nothing by an
+// address. Probes and metrics show no message, and are asked by many names.
+func (a *api) ownHost(next http.Handler) http.Handler {
+	if a.options.ReaderToken != "" {
 		return next
 	}
+	machine, _ := os.Hostname()
+	own := append([]string{"localhost", machine}, a.options.Hosts...)
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if !loopback(request.Host) {
-			writeProblem(w, http.StatusMisdirectedRequest, "ask by 127.0.0.1 or localhost, or set a reader_token")
+		host, _, err := net.SplitHostPort(request.Host)
+		if err != nil {
+			host = strings.Trim(request.Host, "[]")
+		}
+		host = strings.TrimSuffix(strings.ToLower(host), ".")
+		open := slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, request.URL.Path) || strings.HasSuffix(host, ".localhost") || net.ParseIP(host) != nil
+		if !open && !slices.ContainsFunc(own, func(name string) bool { return name != "" && strings.EqualFold(name, host) }) {
+			writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("%.100q is no name of this server: ask by its address or localhost, set a reader_token, or add the name to hosts", host))
 			return
 		}
 		next.ServeHTTP(w, request)

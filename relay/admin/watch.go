@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -101,6 +102,32 @@ func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 	}
 	w.open.At = time.Now()
 	return w
+}
+
+// Continue takes over what another Watch remembers, of the sinks that both have. It is called once the other's relay has
+// stopped, and before this one's starts.
+func (w *Watch) Continue(before *Watch) {
+	if before == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	w.points, w.next, w.attempts, w.oldest = slices.Clone(before.points), before.next, maps.Clone(before.attempts), slices.Clone(before.oldest)
+	for name, s := range w.sinks {
+		if was := before.sinks[name]; was != nil {
+			s.delivered.Store(was.delivered.Load())
+			s.failed.Store(was.failed.Load())
+			s.parked.Store(was.parked.Load())
+			s.lag.Store(was.lag.Load())
+			s.had, s.rate, s.parkedFor = was.delivered.Load(), was.rate, maps.Clone(was.parkedFor)
+			w.before.delivered += was.delivered.Load()
+			w.before.failed += was.failed.Load()
+			w.before.parked += was.parked.Load()
+			w.before.lag += was.lag.Load()
+		}
+	}
 }
 
 // Sent counts attempts that failed.

@@ -32,10 +32,14 @@ type Metrics struct {
 	lanesHeld, waits, sinkUp, lastPoll    *prometheus.GaugeVec
 	inFlight, buffered                    *prometheus.GaugeVec
 	unrouted                              *unrouted
+	refusedLogins                         prometheus.Counter
 
 	// What is counted in the tables now and then.
 	messages, oldest, oldestRetry, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
+
+// LoginRefused counts a wrong token.
+func (m *Metrics) LoginRefused() { m.refusedLogins.Inc() }
 
 // lagBuckets reach from the promptest delivery to a backlog of a day.
 var lagBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600}
@@ -58,6 +62,8 @@ func New(build Build) *Metrics {
 	}
 	m := &Metrics{
 		registry: registry,
+
+		refusedLogins: register.NewCounter(prometheus.CounterOpts{Name: "rowrelay_admin_refused_logins_total", Help: "Wrong tokens that the admin server was given."}),
 
 		delivered:   counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
 		outcomes:    counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),

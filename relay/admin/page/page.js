@@ -85,6 +85,10 @@ async function api(path, body, tries = 3) {
   }
   const read = await answer.json().catch(() => ({error: `HTTP ${answer.status}`}));
   if (answer.status === 401 && path !== 'login') await enter();
+  if (read.elsewhere && tries > 0) { // several processes behind one address: the next request may reach the other one
+    await new Promise(resolve => setTimeout(resolve, 200));
+    return api(path, body, tries - 1);
+  }
   if (!answer.ok) throw new Error(read.error || `HTTP ${answer.status}`);
   await released;
   return read;
@@ -544,7 +548,10 @@ function steer(kind, name, inForce) {
 async function refreshJobs() {
   if (session.role === 'nobody') return;
   const was = jobs.filter(job => !job.ended).length;
-  jobs = (await api('jobs')).filter(job => !job.request.preview && job.source === source);
+  // Another process behind the same address lists its own: jobs of others stay for a while.
+  const now = Date.now(), got = (await api('jobs')).filter(job => !job.request.preview && job.source === source).map(job => ({...job, seen: now}));
+  const processOf = job => job.id.slice(job.id.indexOf('.')), from = new Set(got.map(processOf));
+  jobs = [...got, ...jobs.filter(job => job.source === source && !from.has(processOf(job)) && now - job.seen < 15000)].sort((a, b) => new Date(b.began) - new Date(a.began));
   const shown = jobs.filter(job => !job.ended || Date.now() - new Date(job.ended) < 600000).slice(0, 6);
   show($('jobs-section'), shown.length > 0);
   fill($('jobs'), ...shown.map(job => {
@@ -572,6 +579,8 @@ $('login').querySelector('form').addEventListener('submit', async event => {
   event.preventDefault();
   try {
     await api('login', {token: $('token').value});
+    await enter();
+    if (session.role === 'nobody') throw new Error('The token is right, but the browser did not keep the cookie. Where the page is asked by https, let the proxy say so by X-Forwarded-Proto, and by http not.');
     $('token').value = '';
     $('login').close();
     await start();
