@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -215,12 +216,12 @@ func (e *engine) loop(ctx context.Context) error {
 func (e *engine) listen(ctx context.Context) {
 	pause := Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}
 	for failures := 1; ; failures++ {
-		began := time.Now()
-		err := e.options.Listener.Listen(ctx, e.wake.wake)
+		var listened atomic.Bool
+		err := e.options.Listener.Listen(ctx, func() { listened.Store(true); e.wake.wake() })
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > time.Minute {
+		if listened.Load() { // it worked, and its connection ended, as with idle_session_timeout
 			failures = 1
 		}
 		if err != nil {

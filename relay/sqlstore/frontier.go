@@ -245,10 +245,12 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 	return late
 }
 
+// distrust keeps the previous snapshot: without checkpoints the next page reports all that has appeared since as above 0. Without
+// the snapshot it would report nothing, and a row that appeared between the two pages would be left to a sweep.
 func (h *snapshots) distrust() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.previous, h.given, h.checkpoints = nil, 0, nil
+	h.given, h.checkpoints = 0, nil
 	h.run++
 }
 

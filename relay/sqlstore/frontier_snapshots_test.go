@@ -227,16 +227,20 @@ func (f *follower) look(w *world) error {
 }
 
 func (f *follower) step(w *world) error {
-	switch w.random.IntN(3) {
-	case 0:
+	switch w.random.IntN(10) {
+	case 0, 1, 2:
 		before := f.safeID.before()
 		f.writing[w.begin()] = before
-	case 1:
+	case 3, 4, 5:
 		for xid, before := range f.writing { // one of them returns
 			w.end(xid, true)
 			f.safeID.wrote(xid, before)
 			delete(f.writing, xid)
 			break
+		}
+	case 6:
+		if w.random.IntN(5) == 0 {
+			f.safeID.distrust()
 		}
 	default:
 		return f.look(w)
