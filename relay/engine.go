@@ -378,3 +378,11 @@ func (p *health) lastProblem() string {
 	}
 	return "no answer"
 }
+
+// notMade is an error if New didn't make it.
+func (r *Relay) notMade() error {
+	if r == nil || r.store == nil {
+		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
+	}
+	return nil
+}

@@ -106,14 +106,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// notMade is an error if New didn't make it.
-func (r *Relay) notMade() error {
-	if r == nil || r.store == nil {
-		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
-	}
-	return nil
-}
-
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
 // under way are cancelled, what is known is settled. Safe to call at any time.
 func (r *Relay) Abort() {
