@@ -2,10 +2,8 @@ package relay
 
 import (
 	"context"
-	"fmt"
 	"hash/crc32"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -152,25 +150,6 @@ func (e *engine) obey(inForce []storage.Control) {
 	e.claiming.controlled()
 }
 
-// pausedLeft is the error of a drain that has left messages behind as they are paused; nil if
-// it has left none.
-func (e *engine) pausedLeft() error {
-	var left []string
-	for _, c := range e.control.inForce {
-		waits := e.control.passed && (c.Kind == storage.PauseTopic || c.Kind == storage.PauseKey)
-		for _, q := range e.queues {
-			waits = waits || c.Kind == storage.PauseSink && c.Name == q.name && (q.buffered > 0 || e.claiming.leaves(q))
-		}
-		if waits {
-			left = append(left, c.String())
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	return fmt.Errorf("drained, but messages are left that are paused (%s); resume these", strings.Join(left, ", "))
-}
-
 // controlled begins anew, where a pause of a topic or a key was changed, from the places that
 // lanes have kept, and passes over what waits in memory and is paused now.
 func (e *byLanes) controlled() {
@@ -232,7 +211,6 @@ func (e *byLanes) passOver(it *item) {
 // notePassed remembers to read the row again when the pause has ended. Deferred rows are found
 // by their time.
 func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
-	e.control.passed = true
 	if row.Deferred {
 		return
 	}
@@ -245,6 +223,3 @@ func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
 	}
 	l.passed.add(queue, row.Message.Key)
 }
-
-// leaves says that something of a paused sink was skipped.
-func (e *byLanes) leaves(q *sinkQueue) bool { return e.skippedAny(q) }

@@ -412,7 +412,7 @@ func TestADrainLeavesWhatIsPaused(t *testing.T) {
 					}
 					operator.set(c.Kind, c.Name, 0)
 					write(db, "o", "other", 100)
-					if err := drain(); err != nil && claim == storage.ByLanes {
+					if err := drain(); err != nil {
 						t.Errorf("a drain that left nothing: %v", err)
 					}
 					write(db, "p", "k", 100)
@@ -430,6 +430,104 @@ func TestADrainLeavesWhatIsPaused(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A drain whose only sink is paused leaves all messages, also those that are due again, and says so.
+func TestADrainWhoseOnlySinkIsPausedFails(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		for _, state := range []storage.State{storage.StatePending, storage.StateRetry} {
+			t.Run(string(claim)+"/"+string(state), func(t *testing.T) {
+				t.Parallel()
+				for range 20 { // in which the relay hears of the pause before or after its lanes
+					synctest.Test(t, func(t *testing.T) {
+						db, sink := memstore.New(), &recorder{}
+						db.Hooks.Fail = func(context.Context, memstore.Op) error {
+							time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond)
+							return nil
+						}
+						options := relay.Options{Claim: claim, Sinks: to(sink), Logger: slog.New(slog.DiscardHandler)}
+						drain := func() error {
+							options.Drain = true
+							r, err := relay.New(db.Store(), options)
+							if err != nil {
+								t.Fatal(err)
+							}
+							return r.Run(t.Context())
+						}
+						operator := steered{t, db}
+						if state == storage.StateRetry {
+							sink.answer = func(sinks.Message) sinks.Outcome { return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500") }
+							_, stop := start(t, db.Store(), options)
+							write(db, "t", "key", 1)
+							time.Sleep(time.Second)
+							if err := stop(); err != nil {
+								t.Error(err)
+							}
+							time.Sleep(time.Hour)
+							sink.answer = nil
+						} else {
+							write(db, "t", "key", 500)
+						}
+						operator.set(storage.PauseSink, "main", 0)
+						if err := drain(); err == nil || !strings.Contains(err.Error(), "sink main") {
+							t.Errorf("a drain that left everything says %v", err)
+						}
+						operator.lift(storage.PauseSink, "main")
+						operator.set(storage.PauseTopic, "another", 0)
+						if err := drain(); err != nil {
+							t.Errorf("a drain that left nothing says %v", err)
+						}
+						if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateRetry] > 0 {
+							t.Errorf("left: %v", counts)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// hidesRows is a table whose reads and claims don't find a topic's rows.
+type hidesRows struct{ *memstore.Store }
+
+func hidden(row storage.Row) bool { return row.Message.Topic == "hidden" }
+
+func (s hidesRows) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	page.Rows = slices.DeleteFunc(page.Rows, hidden)
+	return page, err
+}
+
+func (s hidesRows) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+	return s.Store.Scan(ctx, positions, except, func(c storage.Candidate) bool { return c.Topic != "hidden" && keep(c) })
+}
+
+func (s hidesRows) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
+	request.Except = append(request.Except, "hidden")
+	return s.Store.Claim(ctx, request)
+}
+
+// A drain fails that leaves a message which is due, though no read finds it.
+func TestADrainFailsThatCannotReadAMessage(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{}
+				write(db, "hidden", "one", 1)
+				write(db, "t", "another", 10)
+				r, err := relay.New(hidesRows{db.Store()}, relay.Options{Claim: claim, Sinks: to(sink), Drain: true, Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "row 1 ") || sink.counted("t") != 10 {
+					t.Errorf("the drain delivered %d of 10 messages and says %v", sink.counted("t"), err)
+				}
+			})
+		})
 	}
 }
 

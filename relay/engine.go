@@ -44,6 +44,7 @@ type engine struct {
 	control  control
 	clock    databaseClock
 	stopping stop
+	drain    draining
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
 	work     work
 
@@ -93,13 +94,18 @@ type claiming interface {
 	abandon(f *flight)
 
 	// controlled is called when the controls in force have changed: what waits in memory and
-	// is paused now leaves it. leaves says that messages of a paused sink wait in the table.
+	// is paused now leaves it.
 	controlled()
-	leaves(q *sinkQueue) bool
 
 	// returned is told of a job that is done, of whose items some may wait again, where something
 	// is paused.
 	returned(f *flight)
+
+	// ownLanes are the lanes whose messages the relay delivers; nil: all.
+	ownLanes() map[int]bool
+
+	// lookEverywhere is called by a drain that has found a message which no read did.
+	lookEverywhere()
 
 	// drained says that nothing is left that could be delivered now, as far as the
 	// table is concerned.

@@ -380,6 +380,22 @@ func (e *byLanes) dropLane(l *lane) {
 	delete(e.lanes, l.Lane)
 }
 
+// lookEverywhere has the drain end only after another sweep, which begins now.
+func (e *byLanes) lookEverywhere() {
+	if len(e.sweep.left) == 0 {
+		e.sweep.clean, e.sweep.next = time.Time{}, time.Time{}
+	}
+}
+
+// ownLanes are the lanes that the relay holds.
+func (e *byLanes) ownLanes() map[int]bool {
+	own := map[int]bool{}
+	for number := range e.lanes {
+		own[number] = true
+	}
+	return own
+}
+
 // abandon forgets the lanes of a send that doesn't return. Their leases aren't renewed and run out, and then any relay
 // may acquire the lanes.
 func (e *byLanes) abandon(f *flight) {
@@ -464,18 +480,21 @@ func (e *engine) over() (bool, error) {
 	switch {
 	case e.options.Drain && !s.begun && quiet && e.settle.refusal != nil:
 		e.beginStop(now)
-	case !e.options.Drain || s.begun || !quiet:
-	case allPaused || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
+	case !e.options.Drain || s.begun || !quiet || e.drain.busy || now.Before(e.drain.next):
+	case allPaused && e.lease.relays > 0 || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
 		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
-		// the table has nothing else that could be delivered now.
-		if len(e.control.inForce) > 0 {
-			s.err = e.pausedLeft()
+		// the table has nothing else that could be delivered now. The survey shows what is left all the same.
+		if e.drain.last == nil {
+			e.beginSurvey(allPaused)
+			break
 		}
-		if len(e.unrouted) > 0 {
-			s.err = errors.Join(s.err, e.unroutedLeft())
+		for topic := range e.unrouted {
+			e.drain.last.unrouted[topic] = true
 		}
+		s.err = e.drain.last.drained()
 		e.beginStop(now)
 	case buffered == 0 && e.poll.empty < 2: // it doesn't wait for the poll's time
+		e.drain.last = nil
 		e.poll.fresh = true
 		e.claiming.startRead(now)
 	}

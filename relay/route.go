@@ -375,9 +375,9 @@ func (e *engine) alarmUnrouted(topic string) {
 		"relay", e.options.Name, "topic", topic)
 }
 
-// unroutedLeft is the error of a drain that had to leave messages behind.
-func (e *engine) unroutedLeft() error {
-	topics := slices.Sorted(maps.Keys(e.unrouted))
+// unroutedLeft is the error of a drain that had to leave messages of these topics behind.
+func unroutedLeft(unrouted map[string]bool) error {
+	topics := slices.Sorted(maps.Keys(unrouted))
 	if len(topics) > 10 {
 		topics = append(topics[:10], "…")
 	}

@@ -192,7 +192,6 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			r.known[row.ID] = it
 			r.expire(q, it)
 		case r.control.pauses.cover(row.Message.Topic, "", 0, nil):
-			r.control.passed = true
 			r.putBack(row, storage.StatePending)
 		case q.room() <= 0 || q.paused:
 			if q.options.Sink == nil {
@@ -273,7 +272,6 @@ func (r *byRows) abandon(f *flight) {
 // controlled gives back what waits and is paused. What is left out of claims is decided anew.
 func (r *byRows) controlled() {
 	clear(r.except)
-	r.control.passed = r.control.pauses != nil // nobody looks whether there are such messages
 	for _, q := range r.queues {
 		for topic, to := range r.routes.exact {
 			if q.paused && len(r.routes.route(topic).sinks) == 1 && to.sinks[0] == q.index {
@@ -296,15 +294,15 @@ func (r *byRows) returned(f *flight) {
 // giveBackPaused gives back an item that waits and is paused: others may go on with it.
 func (r *byRows) giveBackPaused(it *item) {
 	if it.stage == inQueue && (r.control.standsDown && r.lease.relays > 1 || it.queue.paused || r.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
-		r.control.passed = true
 		r.giveUp(it)
 	}
 }
 
-// leaves says so of a paused sink as soon as a topic is left out of claims for it.
-func (r *byRows) leaves(q *sinkQueue) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(r.except)), func(other *sinkQueue) bool { return other == q })
-}
+// lookEverywhere has nothing to do: each claim looks at all rows.
+func (r *byRows) lookEverywhere() {}
+
+// ownLanes are all: rows of any lane are claimed.
+func (r *byRows) ownLanes() map[int]bool { return nil }
 
 // drained says three things. Reclaim has found nothing since the last row came. A claim has begun since Reclaim last
 // made rows free, and so has looked for these. And unless other relays take part, no row is claimed by anyone: the

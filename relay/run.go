@@ -39,9 +39,10 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent = make(chan *flight, workers)
-	// A place for each that there can be, of journals, settlements, the lease, reads or claims, and controls: nobody waits for
-	// a loop that has ended.
-	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1)
+	// A place for each that there can be, of journals, settlements, the lease, reads or claims, controls, and a survey: nobody
+	// waits for a loop that has ended.
+	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
+	e.drain.surveys = make(chan *survey, 1)
 	e.fuses = make(chan storage.Control, len(e.queues))
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
@@ -102,6 +103,9 @@ func (e *engine) run(ctx context.Context) error {
 		for range q.options.Workers {
 			start(func(ctx context.Context) { e.sender(ctx, q) })
 		}
+	}
+	if e.options.Drain {
+		start(e.surveyor)
 	}
 	if e.options.Listener != nil && !e.options.Drain { // a drain looks again by itself until nothing is left
 		start(e.listen)
