@@ -21,8 +21,9 @@ import (
 // same setup. For this a relay first says that it begins, and only then looks whether a relay of another setup is
 // there: of two that begin at the same time, the later one finds the other.
 //
-// A relay that takes part goes on, whoever comes. One that waits is in nobody's way. Where one of
-// its own setup takes part, a relay does, too: it brings nothing new.
+// A relay that takes part goes on, whoever comes. No relay waits for one that waits, or for one that was told to join: else
+// those beside which it has joined would wait for it once they restart. Where one of its own setup takes part, a relay does,
+// too: it brings nothing new.
 
 // destinationOf says where a sink leads, or else of which type it is, as where it panics.
 func destinationOf(sink sinks.Sink) (destination string) {
@@ -39,7 +40,7 @@ func destinationOf(sink sinks.Sink) (destination string) {
 
 // setupOf is what a relay tells the others of its sinks and routes.
 func setupOf(o Options, names []string) storage.Setup {
-	setup := storage.Setup{Topics: slices.Sorted(slices.Values(o.Topics))}
+	setup := storage.Setup{Topics: slices.Sorted(slices.Values(o.Topics)), Joins: o.Join}
 	for _, name := range names {
 		setup.Sinks = append(setup.Sinks, name+": "+destinationOf(o.Sinks[name].Sink))
 	}
@@ -189,6 +190,7 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 		m := &members[i]
 		switch {
 		case m.Name == self.Name || m.Setup.Print == "" || m.Setup.Part == storage.Waits:
+		case m.Setup.Joins && m.Setup.Print != own.Print: // it shares with anyone
 		case m.Setup.Print == own.Print:
 			if m.Setup.Part != storage.Begins {
 				return ""

@@ -212,6 +212,54 @@ func TestJoining(t *testing.T) {
 	})
 }
 
+// Relays that restart beside one that has joined them take their part again, and so do others: nobody waits for a relay that
+// was told to join. What the joined relay doesn't take is delivered.
+func TestNobodyWaitsForARelayThatHasJoined(t *testing.T) {
+	eachClaim(t, func(c *crew) {
+		c.hire("first", "a")
+		time.Sleep(5 * time.Second)
+		_, other := c.hire("other", "b", joins)
+		time.Sleep(5 * time.Second)
+		c.dismiss("first")
+		time.Sleep(5 * time.Second)
+		next, again := c.hire("next", "a")
+		time.Sleep(5 * time.Second)
+		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.Waits() != "" {
+			c.Errorf("after the restart they got %v, and the first waits: %q", got, next.Waits())
+		}
+		c.cutOff("next") // for longer than its lease
+		time.Sleep(20 * time.Second)
+		c.cutOff()
+		time.Sleep(2 * time.Minute) // it stands down for one, as its reads had failed
+		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.Waits() != "" {
+			c.Errorf("after an outage they got %v, and the first waits: %q", got, next.Waits())
+		}
+		third, _ := c.hire("third", "c")
+		time.Sleep(5 * time.Second)
+		if third.Waits() == "" {
+			c.Error("one of a third setup doesn't wait for one that wasn't told to join")
+		}
+	})
+}
+
+// By rows a joined relay that is limited to some topics leaves the others' topics to them, also after their restart.
+func TestTopicsOfRestartedRelaysGoOnBesideAJoinedOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, storage.ByRows)
+		c.hire("first", "a")
+		time.Sleep(5 * time.Second)
+		c.hire("other", "b", joins, func(o *relay.Options) { o.Topics = []string{"mail"} })
+		time.Sleep(5 * time.Second)
+		c.dismiss("first")
+		time.Sleep(5 * time.Second)
+		_, again := c.hire("next", "a")
+		time.Sleep(5 * time.Second)
+		c.send(again)
+		c.dismiss()
+	})
+}
+
 // One that can't reach the database for longer than its lease loses its part to whom waits for it, and
 // then waits itself. Where nobody could reach it, everything is as before.
 func TestSilentRelaysLoseTheirPart(t *testing.T) {

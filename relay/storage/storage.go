@@ -80,6 +80,9 @@ type Setup struct {
 	Topics []string `json:"topics,omitempty"`
 
 	Part Part `json:"part,omitempty"`
+
+	// Joins says that the relay was told to share the messages with relays of another setup. They don't wait for it.
+	Joins bool `json:"joins,omitempty"`
 }
 
 // Part says whether a relay has a part of the messages.
