@@ -317,6 +317,9 @@ func (m *Migrations) run(ctx context.Context, action func(context.Context) error
 		if err == nil || m.dialect.Denied(err) || m.schemaMissing(err) || try >= busyTries || try >= tries && !m.dialect.Busy(err) {
 			return err
 		}
+		if m.dialect.ReadOnly(err) {
+			dialect.Redial(ctx, m.db)
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", ctx.Err(), err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -46,6 +47,7 @@ type enqueue struct {
 
 	writer  *outbox.Writer
 	db      *sql.DB
+	dialect dialect.Dialect
 	written int
 	line    int // up to which all is written
 }
@@ -90,7 +92,7 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	defer closing(db, &err)
-	e.db = db
+	e.db, e.dialect = db, d
 	e.writer, err = outbox.NewWriter(d, outbox.Options{Table: source.Table, MaxPayload: limit, Notify: source.Database.Kind() == config.Postgres})
 	if err != nil {
 		return err
@@ -191,9 +193,23 @@ func (e *enqueue) writeAll(ctx context.Context, lines *lines, progress *progress
 	}
 }
 
-// write writes a batch in a transaction. The Writer checks all of it first; a
+// writeTries is how often a batch is written to a server that is read-only, each time over new connections:
+// the name may lead to an old primary at first.
+const writeTries = 4
+
+func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []int) (err error) {
+	for range writeTries {
+		if err = e.writeOnce(ctx, batch, numbers); !e.dialect.ReadOnly(err) {
+			return err
+		}
+		dialect.Redial(ctx, e.db)
+	}
+	return err
+}
+
+// writeOnce writes a batch in a transaction. The Writer checks all of it first; a
 // message that breaks a rule is told by its line, in the words of the line.
-func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []int) error {
+func (e *enqueue) writeOnce(ctx context.Context, batch []outbox.Message, numbers []int) error {
 	first, last := numbers[0], numbers[len(numbers)-1]
 	tx, err := e.db.BeginTx(ctx, nil)
 	if err != nil {

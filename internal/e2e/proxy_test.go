@@ -12,6 +12,7 @@ type proxy struct {
 	listener net.Listener
 
 	mu     sync.Mutex
+	once   string // where the next connection leads, and only that
 	target string
 	open   map[net.Conn]bool // to either side
 }
@@ -66,7 +67,18 @@ func (p *proxy) serve(client net.Conn) {
 func (p *proxy) leads() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if once := p.once; once != "" {
+		p.once = ""
+		return once
+	}
 	return p.target
+}
+
+// first has the next connection lead to another server than those after it.
+func (p *proxy) first(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.once = target
 }
 
 // redirect has connections lead to another server from now on.

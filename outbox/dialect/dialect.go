@@ -12,6 +12,7 @@ package dialect
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"regexp"
 	"slices"
@@ -109,6 +110,25 @@ type Dialect interface {
 	// Refused: the database refuses the statement, and would refuse it again, whatever its
 	// values are. Denied errors are refused, too.
 	Refused(err error) bool
+
+	// ReadOnly: the server takes no writes, like a standby, or an old primary after a switchover.
+	// [Redial] leaves it.
+	ReadOnly(err error) bool
+}
+
+// Redial closes the idle connections of a pool, so that the next statement connects again: after a switchover
+// the same name leads to another server, while the old one keeps its connections.
+func Redial(ctx context.Context, db *sql.DB) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // others may take all connections meanwhile
+	defer cancel()
+	for range db.Stats().Idle {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return
+		}
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = conn.Close()
+	}
 }
 
 // ByName returns the dialect with that name: postgres, mysql, mariadb, oracle, sqlserver or sqlite.

@@ -156,3 +156,46 @@ type number int32
 func (n number) Error() string { return fmt.Sprintf("an error with the number %d", int32(n)) }
 
 func (n number) SQLErrorNumber() int32 { return int32(n) }
+
+// A server that takes no writes is known on each database, in the words of each of its settings.
+func TestReadOnlyServersAreRecognised(t *testing.T) {
+	t.Parallel()
+	mysql := func(text string) error { return errors.New(text) }
+	readOnly := map[string][]error{
+		"postgres": {state("25006"), standby{}},
+		"mysql": {
+			mysql("Error 1290 (HY000): The MySQL server is running with the --read-only option so it cannot execute this statement"),
+			mysql("Error 1290 (HY000): The MySQL server is running with the --super-read-only option so it cannot execute this statement"),
+			mysql("Error 1792 (25006): Cannot execute statement in a READ ONLY transaction."),
+			mysql("Error 1836 (HY000): Running in read-only mode"),
+		},
+		"mariadb":   {mysql("Error 1290 (HY000): The MariaDB server is running with the --read-only option so it cannot execute this statement"), mysql("Error 1836 (HY000): Running in read-only mode")},
+		"sqlserver": {number(3906)},
+		"oracle":    {errors.New("ORA-16000: database or pluggable database open for read-only access")},
+		"sqlite":    nil,
+	}
+	others := []error{nil, state("42501"), state("40001"), state("0A000"), number(1205), errors.New("ORA-01031: insufficient privileges"),
+		errors.New("Error 1290 (HY000): The MySQL server is running with the --secure-file-priv option so it cannot execute this statement"),
+		errors.New("attempt to write a readonly database (8)")}
+	for _, d := range dialects {
+		for _, err := range readOnly[d.Name()] {
+			if !d.ReadOnly(err) {
+				t.Errorf("%s: %v isn't recognised", d.Name(), err)
+			}
+		}
+		for _, err := range others {
+			if d.ReadOnly(err) {
+				t.Errorf("%s: %v is taken for a read-only server", d.Name(), err)
+			}
+		}
+	}
+}
+
+// standby is PostgreSQL's error of reading a table that isn't logged.
+type standby struct{}
+
+func (standby) Error() string {
+	return "ERROR: cannot access temporary or unlogged relations during recovery (SQLSTATE 0A000)"
+}
+
+func (standby) SQLState() string { return "0A000" }

@@ -218,6 +218,12 @@ func (m mysql) Refused(err error) bool {
 		"1661", "1662", "1663", "1664", "1665", "1785", "3098")
 }
 
+// ReadOnly: read_only or super_read_only (1290, which stands for other options, too), transaction_read_only,
+// innodb_read_only.
+func (mysql) ReadOnly(err error) bool {
+	return hasMySQLNumber(err, "1792", "1836") || hasMySQLNumber(err, "1290") && says(err, "read-only", "read_only")
+}
+
 // Made: there is such a table, column or index. Gone: there is none.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
 func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }

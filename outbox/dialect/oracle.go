@@ -243,6 +243,9 @@ func (o oracle) Refused(err error) bool {
 	return o.Denied(err) || hasORA(err, 900, 904, 905, 933, 936, 1732, 1733, 28115)
 }
 
+// ReadOnly: the database is open for reading only, as a standby is.
+func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
+
 // Made: a name that is used, columns that have an index, a row or a column that is there; or an
 // index or a primary key that is to be made anew, and isn't there.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }

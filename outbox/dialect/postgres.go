@@ -225,6 +225,11 @@ func (postgres) Refused(err error) bool {
 	return hasStateClass(err, "42", "0A") || hasState(err, "55000")
 }
 
+// ReadOnly: read-only transaction, and what reading a table that isn't logged is to a standby.
+func (postgres) ReadOnly(err error) bool {
+	return hasState(err, "25006") || hasState(err, "0A000") && says(err, "during recovery")
+}
+
 // hasState looks for an SQLSTATE, which the errors of pgx and of lib/pq tell.
 func hasState(err error, states ...string) bool {
 	var coded interface{ SQLState() string }

@@ -244,6 +244,9 @@ func (s sqlserver) Refused(err error) bool {
 	return s.Denied(err) || hasNumber(err, 102, 156, 207, 334, 1934)
 }
 
+// ReadOnly: the database is read-only, as that of a secondary is.
+func (sqlserver) ReadOnly(err error) bool { return hasNumber(err, 3906) }
+
 // hasNumber looks for a number of SQL Server's, which the driver's errors tell.
 func hasNumber(err error, numbers ...int32) bool {
 	var numbered interface{ SQLErrorNumber() int32 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // tries are how often Do begins where the database is busy.
@@ -28,7 +30,11 @@ func (i *Inbox) Do(ctx context.Context, db *sql.DB, messageID string, effect fun
 	}
 	for n := 1; ; n++ {
 		first, err = i.do(ctx, db, messageID, effect)
-		if n == tries || !errors.Is(err, ErrBusy) || ctx.Err() != nil {
+		readOnly := i.dialect.ReadOnly(err)
+		if readOnly {
+			dialect.Redial(ctx, db)
+		}
+		if n == tries || !readOnly && !errors.Is(err, ErrBusy) || ctx.Err() != nil {
 			return first, err
 		}
 	}

@@ -130,8 +130,12 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 			continue
 		case wasQuiet && ctx.Err() == nil:
 			ping, cancel := context.WithTimeout(ctx, l.options.Patience)
-			err = conn.Ping(ping)
+			var readOnly string
+			err = conn.QueryRow(ping, "SHOW transaction_read_only").Scan(&readOnly)
 			cancel()
+			if readOnly == "on" { // after a switchover nothing is notified here any more
+				err = errors.New("the server is read-only, as a standby is")
+			}
 		}
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -42,6 +43,10 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 		s.frontier.failed()
 		return page, err
 	}
+	if s.readFrom != "" && s.readFrom != page.Epoch { // connections to the other server may be left
+		dialect.Redial(ctx, s.db)
+	}
+	s.readFrom = page.Epoch
 	if closed := s.db.Stats().MaxIdleClosed - s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
 		s.pool.told = true
 		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d), unless it is of stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)

@@ -79,6 +79,7 @@ type Store struct {
 	sizer     pageSizer
 	endOfLane map[int]int64 // if the last read found nothing: for each lane the id above which there was nothing; else nil
 	pool      poolWatch
+	readFrom  string // the server that the last page came from
 
 	// Of writes.
 	writing  chan struct{} // held by a writer, where there is one at a time
@@ -109,6 +110,16 @@ var (
 // Open asks the server what it is, tries whether it passes over locked rows, and
 // fails if it is too old, or too slow to tell.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
+	for n := 1; ; n++ {
+		s, err := open(ctx, db, d, options)
+		if err == nil || n == busyTries || d == nil || !d.ReadOnly(err) {
+			return s, err
+		}
+		dialect.Redial(ctx, db)
+	}
+}
+
+func open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	s, err := newStore(db, d, options)
 	if err != nil {
 		return nil, err
@@ -318,7 +329,7 @@ const (
 )
 
 // try carries out what changes nothing when it fails, again while the database
-// is busy, and says what it was that failed.
+// is busy, or over a new connection if the server is read-only, and says what it was that failed.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	if err := s.notMade(); err != nil {
 		return none, err
@@ -332,7 +343,10 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 		if s.dialect.Missing(err) {
 			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrNoSchema, err)
 		}
+		readOnly := s.dialect.ReadOnly(err)
 		switch {
+		case readOnly: // another server may answer to the name by now
+			dialect.Redial(ctx, s.db)
 		case s.dialect.Invalid(err):
 			return none, fmt.Errorf("%s %s: %w: %w%s", what, s.table, storage.ErrInvalid, err, hintOf(err))
 		case s.dialect.Refused(err):
@@ -340,7 +354,10 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 		case !s.dialect.Busy(err):
 			return none, fmt.Errorf("%s %s: %w%s", what, s.table, err, hintOf(err))
 		}
-		if n == busyTries || time.Since(start) > busyPatience {
+		switch over := n == busyTries || time.Since(start) > busyPatience; {
+		case over && readOnly:
+			return none, fmt.Errorf("%s %s: %w%s", what, s.table, err, hintOf(err))
+		case over:
 			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrBusy, err)
 		}
 		select {
