@@ -9,6 +9,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestAnswers(t *testing.T) {
@@ -130,5 +131,23 @@ func TestRejectStatuses(t *testing.T) {
 	}
 	if _, err := httpsink.New(httpsink.Options{URL: "http://localhost", RejectStatuses: []int{404, 422}}); err == nil {
 		t.Error("422 can be chosen")
+	}
+}
+
+// TestARefusedLoginIsNoMessagesFault: a token that was renewed at the endpoint, and isn't here yet, charges no message.
+func TestARefusedLoginIsNoMessagesFault(t *testing.T) {
+	t.Parallel()
+	url := answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	for name, options := range map[string]httpsink.Options{
+		"bearer": {BearerToken: "t0ken"}, "basic": {Username: "user", Password: "p4ss"}, "header": {Headers: map[string]settings.Secret{"authorization": "x"}},
+	} {
+		options.URL = url
+		if o := sendOne(t, newSink(t, options), message("k")); o.Result != sinks.Unavailable || o.Reason != sinks.ReasonAuth {
+			t.Errorf("%s: %+v", name, o)
+		}
+		options.RejectStatuses = []int{401}
+		if o := sendOne(t, newSink(t, options), message("k")); o.Result != sinks.Reject || o.Reason != sinks.ReasonRefused {
+			t.Errorf("%s, rejected by choice: %+v", name, o)
+		}
 	}
 }

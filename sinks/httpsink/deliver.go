@@ -90,12 +90,15 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 		*c.status = response.StatusCode
 	}
 	text := c.redact(read(response, cancel))
-	if token != "" { // which may have been revoked, and which the answer may repeat
-		if response.StatusCode == http.StatusUnauthorized {
-			s.tokens.forget(token)
-			return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
-		}
+	if token != "" { // which the answer may repeat
 		text = settings.NewRedactor(settings.Secret(token)).Redact(text)
+	}
+	ended := token != "" || s.login && !slices.Contains(s.rejects, http.StatusUnauthorized)
+	if response.StatusCode == http.StatusUnauthorized && ended {
+		if token != "" { // which may have been revoked
+			s.tokens.forget(token)
+		}
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
 	}
 	o := s.answered(response, text, c.again || s.unanswered.has(c.of))
 	if o.Reason != sinks.ReasonBusy {

@@ -136,6 +136,7 @@ type Sink struct {
 	timeout     time.Duration
 	maxWait     time.Duration
 	rejects     []int
+	login       bool // the settings have one
 	concurrency int
 	transport   *http.Transport
 	endpoints   *endpoints // nil: the one endpoint is the sink
@@ -180,6 +181,7 @@ func New(options Options) (*Sink, error) {
 		timeout:     options.Timeout,
 		maxWait:     options.MaxRetryAfter,
 		rejects:     options.RejectStatuses,
+		login:       options.logins() > 0,
 		concurrency: options.Concurrency,
 		tokens:      newTokens(options.OAuth2, newTransport(options, options.OutsideOnly)),
 		transport:   newTransport(options, options.OutsideOnly || target.chosen),
