@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -71,6 +72,27 @@ func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.
 		return nil, nil, errors.Join(connectError(database, err), db.Close())
 	}
 	return db, driver.dialect(), nil
+}
+
+// renewing connects by the login that the database's file has at the time, and by the certificates that its URL names.
+type renewing struct {
+	driver.Connector // of the URL as it was at the start
+	database         config.Database
+	make             func(config.Database) (driver.Connector, error)
+}
+
+func (r renewing) Connect(ctx context.Context) (driver.Conn, error) {
+	connector, err := r.make(r.database.Current())
+	if err != nil {
+		return nil, err
+	}
+	return connector.Connect(ctx)
+}
+
+// newRenewing fails where the URL isn't understood.
+func newRenewing(database config.Database, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
+	connector, err := make(database)
+	return renewing{connector, database, make}, err
 }
 
 // openStore opens a source's table for a relay.

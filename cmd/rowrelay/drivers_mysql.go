@@ -15,15 +15,21 @@ import (
 
 // openMySQL opens MySQL and MariaDB.
 func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB, error) {
-	settings, err := mysqlSettings(database.Secret())
+	connector, err := newRenewing(database, func(database config.Database) (driver.Connector, error) {
+		settings, err := mysqlSettings(database.Secret())
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errURL, err)
+		}
+		connector, err := mysql.NewConnector(settings)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errURL, err)
+		}
+		return session{connector, sessionSettings(database.Kind(), as.limit)}, nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errURL, err)
+		return nil, err
 	}
-	connector, err := mysql.NewConnector(settings)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errURL, err)
-	}
-	db := sql.OpenDB(session{connector, sessionSettings(database.Kind(), as.limit)})
+	db := sql.OpenDB(connector)
 	var seconds int // after which the server ends idle connections
 	if err := db.QueryRowContext(ctx, "SELECT @@wait_timeout").Scan(&seconds); err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"strings"
 
@@ -16,6 +17,16 @@ import (
 )
 
 func openPostgres(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
+	connector, err := newRenewing(database, connectPostgres)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetConnMaxIdleTime(maxIdleTime)
+	return db, nil
+}
+
+func connectPostgres(database config.Database) (driver.Connector, error) {
 	settings, err := pgx.ParseConfig(database.Secret())
 	if err != nil {
 		return nil, unparsed(err)
@@ -24,9 +35,7 @@ func openPostgres(_ context.Context, database config.Database, _ pool) (*sql.DB,
 	if _, named := settings.RuntimeParams["application_name"]; !named {
 		settings.RuntimeParams["application_name"] = "rowrelay"
 	}
-	db := stdlib.OpenDB(*settings, stdlib.OptionAfterConnect(setUpSession))
-	db.SetConnMaxIdleTime(maxIdleTime)
-	return db, nil
+	return stdlib.GetConnector(*settings, stdlib.OptionAfterConnect(setUpSession)), nil
 }
 
 // setUpSession turns off what compiles statements that take a millisecond to run, and has texts in the forms that pgx
@@ -43,7 +52,9 @@ func setUpSession(ctx context.Context, conn *pgx.Conn) error {
 
 // listenPostgres wakes a relay by NOTIFY.
 func listenPostgres(source config.Source) (relay.Listener, error) {
-	listener, err := relaypgx.NewListener(source.Database.Secret(), relaypgx.ListenerOptions{Table: source.Table})
+	listener, err := relaypgx.NewListener(source.Database.Secret(), relaypgx.ListenerOptions{
+		Table: source.Table, Connection: func() string { return source.Database.Current().Secret() },
+	})
 	if err != nil {
 		return nil, unparsed(err)
 	}

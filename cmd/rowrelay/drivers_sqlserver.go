@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,16 @@ import (
 
 // openSQLServer opens SQL Server and Azure SQL.
 func openSQLServer(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
+	connector, err := newRenewing(database, connectSQLServer)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetConnMaxIdleTime(maxIdleTime)
+	return db, nil
+}
+
+func connectSQLServer(database config.Database) (driver.Connector, error) {
 	settings, err := msdsn.Parse(database.Secret())
 	if err == nil && settings.Encoding.GetTimezone() != time.UTC {
 		err = errors.New("the parameter timezone has to be UTC: leave it out")
@@ -25,7 +36,5 @@ func openSQLServer(_ context.Context, database config.Database, _ pool) (*sql.DB
 	if _, named := settings.Parameters[msdsn.AppName]; !named {
 		settings.AppName = "rowrelay"
 	}
-	db := sql.OpenDB(mssql.NewConnectorConfig(settings))
-	db.SetConnMaxIdleTime(maxIdleTime)
-	return db, nil
+	return mssql.NewConnectorConfig(settings), nil
 }

@@ -98,6 +98,7 @@ type App struct {
 	config  config.Config
 	options Options
 	logger  *slog.Logger
+	secrets *secrets
 
 	sources    []*source
 	state      *admin.State     // what pages remember; of all daemons that follow each other
@@ -134,6 +135,7 @@ func New(c config.Config, options Options) (*App, error) {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
 	a := &App{config: c, options: options, logger: cmp.Or(options.Logger, slog.Default()), back: make(chan *source), state: admin.NewState()}
+	a.secrets = newSecrets(c, a.logger)
 	if c.Admin.Listen != "" {
 		a.metrics = metrics.New(options.Build)
 	}
@@ -157,7 +159,7 @@ func (a *App) newSource(from config.Source) (*source, error) {
 			return nil, fmt.Errorf("sink %q: %w", to.Name, err)
 		}
 		names = append(names, to.Name)
-		to.Sink = made
+		to.Sink = a.renewable(to, made)
 		s.sinks[to.Name] = to.SinkOptions
 	}
 	if a.config.Admin.Listen != "" {
@@ -264,7 +266,7 @@ func (a *App) startAdmin() (err error) {
 		return nil
 	}
 	options := admin.Options{
-		Address: c.Listen, Metrics: a.metrics.Handler(), Logger: a.logger, ReaderToken: c.ReaderToken, OperatorToken: c.OperatorToken,
+		Address: c.Listen, Metrics: a.metrics.Handler(), Logger: a.logger, ReaderToken: c.ReaderToken, OperatorToken: c.OperatorToken, Tokens: a.secrets.tokens,
 		Hosts: c.Hosts, State: a.state, LoginRefused: a.metrics.LoginRefused, HidePayloads: c.Payloads == config.HidePayloads, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile,
 	}
 	for _, s := range a.sources {
@@ -338,6 +340,7 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 func WouldWait(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
+	a.secrets = newSecrets(c, a.logger)
 	s, err := a.newSource(from)
 	if err != nil {
 		return "", err

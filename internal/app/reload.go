@@ -21,6 +21,12 @@ func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
+	var look <-chan time.Time // at files with the databases' URLs
+	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.InFile() }) {
+		ticker := time.NewTicker(movedEvery)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
 		var next *App
 		select {
@@ -39,6 +45,19 @@ func (a *App) successor(ctx context.Context) *App {
 				continue
 			}
 			a.logger.Info("going on by the configuration as it is now")
+		case <-look:
+			if !slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.Moved() }) {
+				continue
+			}
+			c, err := a.config.Again()
+			if err == nil {
+				next, err = a.prepare(ctx, c, wasDown)
+			}
+			if err != nil {
+				a.logger.Error("a file with a database's URL names another database, which can't be used: that is tried again", "error", err)
+				continue
+			}
+			a.logger.Info("going on by the databases that the files name now")
 		case back := <-a.back:
 			var err error
 			next, err = a.prepare(ctx, a.config, func(s *source) bool { return s.config.Name != back.config.Name && wasDown(s) })
@@ -51,6 +70,9 @@ func (a *App) successor(ctx context.Context) *App {
 		return next
 	}
 }
+
+// movedEvery is how often files with databases' URLs are read; a login that they have anew is taken up without.
+const movedEvery = 5 * time.Second
 
 // prepare makes the daemon of a configuration, all but its start. A table that can't be opened is
 // a reason not to take it, unless it mayBeDown. It takes at most loadTime, and no longer than this daemon's relays run.

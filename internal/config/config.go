@@ -27,6 +27,17 @@ type Config struct {
 	Routes  []Route  // none: every topic goes to the only sink
 	Admin   Admin
 	Log     Log
+
+	again func() (Config, error) // reads it again; nil: it has no file
+}
+
+// Again reads the files of secrets again, as they are now, for the same text of the configuration: what was written
+// into the file meanwhile waits for a reload.
+func (c Config) Again() (Config, error) {
+	if c.again == nil {
+		return c, nil
+	}
+	return c.again()
 }
 
 // Load reads a configuration from a file. kinds are the sinks that there are.
@@ -40,10 +51,15 @@ func Load(name string, kinds *sinks.Registry) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("the configuration %w", err)
 	}
+	return load(name, content, kinds)
+}
+
+func load(name string, content []byte, kinds *sinks.Registry) (Config, error) {
 	c, err := Parse(name, content, kinds)
 	for i := range c.Sources {
 		c.Sources[i].File = name
 	}
+	c.again = func() (Config, error) { return load(name, content, kinds) }
 	return c, err
 }
 

@@ -23,6 +23,53 @@ const (
 type Database struct {
 	kind string
 	url  string // or the path of an SQLite file
+	file string // that the URL was read from; empty: none
+}
+
+// Current is the database with the login that its file has now. It is the same as before where the file can't be
+// read, and where it names another database: all that a relay knows is of this one. Moved says so.
+func (d Database) Current() Database {
+	now, ok := d.reread()
+	if !ok || now.withoutLogin() != d.withoutLogin() {
+		return d
+	}
+	return now
+}
+
+// InFile says that the URL was read from a file.
+func (d Database) InFile() bool { return d.file != "" }
+
+// Moved says that the file names another database, server or parameter now.
+func (d Database) Moved() bool {
+	now, ok := d.reread()
+	return ok && now.withoutLogin() != d.withoutLogin()
+}
+
+func (d Database) reread() (now Database, ok bool) {
+	if d.file == "" {
+		return d, false
+	}
+	text, err := readSecret(d.file)
+	if err == nil {
+		now, err = ParseDatabase(text)
+	}
+	now.file = d.file
+	return now, err == nil
+}
+
+func (d Database) withoutLogin() string {
+	parsed, err := url.Parse(d.url)
+	if err != nil || d.kind == SQLite {
+		return d.kind + d.url
+	}
+	query := parsed.Query()
+	for name := range query {
+		if lower := strings.ToLower(name); strings.Contains(lower, "pass") || strings.HasPrefix(lower, "user") {
+			query.Del(name)
+		}
+	}
+	parsed.User, parsed.RawQuery = nil, query.Encode()
+	return parsed.String()
 }
 
 // Kind returns [Postgres], [MySQL] and so on, or nothing for the zero Database.
@@ -134,7 +181,7 @@ func parseURL(kind, text string) (Database, error) {
 	if kind != Postgres && nameIn(kind, parsed) == "" {
 		return Database{}, errors.New("names no database: write " + examples[kind])
 	}
-	return Database{kind, text}, nil
+	return Database{kind: kind, url: text}, nil
 }
 
 // nameIn returns the database that a URL names. PostgreSQL's may come from the
@@ -166,5 +213,5 @@ func parseSQLite(path string) (Database, error) {
 	case strings.ContainsAny(path, "?\x00"):
 		return Database{}, errors.New("has parameters: an SQLite URL is sqlite: and the file's path, nothing more")
 	}
-	return Database{SQLite, path}, nil
+	return Database{kind: SQLite, url: path}, nil
 }

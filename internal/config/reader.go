@@ -17,6 +17,7 @@ type reader struct {
 	env      func(string) (string, bool)
 	kinds    *sinks.Registry
 	problems Problems
+	secrets  []string // the names of all files of secrets that were read
 }
 
 func newReader(kinds *sinks.Registry) *reader {
@@ -82,16 +83,22 @@ func (r *reader) secretFile(n *node) (string, bool) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(r.folder, name)
 	}
-	content, err := readLimited(name, maxSecret)
+	r.secrets = append(r.secrets, name)
+	secret, err := readSecret(name)
 	if err != nil {
 		r.fail(n, err.Error())
 		return "", false
 	}
-	secret := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
 	if secret == "" {
 		r.fail(n, "names an empty file: "+name)
 	}
 	return secret, secret != ""
+}
+
+// readSecret reads a file without the newline at its end.
+func readSecret(name string) (string, error) {
+	content, err := readLimited(name, maxSecret)
+	return strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), err
 }
 
 // fromFile is the node of a setting that is given as name_file: what the file holds, at the place of

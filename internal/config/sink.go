@@ -1,9 +1,13 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +29,37 @@ type Sink struct {
 	// URL stands for Type and Settings where it isn't empty, as on a command
 	// line; the file has no such thing. It may hold secrets.
 	URL string
+
+	secrets []string // the names of the files from which secrets of the settings were read
+}
+
+// certificateFiles are the settings that name files of certificates, which a sink reads when it is made.
+func (s Sink) certificateFiles() (names []string) {
+	settingsOf := func(name string) string { text, _ := s.Settings[name].(string); return text }
+	if parsed, err := url.Parse(s.URL); s.URL != "" && err == nil {
+		settingsOf = parsed.Query().Get
+	}
+	for _, f := range settings.TLSFields() {
+		if name := settingsOf(f.Name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Renewable says that files hold secrets or certificates of the sink.
+func (s Sink) Renewable() bool { return len(s.secrets)+len(s.certificateFiles()) > 0 }
+
+// State changes with the settings, and with what the files of certificates hold at the time. It shows no secret.
+func (s Sink) State() string {
+	hash := sha256.New()
+	text, _ := json.Marshal(s.Settings) // texts, numbers, lists and maps
+	fmt.Fprintf(hash, "%q %q", s.URL, text)
+	for _, name := range s.certificateFiles() {
+		content, err := os.ReadFile(name)
+		fmt.Fprintf(hash, "%q %q %v", name, content, err)
+	}
+	return string(hash.Sum(nil))
 }
 
 // Set sets one setting as the file would, by the name that it has there:
@@ -81,11 +116,13 @@ func backoffFields() []field[relay.Backoff] {
 	}
 }
 
-func (r *reader) sink(name string, n *node) Sink {
-	sink := Sink{Name: name}
+func (r *reader) sink(name string, n *node) (sink Sink) {
+	sink.Name = name
 	if !r.mapping(n) {
 		return sink
 	}
+	before := len(r.secrets)
+	defer func() { sink.secrets = r.secrets[before:] }()
 	others := fillKnown(r, n, sinkFields(), &sink)
 	for _, name := range []string{"backoff", "reopen"} {
 		r.checkBackoff(n.get(name), map[string]relay.Backoff{"backoff": sink.Backoff, "reopen": sink.Reopen}[name])

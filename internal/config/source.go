@@ -91,7 +91,11 @@ func parseTable(name string) (string, error) {
 
 func (r *reader) source(name string, n *node) Source {
 	source := Source{Name: name, Table: DefaultTable}
+	before := len(r.secrets)
 	fill(r, n, sourceFields(), &source)
+	if len(r.secrets) > before { // the database is the only secret of a source
+		source.Database.file = r.secrets[before]
+	}
 	if n.get("database") == nil && n.get("database_file") == nil {
 		r.fail(n, "needs a database")
 	}

@@ -169,7 +169,7 @@ func (a *api) session(w http.ResponseWriter, request *http.Request) {
 			names = append(names, source.Name)
 		}
 	}
-	_, changeable := a.guard.tokens[operator]
+	_, changeable := a.guard.tokens()[operator]
 	cookie, err := request.Cookie(a.guard.cookieName)
 	loggedIn := err == nil && a.guard.byCookie(cookie.Value) > nobody
 	writeJSON(w, http.StatusOK, map[string]any{"role": is.String(), "sources": names, "changeable": changeable, "logged_in": loggedIn})

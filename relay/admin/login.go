@@ -41,7 +41,7 @@ const (
 
 // guard knows clients by their tokens.
 type guard struct {
-	tokens     map[role]string // those that are set
+	latest     func() (reader, operator string)
 	cookieName string
 	logger     *slog.Logger
 	state      *State
@@ -54,16 +54,26 @@ type guard struct {
 }
 
 func newGuard(options Options, state *State) *guard {
-	g := &guard{tokens: map[role]string{}, logger: options.Logger, state: state, refused: options.LoginRefused, checks: make(chan struct{}, mostChecked)}
-	for r, token := range map[role]string{reader: options.ReaderToken, operator: options.OperatorToken} {
-		if token != "" {
-			g.tokens[r] = token
-		}
+	g := &guard{latest: options.Tokens, logger: options.Logger, state: state, refused: options.LoginRefused, checks: make(chan struct{}, mostChecked)}
+	if g.latest == nil {
+		g.latest = func() (reader, operator string) { return options.ReaderToken, options.OperatorToken }
 	}
 	mac := hmac.New(sha256.New, []byte(options.ReaderToken+"\n"+options.OperatorToken))
 	mac.Write([]byte("cookie"))
 	g.cookieName = "rowrelay_admin_" + hex.EncodeToString(mac.Sum(nil)[:4])
 	return g
+}
+
+// tokens are those that are set.
+func (g *guard) tokens() map[role]string {
+	all := map[role]string{}
+	forReaders, forOperators := g.latest()
+	for r, token := range map[role]string{reader: forReaders, operator: forOperators} {
+		if token != "" {
+			all[r] = token
+		}
+	}
+	return all
 }
 
 // roleOf is what the request may do: by its token, by its cookie, or as everybody may.
@@ -81,7 +91,7 @@ func (g *guard) roleOf(request *http.Request) role {
 // byToken compares hashes, in a time that tells nothing.
 func (g *guard) byToken(given string) (found role) {
 	hash := sha256.Sum256([]byte(given))
-	for r, token := range g.tokens {
+	for r, token := range g.tokens() {
 		own := sha256.Sum256([]byte(token))
 		if subtle.ConstantTimeCompare(hash[:], own[:]) == 1 {
 			found = max(found, r)
@@ -125,7 +135,7 @@ func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func(
 }
 
 func (g *guard) byCookie(value string) role {
-	for r, token := range g.tokens {
+	for r, token := range g.tokens() {
 		fields := strings.Split(value, ".")
 		if len(fields) != 4 || fields[0] != r.String() {
 			continue
@@ -158,7 +168,7 @@ func (g *guard) login(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	ends := time.Now().Add(cookieLasts)
-	g.setCookie(w, request, cookieValue(r, g.tokens[r], ends.Unix(), rand.Text()), int(cookieLasts.Seconds()))
+	g.setCookie(w, request, cookieValue(r, g.tokens()[r], ends.Unix(), rand.Text()), int(cookieLasts.Seconds()))
 	writeJSON(w, http.StatusOK, map[string]string{"role": r.String()})
 }
 
@@ -205,7 +215,7 @@ func (g *guard) logRefused(request *http.Request) {
 
 // free is what a request without a token may do.
 func (g *guard) free() role {
-	if g.tokens[reader] != "" {
+	if g.tokens()[reader] != "" {
 		return nobody
 	}
 	return reader
@@ -214,7 +224,7 @@ func (g *guard) free() role {
 // wrongToken refuses a request that brings a wrong token, and says whether it did.
 func (g *guard) wrongToken(w http.ResponseWriter, request *http.Request) (refused bool) {
 	token, is := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer ")
-	return is && token != "" && len(g.tokens) > 0 && g.slowly(w, request, func() bool { return g.byToken(token) == nobody })
+	return is && token != "" && len(g.tokens()) > 0 && g.slowly(w, request, func() bool { return g.byToken(token) == nobody })
 }
 
 // need lets only those through who may do so much.
@@ -227,7 +237,7 @@ func (g *guard) need(least role, next http.Handler) http.Handler {
 		switch {
 		case has >= least:
 			next.ServeHTTP(w, request)
-		case least == operator && g.tokens[operator] == "":
+		case least == operator && g.tokens()[operator] == "":
 			writeProblem(w, http.StatusForbidden, "this server is read-only: it has no operator_token")
 		case has == nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="rowrelay"`)

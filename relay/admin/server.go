@@ -76,6 +76,10 @@ type Options struct {
 	// needs no other.
 	OperatorToken string
 
+	// Tokens are ReaderToken and OperatorToken as they are now, where they are renewed. May be nil. Whether there is
+	// one of either doesn't change.
+	Tokens func() (reader, operator string)
+
 	// HidePayloads never shows what messages carry; keys and headers are shown.
 	HidePayloads bool
 

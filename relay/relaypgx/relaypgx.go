@@ -40,6 +40,10 @@ type ListenerOptions struct {
 	// notification that the listener sends to itself at its start. Defaults to
 	// 5 s.
 	Patience time.Duration
+
+	// Connection returns the connection string as it is now, where its login is renewed: it is asked
+	// before each connection. Defaults to the string that NewListener was given.
+	Connection func() string
 }
 
 // ErrDeaf means that notifications don't arrive. The relay polls then.
@@ -147,7 +151,13 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), err error) {
 	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
 	defer cancel()
-	if conn, err = pgx.ConnectConfig(dial, l.config.Copy()); err != nil {
+	config := l.config.Copy()
+	if l.options.Connection != nil {
+		if config, err = pgx.ParseConfig(l.options.Connection()); err != nil {
+			return nil, nil, err // pgx leaves the password out
+		}
+	}
+	if conn, err = pgx.ConnectConfig(dial, config); err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
 	return conn, func() {

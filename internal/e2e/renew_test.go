@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// mount is a folder of secrets as Kubernetes makes it: the files are links through one link, which is swapped when
+// they are renewed.
+type mount struct {
+	t      *testing.T
+	folder string
+	swaps  int
+}
+
+func newMount(t *testing.T, files map[string]string) *mount {
+	t.Helper()
+	m := &mount{t: t, folder: t.TempDir()}
+	m.swap(files)
+	for name := range files {
+		check(t, os.Symlink(filepath.Join("..data", name), m.path(name)))
+	}
+	return m
+}
+
+func (m *mount) path(name string) string { return filepath.Join(m.folder, name) }
+
+func (m *mount) swap(files map[string]string) {
+	m.t.Helper()
+	m.swaps++
+	data := fmt.Sprint("..", m.swaps)
+	check(m.t, os.Mkdir(m.path(data), 0o700))
+	for name, text := range files {
+		check(m.t, os.WriteFile(filepath.Join(m.path(data), name), []byte(text), 0o600))
+	}
+	check(m.t, os.Symlink(data, m.path("..new")))
+	check(m.t, os.Rename(m.path("..new"), m.path("..data")))
+}
+
+// byFile runs a relay by a configuration file.
+func (s *scene) byFile(configuration string) *process {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "rowrelay.yaml")
+	check(s.t, os.WriteFile(file, []byte(configuration), 0o600))
+	return s.start("relay", "run", "--config", file)
+}
+
+// says waits until the relay has logged a text.
+func (p *process) says(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, "the relay says "+text, func() bool { return strings.Contains(p.log.String(), text) })
+}
+
+// wantAll waits until so many messages are delivered, and none is parked or charged.
+func (s *scene) wantAll(want int) {
+	s.t.Helper()
+	s.settled()
+	if counts := s.status().Counts; counts[storage.StateDone] != int64(want) || counts[storage.StateError] != 0 {
+		s.t.Errorf("the rows are %v, want %d delivered and none parked", counts, want)
+	}
+}
+
+// The endpoint takes another token and shows another certificate from one moment on; the files are renewed a while
+// after. A message has one attempt.
+func TestRenewedFilesOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "sqlite/modernc")
+	var valid atomic.Value
+	var refused atomic.Int32
+	valid.Store("Bearer one")
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != valid.Load() {
+			refused.Add(1)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(func() { server.Close() })
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	m := newMount(t, map[string]string{"token": "one\n", "ca.pem": ca, "reader": "reader-reader-one", "operator": "operator-operator"})
+	port := testdb.FreePort(t)
+	p := s.byFile(fmt.Sprintf(`
+sources: {shop: {database: %q}}
+sinks: {hook: {type: http, url: %q, bearer_token_file: %q, ca_file: %q, max_attempts: 1}}
+admin: {listen: "127.0.0.1:%d", reader_token_file: %q, operator_token_file: %q}
+`, s.URL, server.URL, m.path("token"), m.path("ca.pem"), port, m.path("reader"), m.path("operator")))
+	s.writeOrders(100, 1)
+	s.wantAll(100)
+
+	valid.Store("Bearer two")
+	s.writeOrders(100, 1000)
+	eventually(t, "the endpoint refuses the token", func() bool { return refused.Load() > 1 })
+	m.swap(map[string]string{"token": "two\n", "ca.pem": ca, "reader": "reader-reader-two", "operator": "operator-operator"})
+	s.wantAll(200)
+
+	for token, want := range map[string]int{"reader-reader-one": 401, "reader-reader-two": 200} {
+		eventually(t, fmt.Sprintf("the admin server answers %d to %s", want, token), func() bool {
+			request, err := http.NewRequest("GET", fmt.Sprintf("http://127.0.0.1:%d/status", port), nil)
+			check(t, err)
+			request.Header.Set("Authorization", "Bearer "+token)
+			response, err := http.DefaultClient.Do(request)
+			check(t, err)
+			_ = response.Body.Close()
+			return response.StatusCode == want
+		})
+	}
+	if strings.Count(p.log.String(), "relaying") != 1 {
+		t.Errorf("the relay was started again")
+	}
+
+	m.swap(map[string]string{"token": "two", "ca.pem": "not yet written", "reader": "reader-reader-two", "operator": "operator-operator"})
+	written := 0
+	eventually(t, "the relay says that it can't use the certificates", func() bool {
+		s.writeOrders(1, 2000+written)
+		written++
+		return strings.Contains(p.log.String(), "those read before stay in use")
+	})
+	s.wantAll(200 + written)
+}
+
+// renewedSink is a sink of a configuration with a password of its own.
+type renewedSink struct{ settings, right string }
+
+// The relay begins with a password that the broker refuses; the file is renewed.
+func TestRenewedPasswordOfABroker(t *testing.T) {
+	t.Parallel()
+	for name, sink := range map[string]func(t *testing.T) renewedSink{
+		"rabbitmq": func(t *testing.T) renewedSink {
+			address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ")
+			u, err := url.Parse(address)
+			check(t, err)
+			queue := newRabbitQueue(t, address, "classic")
+			password, _ := u.User.Password()
+			return renewedSink{fmt.Sprintf("type: rabbitmq, hosts: [%q], username: %q, routing_key: %q", u.Host, u.User.Username(), queue.name), password}
+		},
+		"kafka": func(t *testing.T) renewedSink {
+			at := theMachine.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", "password")
+			topic := newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
+			return renewedSink{fmt.Sprintf("type: kafka, brokers: [%q], topic: %q, sasl: scram-sha-256, username: rowrelay", at.Get("login"), topic.name), at.Get("password")}
+		},
+		"idempotent kafka": func(t *testing.T) renewedSink {
+			at := theMachine.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", "password")
+			topic := newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
+			return renewedSink{fmt.Sprintf("type: kafka, brokers: [%q], topic: %q, idempotent: true, sasl: scram-sha-256, username: rowrelay", at.Get("login"), topic.name), at.Get("password")}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, to := newScene(t, "sqlite/modernc"), sink(t)
+			m := newMount(t, map[string]string{"password": "wrong"})
+			p := s.byFile(fmt.Sprintf("sources: {shop: {database: %q}}\nsinks: {broker: {%s, password_file: %q, max_attempts: 1}}\n", s.URL, to.settings, m.path("password")))
+			s.writeOrders(100, 1)
+			p.says(t, "reason=auth")
+			m.swap(map[string]string{"password": to.right + "\n"})
+			s.wantAll(100)
+		})
+	}
+}
+
+// The password of the relay's user is changed, and all its connections end; the file is renewed a while after.
+func TestRenewedPasswordOfADatabase(t *testing.T) {
+	t.Parallel()
+	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql") {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			s, e := newScene(t, target), newEndpoint(t)
+			user := "renewed_" + strings.ToLower(rand.Text()[:12])
+			execute := func(statements ...string) {
+				for _, statement := range statements {
+					if _, err := s.DB.ExecContext(context.Background(), statement); err != nil {
+						t.Fatalf("%s: %v", statement, err)
+					}
+				}
+			}
+			password, hangUp := "ALTER USER "+user+"@'%%' IDENTIFIED BY '%s'", ""
+			if s.Kind == testdb.Postgres {
+				password = "ALTER ROLE " + user + " PASSWORD '%s'"
+				hangUp = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + user + "'"
+				execute("CREATE ROLE "+user+" SUPERUSER LOGIN PASSWORD 'one'", "ALTER ROLE "+user+" SET timezone = 'UTC'")
+				t.Cleanup(func() { execute(hangUp, "DROP OWNED BY "+user, "DROP ROLE "+user) })
+			} else {
+				execute("CREATE USER "+user+"@'%' IDENTIFIED BY 'one'", "GRANT ALL ON *.* TO "+user+"@'%'")
+				t.Cleanup(func() { execute("DROP USER " + user + "@'%'") })
+			}
+			as := func(word string) string {
+				u, err := url.Parse(s.URL)
+				check(t, err)
+				u.User = url.UserPassword(user, word)
+				return u.String()
+			}
+			m := newMount(t, map[string]string{"url": as("one") + "\n"})
+			p := s.byFile(fmt.Sprintf("sources: {shop: {database_file: %q}}\nsinks: {hook: {type: http, url: %q}}\n", m.path("url"), e.URL+"/relay"))
+			s.writeOrders(100, 1)
+			s.wantAll(100)
+			execute(fmt.Sprintf(password, "two"))
+			s.hangUp(user, hangUp)
+			s.writeOrders(100, 1000)
+			p.says(t, "trouble, trying again")
+			m.swap(map[string]string{"url": as("two") + "\n"})
+			s.wantAll(200)
+			if strings.Count(p.log.String(), "relaying") != 1 {
+				t.Errorf("the relay was started again")
+			}
+		})
+	}
+}
+
+// hangUp ends a user's connections.
+func (s *scene) hangUp(user, statement string) {
+	s.t.Helper()
+	if statement != "" {
+		_, err := s.DB.ExecContext(s.t.Context(), statement)
+		check(s.t, err)
+		return
+	}
+	rows, err := s.DB.QueryContext(s.t.Context(), "SELECT id FROM information_schema.processlist WHERE user = ?", user)
+	check(s.t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		check(s.t, rows.Scan(&id))
+		_, _ = s.DB.ExecContext(s.t.Context(), fmt.Sprint("KILL ", id)) // it may have ended
+	}
+	check(s.t, rows.Err())
+}
+
+// A file that names another database has the daemon begin there, without a signal.
+func TestAFileThatNamesAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	e, first, second := newEndpoint(t), newScene(t, "sqlite/modernc"), newScene(t, "sqlite/modernc")
+	m := newMount(t, map[string]string{"url": first.URL})
+	first.byFile(fmt.Sprintf("sources: {shop: {database_file: %q}}\nsinks: {hook: {type: http, url: %q}}\n", m.path("url"), e.URL+"/relay"))
+	first.writeOrders(100, 1)
+	first.wantAll(100)
+	m.swap(map[string]string{"url": second.URL})
+	second.writeOrders(100, 1)
+	second.wantAll(100)
+}
