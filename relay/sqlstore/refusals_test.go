@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -104,6 +105,39 @@ func TestRefusedRowsStopNothingAndAreNotSentAgain(t *testing.T) {
 	})
 }
 
+// The same of messages whose handler's transaction marks them: these are parked, as their handlers didn't run, and the sink's
+// circuit stays closed.
+func TestRowsThatAHandlersTransactionCannotMarkAreParked(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		refuseBad(t, table)
+		for i := range 20 {
+			topic := "good"
+			if i%10 == 3 {
+				topic = "bad"
+			}
+			exec(t, table.DB, fmt.Sprintf("INSERT INTO outbox (topic, message_key) VALUES ('%s', 'k%d')", topic, i))
+		}
+		store, handled, log := table.open(t), &deliveries{times: map[string]int{}}, &logged{}
+		r, err := relay.New(store, relay.Options{
+			Drain: true, Logger: slog.New(slog.NewTextHandler(log, nil)),
+			Sinks: map[string]relay.SinkOptions{"main": {RejectAfter: -1, Sink: inproc.Tx(func(ctx context.Context, _ *sql.Tx, m sinks.Message) error { return handled.handle(ctx, m) })}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context()); err != nil {
+			t.Errorf("drain: %v", err)
+		}
+		status, err := store.Status(t.Context())
+		if err != nil || status.Counts[storage.StateDone] != 18 || status.Counts[storage.StateError] != 2 || handled.total != 18 {
+			t.Errorf("%v, %v after %d handlers; want 18 done and 2 parked", status.Counts, err, handled.total)
+		}
+		if n := log.count("unavailable"); n > 0 {
+			t.Errorf("the sink was taken for unavailable: %s", log.text.String())
+		}
+	})
+}
+
 // refusals are what has a database refuse every settlement.
 func refusals(kind string, claim storage.Claim) map[string]string {
 	all := map[string]string{"a column is missing": "ALTER TABLE outbox_done RENAME COLUMN receipt TO receipts"}
@@ -164,31 +198,67 @@ func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
 	}
 }
 
-// A relay without the right to delete says so with the server's words.
+// A relay without the right to keep delivered messages says so with the server's words.
 func TestMissingRightIsToldAndEndsSending(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, postgresPage, "shop_relay")
 		name, pool := newUser(t, table, "shop_relay", rights)
 		exec(t, table.DB, "REVOKE INSERT ON outbox_done FROM "+name)
-		for range 30 {
-			exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a')")
-		}
-		store, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		handled := &deliveries{times: map[string]int{}}
-		r, err := relay.New(store, relay.Options{
-			Drain: true, Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle), Batch: 10}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied for table outbox_done") {
-			t.Errorf("drain: %v", err)
-		}
-		if handled.total > 30 {
-			t.Errorf("%d deliveries, none of which was marked", handled.total)
-		}
+		wantToldAndEnded(t, table, pool, "permission denied for table outbox_done")
 	})
+}
+
+func TestMissingRightIsToldAndEndsSendingOnMySQL(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		user, pool := m.poorUser(t)
+		var tables []string
+		rows, err := m.DB.Query("SELECT table_name FROM information_schema.tables WHERE table_schema = database()")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var name string
+			if err := rows.Scan(&name); err != nil {
+				t.Fatal(err)
+			}
+			tables = append(tables, name)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range tables {
+			rights := "SELECT, INSERT, UPDATE, DELETE"
+			if name == "outbox_done" {
+				rights = "SELECT, UPDATE, DELETE"
+			}
+			exec(t, m.DB, "GRANT "+rights+" ON "+name+" TO "+user)
+		}
+		wantToldAndEnded(t, m.table, pool, "INSERT command denied")
+	})
+}
+
+// wantToldAndEnded drains 300 messages through a pool whose user lacks a right.
+func wantToldAndEnded(t *testing.T, table table, pool *sql.DB, words string) {
+	t.Helper()
+	for range 30 {
+		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a'), ('a')")
+	}
+	store, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handled := &deliveries{times: map[string]int{}}
+	r, err := relay.New(store, relay.Options{
+		Drain: true, Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle), Batch: 10}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
+		t.Errorf("drain: %v", err)
+	}
+	if handled.total > 30 {
+		t.Errorf("%d deliveries, none of which was marked", handled.total)
+	}
 }
