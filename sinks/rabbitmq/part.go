@@ -17,12 +17,14 @@ import (
 type batch struct {
 	messages []sinks.Message
 	outcomes []sinks.Outcome
+	full     []*destination // by message: the one that has nacked, and not taken it
+	began    time.Time
 	next     []int // by message: the next one of its key; 0 if none
 }
 
 // Send publishes the batch, each key through its own connection.
 func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outcome {
-	b := &batch{messages: messages, outcomes: make([]sinks.Outcome, len(messages)), next: make([]int, len(messages))}
+	b := &batch{messages: messages, outcomes: make([]sinks.Outcome, len(messages)), next: make([]int, len(messages)), full: make([]*destination, len(messages)), began: time.Now()}
 	parts := s.split(ctx, b)
 	var others sync.WaitGroup
 	for _, p := range parts[1:] {
@@ -30,6 +32,7 @@ func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outco
 	}
 	parts[0].run()
 	others.Wait()
+	s.apart(b)
 	return b.outcomes
 }
 
@@ -86,9 +89,8 @@ type part struct {
 }
 
 type inFlight struct {
-	message      int
-	exchange     string
-	routingKey   string
+	message int
+	destination
 	confirmation *amqp.DeferredConfirmation
 }
 
@@ -177,11 +179,16 @@ func (p *part) publish(i int) {
 		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the headers take more than the broker's largest frame of %d bytes", most)))
 		return
 	}
+	to := destination{l.exchange, l.routingKey}
+	if !p.sink.full.mayPublish(to) {
+		p.isFull(i, to)
+		return
+	}
 	confirmation, err := p.channel.send(l, !p.sink.options.Unroutable)
 	switch {
 	case err == nil:
 		p.ids[p.messages[i].ID] = true
-		p.flight.push(inFlight{i, l.exchange, l.routingKey, confirmation})
+		p.flight.push(inFlight{i, to, confirmation})
 	case errors.Is(err, amqp.ErrClosed):
 		p.ready.putBack([]int{i}) // it didn't go out whole, and so not at all
 		p.lost()
@@ -249,13 +256,22 @@ func (p *part) judge(f inFlight) {
 	delete(p.ids, p.messages[f.message].ID)
 	switch r, returned := p.channel.takeReturn(p.messages[f.message].ID); {
 	case !f.confirmation.Acked():
-		p.settle(f.message, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "the broker has not taken the message (nack): its queue is full, or in trouble"))
+		p.sink.full.nacked(f.destination, p.began)
+		p.isFull(f.message, f.destination)
+		return
 	case returned:
 		p.settle(f.message, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, p.sink.presentable(fmt.Sprintf(
 			"no queue receives it: the broker returned it from the exchange %q for the routing key %q: %d %s", f.exchange, f.routingKey, r.ReplyCode, r.ReplyText))))
 	default:
 		p.settle(f.message, sinks.Ok(""))
 	}
+	p.sink.full.confirmed(f.destination)
+}
+
+// isFull leaves it to apart what the outcome of a message is.
+func (p *part) isFull(i int, to destination) {
+	p.full[i] = &to
+	p.settle(i, sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, fullDetail))
 }
 
 // giveUp leaves the messages in flight to a connection that is blocked. It is

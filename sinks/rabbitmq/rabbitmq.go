@@ -119,6 +119,7 @@ type Sink struct {
 	events     *cloudevents.Encoder
 	redactor   settings.Redactor
 	links      []*link
+	full       *full
 	seed       maphash.Seed
 }
 
@@ -143,7 +144,7 @@ func New(options Options) (*Sink, error) {
 	}
 	s := &Sink{
 		options: options, exchange: exchange, routingKey: routingKey, events: events,
-		redactor: redactor, seed: maphash.MakeSeed(),
+		redactor: redactor, seed: maphash.MakeSeed(), full: &full{closed: map[destination]*closure{}},
 	}
 	for number := range options.Connections {
 		s.links = append(s.links, newLink(s, number))

@@ -314,3 +314,69 @@ func TestTooLarge(t *testing.T) {
 		return "delivered"
 	})
 }
+
+// TestFullQueueOfAFanOut: of two queues behind an exchange one is full. What the other one gets again and
+// again is bounded: what was in flight at first, and one message for each pause.
+func TestFullQueueOfAFanOut(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	for name, key := range map[string]string{"one routing key": "all", "a routing key by topic": "{topic}"} {
+		t.Run(name, func(t *testing.T) {
+			exchange, open, full := c.exchange("fanout", nil), c.queue("classic", nil), c.queue("classic", alwaysFull)
+			c.bind(open, "", exchange)
+			c.bind(full, "", exchange)
+			options := b.options()
+			options.Exchange, options.RoutingKey = exchange, key
+			sink, batch := opened(t, options), many(20, func(i int) sinks.Message { return to("orders", fmt.Sprint("k", i)) })
+			const sends, pauses = 100, 10
+			for range sends { // as a relay without any back-off
+				if err := sink.Open(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for i, o := range sink.Send(t.Context(), batch) {
+					if o.Result == sinks.Delivered || o.Result == sinks.Reject || o.RetryAfter <= 0 {
+						t.Fatalf("message %d: %+v", i, o)
+					}
+				}
+			}
+			if got := len((&mailbox{client: c, queue: open}).received()); got > len(batch)+pauses {
+				t.Errorf("%d messages arrived %d times in %d sends", len(batch), got, sends)
+			}
+		})
+	}
+}
+
+// TestFullQueueHoldsUpNoOther: messages for other queues are delivered, and its own once it takes them again.
+func TestFullQueueHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	queue, full := c.queue("classic", nil), c.queue("classic", alwaysFull)
+	sink := opened(t, b.options())
+	both := func() []sinks.Message {
+		return many(6, func(i int) sinks.Message { return to([]string{queue, full}[i%2], fmt.Sprint("k", i)) })
+	}
+	expect(t, sink.Send(t.Context(), []sinks.Message{to(full, "a"), to(full, "b")}), always("unavailable throttled"))
+	for range 5 {
+		expect(t, sink.Send(t.Context(), both()), func(i int) string { return []string{"delivered", "unsent busy"}[i%2] })
+	}
+	if _, err := c.QueueDelete(full, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.QueueDeclare(full, true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for ctx.Err() == nil { // until its pause is over
+		outcomes := sink.Send(ctx, []sinks.Message{to(full, "a")})
+		if outcomes[0].Result == sinks.Delivered {
+			return
+		}
+		if outcomes[0].Result != sinks.Unsent {
+			t.Fatalf("got %+v", outcomes[0])
+		}
+	}
+	t.Error("the queue takes messages again, and gets none")
+}

@@ -114,7 +114,7 @@ func oneDestinationStopsNoOther(s *subject) {
 		for _, m := range []*sinks.Message{&mixed[1], &mixed[2], &alone[0], &alone[1]} {
 			s.Astray(m)
 		}
-		for _, batch := range [][]sinks.Message{alone, mixed} {
+		for _, batch := range [][]sinks.Message{mixed, alone} {
 			for i, o := range s.send(ctx, batch) {
 				went := i == 0 || i == 3
 				switch {
