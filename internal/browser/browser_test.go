@@ -642,6 +642,13 @@ func TestPictures(t *testing.T) {
 		s.do("ask", chromedp.EmulateViewport(1280, 900), chromedp.KeyEvent("\x1b"), filter(map[string]string{"state": "error", "topic": "refunds.issued"}), shows("#messages", "refund-880"), click("#bulk", "Requeue all"), shows("#preview", "34 messages"))
 		s.picture("ask", 1280, 900, false)
 		s.picture("ask-phone", 390, 844, true)
+		s.do("ask for a discard", chromedp.EmulateViewport(1280, 900), click("#confirm", "Cancel"), gone("#confirm"), click("#bulk", "Discard"), shows("#preview", "34 messages"))
+		s.picture("discard", 1280, 900, false)
+		s.picture("discard-phone", 390, 844, true)
+		s.dead.Store(true)
+		s.do("lose the server", chromedp.EmulateViewport(1280, 900), click("#confirm", "Cancel"), gone("#confirm"), shows("#problems", "The state is unknown"))
+		s.picture("dead", 1280, 900, true)
+		s.picture("dead-phone", 390, 844, false)
 	}
 }
 

@@ -382,7 +382,7 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	for _, info := range found {
 		each := shownMessage{PayloadBytes: len(info.Message.Payload), PayloadHidden: hide, PayloadCut: len(info.Message.Payload) > mostPayload, Attempted: []attempt{}}
 		if each.PayloadCut {
-			info.Message.Payload = info.Message.Payload[:mostPayload]
+			info.Message.Payload = cutPayload(info.Message.Payload)
 		}
 		if hide {
 			info.Message.Payload, each.PayloadCut = nil, false
@@ -403,6 +403,18 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 		shown = append(shown, each)
 	}
 	writeJSON(w, http.StatusOK, shown)
+}
+
+// cutPayload is the beginning of a payload that is too long to be shown. A text stays one: it isn't cut within a character.
+func cutPayload(payload []byte) []byte {
+	at := mostPayload
+	for at > mostPayload-utf8.UTFMax && !utf8.RuneStart(payload[at]) {
+		at--
+	}
+	if utf8.Valid(payload[:at]) {
+		return payload[:at]
+	}
+	return payload[:mostPayload]
 }
 
 // actions is the log of what operators have done.

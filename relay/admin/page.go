@@ -2,7 +2,7 @@ package admin
 
 import _ "embed"
 
-// The page is three files, as they are: nothing builds them, and they load nothing else.
+// The page is four files, as they are: nothing builds them, and they load nothing else.
 var (
 	//go:embed page/index.html
 	indexHTML []byte
@@ -10,13 +10,16 @@ var (
 	pageCSS []byte
 	//go:embed page/page.js
 	pageJS []byte
+	//go:embed page/favicon.svg
+	favicon []byte
 )
 
 var assets = map[string]struct {
 	kind    string
 	content []byte
 }{
-	"/{$}":      {"text/html; charset=utf-8", indexHTML},
-	"/page.css": {"text/css; charset=utf-8", pageCSS},
-	"/page.js":  {"text/javascript; charset=utf-8", pageJS},
+	"/{$}":         {"text/html; charset=utf-8", indexHTML},
+	"/page.css":    {"text/css; charset=utf-8", pageCSS},
+	"/favicon.svg": {"image/svg+xml", favicon},
+	"/page.js":     {"text/javascript; charset=utf-8", pageJS},
 }

@@ -60,17 +60,17 @@ func (a *api) problems(of *table, c counted) []problem {
 	for _, control := range status.Controls {
 		detail := "for " + ago(c.at.Sub(control.Since))
 		if control.By != "" {
-			detail += ", by " + control.By
+			detail += ", by " + isolated(control.By)
 		}
 		if control.Reason != "" {
-			detail += ": " + control.Reason
+			detail += ": " + isolated(control.Reason)
 		}
 		if control.Kind == storage.LimitSink {
 			add("info", "limit", fmt.Sprintf("The sink %s is limited to %d a second", control.Name, control.Rate), detail, nil)
 			why = append(why, "sink "+control.Name+" is limited")
 			continue
 		}
-		add("warn", "paused", fmt.Sprintf("The %s %s is paused", control.Kind, control.Name), detail, nil)
+		add("warn", "paused", fmt.Sprintf("The %s %s is paused", control.Kind, isolated(control.Name)), detail, nil)
 		why = append(why, control.String()+" is paused")
 	}
 	if status.HeldKeys > 0 {
@@ -92,12 +92,12 @@ func (a *api) problems(of *table, c counted) []problem {
 		if group.Sinks != "" {
 			sink = " for " + group.Sinks
 		}
-		title := plural(int64(group.Count), "message", "messages") + " of " + group.Topic + sink + " parked"
+		title := plural(int64(group.Count), "message", "messages") + " of " + isolated(group.Topic) + sink + " parked"
 		if group.Of > 0 {
-			title = fmt.Sprintf("%d of the newest %d parked messages are of %s%s", group.Count, group.Of, group.Topic, sink)
+			title = fmt.Sprintf("%d of the newest %d parked messages are of %s%s", group.Count, group.Of, isolated(group.Topic), sink)
 		}
 		if group.Newest && len(c.parked.groups) > 1 {
-			title += ", among them the newest"
+			title += map[bool]string{true: ", the newest of all", false: ", among them the newest"}[group.Count == 1]
 		}
 		selects := map[string]string{"state": "error", "topic": group.Topic}
 		if group.Error != "" {
@@ -129,13 +129,23 @@ func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, de
 	}
 	unrouted, failed := of.Watch.troubles(time.Now())
 	for _, topic := range unrouted {
-		add("bad", "unrouted", "No route takes the topic "+topic, "Its messages wait, uncharged, until a route or a handler does.", map[string]string{"state": "pending", "topic": topic})
+		add("bad", "unrouted", "No route takes the topic "+isolated(topic), "Its messages wait, uncharged, until a route or a handler does.", map[string]string{"state": "pending", "topic": topic})
 		why = append(why, "topic "+topic+" has no route")
 	}
 	for _, stage := range slices.Sorted(maps.Keys(failed)) {
 		add("warn", "failed", "Work fails and is tried again: "+stage, failed[stage].text, nil)
 	}
 	return why
+}
+
+// isolated is a name whose direction doesn't reach the text around it, where it has letters or marks that have another.
+func isolated(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool {
+		return r >= 0x590 && r <= 0x8ff || r >= 0x200e && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r >= 0xfb1d && r <= 0xfefc || r >= 0x10800 && r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff
+	}) {
+		return "\u2068" + name + "\u2069"
+	}
+	return name
 }
 
 // ago is a duration as people say it.

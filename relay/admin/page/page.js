@@ -8,8 +8,7 @@ const $ = id => document.getElementById(id);
 function el(tag, props = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
-    if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
-    else if (name in made && name !== 'list') made[name] = value;
+    if (name in made && name !== 'list') made[name] = value;
     else made.setAttribute(name, value);
   }
   made.append(...children.filter(child => child !== null && child !== undefined && child !== ''));
@@ -17,7 +16,29 @@ function el(tag, props = {}, ...children) {
 }
 
 const show = (node, visible) => { node.hidden = !visible; };
-const fill = (node, ...children) => node.replaceChildren(...children);
+
+// fill gives a node these children. What is there already stays where it is the same, so that what somebody has focused or
+// selected does; handlers must not refer to nodes of their own.
+function fill(node, ...children) {
+  children.forEach((child, at) => at < node.childNodes.length ? patch(node.childNodes[at], child) : node.append(child));
+  while (node.childNodes.length > children.length) node.lastChild.remove();
+}
+
+function patch(old, made) {
+  if (old.nodeName !== made.nodeName) {
+    old.replaceWith(made);
+  } else if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== made.data) old.data = made.data;
+  } else {
+    for (const name of old.getAttributeNames()) if (!made.hasAttribute(name)) old.removeAttribute(name);
+    for (const name of made.getAttributeNames()) if (old.getAttribute(name) !== made.getAttribute(name)) old.setAttribute(name, made.getAttribute(name));
+    old.onclick = made.onclick;
+    fill(old, ...made.childNodes);
+  }
+}
+
+// iso keeps the direction of a name from the text around it.
+const iso = name => `\u2068${name}\u2069`;
 
 // --- What is known ---
 
@@ -44,12 +65,15 @@ function duration(seconds) {
   return `${Math.floor(seconds / 86400)} days`;
 }
 
+let skew = 0; // the server's clock is so much ahead of this one, in milliseconds
+const now = () => Date.now() + skew;
 const ago = time => {
-  const seconds = (Date.now() - new Date(time)) / 1000;
+  const seconds = (now() - new Date(time)) / 1000;
   return seconds < -1 ? `in ${duration(-seconds)}` : seconds < 1 ? 'now' : `${duration(Math.floor(seconds))} ago`;
 };
-const when = time => el('time', {dateTime: time, title: new Date(time).toLocaleString()}, ago(time));
-const exactly = time => `${new Date(time).toLocaleString()} (${ago(time)})`;
+const local = time => new Date(time).toLocaleString([], {dateStyle: 'medium', timeStyle: 'long'}); // with its time zone
+const when = time => el('time', {dateTime: time, title: local(time)}, ago(time));
+const exactly = time => `${local(time)} (${ago(time)})`;
 const stateName = state => state === 'error' ? 'parked' : state;
 const badge = (text, kind = text) => el('span', {className: `badge ${kind}`}, text);
 // count is what a state has, as far as it was counted.
@@ -68,6 +92,10 @@ let released = Promise.resolve(), release = () => {};
 addEventListener('pointerdown', () => { release(); released = new Promise(resolve => { release = resolve; }); }, true);
 for (const over of ['pointerup', 'pointercancel', 'blur']) addEventListener(over, () => setTimeout(release), true); // after the click
 
+// parse reads an answer. Ids that a number of JavaScript can't hold become texts: a name follows a brace or a comma, and within
+// texts quotes are escaped.
+const parse = text => JSON.parse(text.replace(/([{,]"(?:id|next|looked_until)":)(\d{16,})/g, '$1"$2"'));
+
 async function api(path, body, tries = 3) {
   const url = new URL(`api/${path}`, document.baseURI);
   if (source && !url.searchParams.has('source')) url.searchParams.set('source', source);
@@ -83,7 +111,12 @@ async function api(path, body, tries = 3) {
     await new Promise(resolve => setTimeout(resolve, again * 1000));
     return api(path, body, tries - 1);
   }
-  const read = await answer.json().catch(() => ({error: `HTTP ${answer.status}`}));
+  // A clock that is less than two seconds off isn't worth a correction: the header has whole seconds.
+  const date = Date.parse(answer.headers.get('Date'));
+  if (date) skew = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
+  const text = await answer.text();
+  let read;
+  try { read = parse(text); } catch { read = {error: `HTTP ${answer.status}`}; }
   if (answer.status === 401 && path !== 'login') await enter();
   if (read.elsewhere && tries > 0) { // several processes behind one address: the next request may reach the other one
     await new Promise(resolve => setTimeout(resolve, 200));
@@ -108,7 +141,7 @@ async function enter() {
   const was = session;
   session = await (await fetch(new URL('api/session', document.baseURI))).json();
   if (!session.sources.includes(source)) source = session.sources[0] || '';
-  fill($('source'), ...session.sources.map(name => el('option', {value: name, selected: name === source}, name)));
+  $('source').replaceChildren(...session.sources.map(name => el('option', {value: name, selected: name === source}, name)));
   show($('source'), session.sources.length > 1);
   $('only-source').textContent = session.sources.length === 1 ? source : '';
   $('role').textContent = session.role === 'nobody' ? '' : session.changeable ? session.role : 'read-only';
@@ -128,10 +161,12 @@ async function refresh() {
     showUnknown(error);
     throw error;
   }
-  seenAt = Date.now();
+  seenAt = now();
   const status = overview.status;
   const worst = overview.problems.some(p => p.level === 'bad') ? 'bad' : overview.problems.some(p => p.level === 'warn') ? 'warn' : 'good';
   $('state-dot').className = `dot ${worst}`;
+  $('state-dot').title = {bad: 'Something is wrong', warn: 'Something needs attention', good: 'Nothing is wrong'}[worst];
+  announce(overview.problems.length === 0 ? 'Nothing is wrong' : `${overview.problems.length} problems, such as ${overview.problems[0].kind}`, overview.problems.map(p => p.level + p.kind).join());
   document.title = `${{bad: '● ', warn: '○ ', good: ''}[worst]}rowrelay ${source}`;
   if (status) {
     fill($('counts'), ...['pending', 'claimed', 'scheduled', 'retry', 'error', 'done']
@@ -144,11 +179,22 @@ async function refresh() {
   showSinks(overview.sinks);
 }
 
+// announce tells those who don't see the page what has changed, not how the numbers in it do.
+let announced = null;
+function announce(text, what) {
+  if (announced !== null && announced !== what) $('announce').textContent = text;
+  announced = what;
+}
+
+const severity = {bad: 'Error', warn: 'Warning', info: 'Note'};
+
 // showUnknown says that what the page shows is old: nobody knows whether something is wrong now.
 function showUnknown(error) {
   $('state-dot').className = 'dot bad';
+  $('state-dot').title = 'The state is unknown';
+  announce('The state is unknown', 'unknown');
   document.title = `● rowrelay ${source}`;
-  fill($('problems'), el('li', {className: 'bad'}, el('span', {className: 'dot bad'}), el('b', {}, 'The state is unknown'),
+  fill($('problems'), el('li', {className: 'bad'}, el('span', {className: 'dot bad'}), el('b', {}, el('span', {className: 'severity'}, 'Error: '), 'The state is unknown'),
     el('p', {}, `${error.message} ${seenAt ? `Everything below is as it was ${ago(seenAt)}.` : ''}`)));
 }
 
@@ -158,12 +204,19 @@ function showProblems(problems) {
     return;
   }
   fill($('problems'), ...problems.map(problem => el('li', {className: problem.level},
-    el('span', {className: `dot ${problem.level}`}), el('b', {}, problem.title),
+    el('span', {className: `dot ${problem.level}`}), el('b', {}, el('span', {className: 'severity'}, `${severity[problem.level]}: `), problem.title),
     problem.select ? el('button', {type: 'button', className: 'plain small', onclick: () => search(problem.select)}, 'Show') : null,
     problem.detail ? el('p', {}, problem.detail) : null)));
 }
 
+const empty = (node, text) => fill(node, el('li', {className: 'quiet none'}, text));
+const emptyRow = (table, text) => fill(table.tBodies[0], el('tr', {}, el('td', {colSpan: table.tHead.rows[0].cells.length, className: 'quiet'}, text)));
+
 function showSinks(sinks) {
+  if (sinks.length === 0) {
+    empty($('sinks'), 'This process has no sinks.');
+    return;
+  }
   fill($('sinks'), ...sinks.map(sink => {
     const parked = Object.entries(sink.parked).map(([reason, count]) => `${reason || 'other'} ${number(count)}`).join(', ');
     return el('li', {},
@@ -172,7 +225,7 @@ function showSinks(sinks) {
       el('p', {className: 'quiet'}, `${number(sink.rate)} a second · ${number(sink.in_flight)} in flight · ${number(sink.buffered)} in memory`),
       el('p', {className: 'quiet'}, `${number(sink.delivered)} delivered, ${sink.failed === 1 ? '1 attempt' : `${number(sink.failed)} attempts`} failed since the start`),
       parked ? el('p', {}, `Parked since the start: ${parked}`) : null,
-      sink.down ? el('p', {className: 'bad'}, `${sink.reason}: ${sink.detail}`) : null,
+      sink.down ? el('p', {className: 'bad'}, `${sink.reason}: ${iso(sink.detail)}`) : null,
       canChange() ? el('div', {className: 'buttons'},
         el('button', {type: 'button', className: 'plain small', onclick: () => steer('sink', sink.name, sink.paused)}, sink.paused ? 'Resume' : 'Pause…'),
         el('button', {type: 'button', className: 'plain small', onclick: () => steer('limit', sink.name, sink.limit)}, sink.limit ? 'End the limit' : 'Limit…')) : null);
@@ -182,11 +235,15 @@ function showSinks(sinks) {
 function showControls(controls) {
   fill($('controls'), ...controls.map(control => el('li', {},
     badge(control.kind === 'limit' ? `limit ${control.rate}/s` : `paused ${control.kind}`, 'paused'), el('b', {}, control.name),
-    el('span', {className: 'quiet'}, `since ${ago(control.since)}${control.ends ? `, until ${new Date(control.ends).toLocaleString()}` : ''}${control.by ? `, by ${control.by}` : ''}${control.reason ? `: ${control.reason}` : ''}`),
+    el('span', {className: 'quiet'}, `since ${ago(control.since)}${control.ends ? `, until ${local(control.ends)}` : ''}${control.by ? `, by ${iso(control.by)}` : ''}${control.reason ? `: ${iso(control.reason)}` : ''}`),
     canChange() ? el('button', {type: 'button', className: 'plain small', onclick: () => steer(control.kind, control.name, control)}, 'End') : null)));
 }
 
 function showRelays(relays) {
+  if (relays.length === 0) {
+    emptyRow($('relays'), 'No relay has run here yet.');
+    return;
+  }
   fill($('relays').tBodies[0], ...relays.map(relay => el('tr', {},
     el('td', {}, relay.name), el('td', {}, relay.host), el('td', {}, relay.version), el('td', {}, relay.claim), el('td', {className: 'number'}, number(relay.lanes)),
     el('td', {}, when(relay.since)), el('td', {}, !relay.alive ? badge('dead', 'down') : relay.setup.part === 'waits' ? badge('waits', 'paused') : badge('alive', 'up'), ' ', when(relay.last_heartbeat)))));
@@ -195,7 +252,8 @@ function showRelays(relays) {
 async function refreshLogs() {
   if (session.role === 'nobody') return;
   const [actions, replays] = await Promise.all([api('actions'), api('replays')]);
-  fill($('actions').tBodies[0], ...actions.map(action => el('tr', {},
+  if (actions.length === 0) emptyRow($('actions'), 'Nothing yet.');
+  else fill($('actions').tBodies[0], ...actions.map(action => el('tr', {},
     el('td', {}, when(action.at)), el('td', {title: action.by || ''}, action.by || ''), el('td', {}, action.action), el('td', {title: action.target || ''}, action.target || ''),
     el('td', {className: 'number'}, action.changed < 0 ? '–' : number(action.changed)), el('td', {title: action.reason || ''}, action.reason || ''))));
   show($('replays-section'), replays.length > 0);
@@ -214,36 +272,36 @@ function svg(tag, attributes, text) {
   return made;
 }
 
-// chart draws series of [time, value]; a value that is null makes a gap.
-function chart(node, series, label) {
+// chart draws series of [time, value] from one time to another; a value that is null makes a gap.
+function chart(node, what, series, label, from, to) {
   const width = node.clientWidth || 300, height = node.clientHeight || 110, bottom = height - 16, top = 14;
   node.setAttribute('viewBox', `0 0 ${width} ${height}`);
   const points = series.flat().filter(([, value]) => value !== null);
   if (points.length === 0) {
-    fill(node, svg('text', {x: 0, y: height / 2}, 'The first point comes ten seconds after the start.'));
+    node.replaceChildren(svg('text', {x: 0, y: height / 2}, from === null ? 'The first point comes ten seconds after the start.' : 'Nothing in this time.'));
+    node.setAttribute('aria-label', `${what}: nothing yet`);
     return;
   }
-  const times = points.map(([time]) => time), from = Math.min(...times), to = Math.max(...times, from + 60000);
-  const most = Math.max(...points.map(([, value]) => value)) || 1;
+  const most = points.reduce((most, [, value]) => Math.max(most, value), 0) || 1;
+  node.setAttribute('aria-label', `${what}: now ${label(points.at(-1)[1])}, at most ${label(most)}`);
   const x = time => (time - from) / (to - from) * width, y = value => bottom - value / most * (bottom - top);
   const drawn = [svg('line', {class: 'grid', x1: 0, x2: width, y1: bottom, y2: bottom}), svg('line', {class: 'grid', x1: 0, x2: width, y1: top, y2: top}),
-    svg('text', {x: 0, y: top - 4}, label(most)), svg('text', {x: 0, y: height - 3}, clock(from)), svg('text', {x: width, y: height - 3, 'text-anchor': 'end'}, clock(to))];
+    svg('text', {x: 0, y: top - 4}, label(most)), svg('text', {x: 0, y: height - 3}, clock(from)), svg('text', {x: width, y: height - 3, 'text-anchor': 'end'}, `${clock(to)} ${zone}`)];
   series.forEach((line, index) => {
-    let path = '', before = null;
+    const parts = []; // without gaps
     for (const [time, value] of line) {
-      if (value !== null) {
-        const joins = before !== null && time - before < 60000;
-        path += `${joins ? 'L' : 'M'}${x(time).toFixed(1)} ${y(value).toFixed(1)}`;
-        if (!joins) path += `h.1`;
-        before = time;
-      }
+      if (value === null) continue;
+      if (parts.length === 0 || time - parts.at(-1).at(-1)[0] >= 60000) parts.push([]);
+      parts.at(-1).push([time, value]);
     }
-    if (index === 0 && line.length > 1 && !/M.*M/.test(path)) drawn.push(svg('path', {class: 'area s1', d: `${path}L${x(line.at(-1)[0]).toFixed(1)} ${bottom}L${x(line[0][0]).toFixed(1)} ${bottom}Z`}));
-    drawn.push(svg('path', {class: `line s${index + 1}`, d: path}));
+    const path = part => part.map(([time, value], at) => `${at ? 'L' : 'M'}${x(time).toFixed(1)} ${y(value).toFixed(1)}${at ? '' : 'h.1'}`).join('');
+    if (index === 0) drawn.push(svg('path', {class: 'area s1', d: parts.map(part => `${path(part)}L${x(part.at(-1)[0]).toFixed(1)} ${bottom}L${x(part[0][0]).toFixed(1)} ${bottom}Z`).join('')}));
+    drawn.push(svg('path', {class: `line s${index + 1}`, d: parts.map(path).join('')}));
   });
-  fill(node, ...drawn);
+  node.replaceChildren(...drawn);
 }
 
+const zone = new Date().toLocaleTimeString('en-US', {timeZoneName: 'short'}).split(' ').at(-1);
 const clock = time => new Date(time).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit'});
 
 async function refreshCharts() {
@@ -251,9 +309,10 @@ async function refreshCharts() {
   const points = await api('history');
   const line = value => points.map(point => [new Date(point.at).getTime(), value(point)]);
   const known = n => n < 0 ? null : n;
-  chart($('chart-rate'), [line(p => p.delivered / p.seconds)], n => `${number(n)} a second`);
-  chart($('chart-lag'), [line(p => p.delivered ? p.lag : null), line(p => p.delivered ? p.most_lag : null)], duration);
-  chart($('chart-backlog'), [line(p => known(p.pending)), line(p => known(p.waiting)), line(p => known(p.error))], number);
+  const from = points.length ? new Date(points[0].at).getTime() : null, to = points.length ? Math.max(new Date(points.at(-1).at).getTime(), from + 60000) : null;
+  chart($('chart-rate'), 'Delivered', [line(p => p.delivered / p.seconds)], n => `${number(n)} a second`, from, to);
+  chart($('chart-lag'), 'Lag', [line(p => p.delivered ? p.lag : null), line(p => p.delivered ? p.most_lag : null)], duration, from, to);
+  chart($('chart-backlog'), 'Backlog', [line(p => known(p.pending)), line(p => known(p.waiting)), line(p => known(p.error))], number, from, to);
   const last = points.at(-1);
   $('rate-now').textContent = last ? number(last.delivered / last.seconds) : '';
   $('lag-now').textContent = last && last.delivered ? duration(last.lag) : '';
@@ -297,7 +356,7 @@ const find = tell(async (after = 0, all = false) => {
 const total = () => overview && overview.status && !(overview.status.absent || []).includes('counts') ? ['pending', 'claimed', 'scheduled', 'retry', 'error', 'done'].reduce((sum, state) => sum + overview.status[state], 0) : Infinity;
 
 function showList() {
-  fill($('messages').tBodies[0], ...listed.map((message, index) => el('tr', {className: index === chosen ? 'chosen' : '', onclick: () => choose(index, true)},
+  fill($('messages').tBodies[0], ...listed.map((message, index) => el('tr', {className: index === chosen ? 'chosen' : '', tabIndex: 0, onclick: () => choose(index, true)},
     el('td', {}, String(message.id)), el('td', {}, badge(stateName(message.state), message.state), message.holds_key ? ' ' : '', message.holds_key ? badge('holds its key', 'paused') : ''),
     el('td', {title: message.topic}, message.topic), el('td', {title: message.key || ''}, message.key || ''), el('td', {className: 'number'}, String(message.attempts)),
     el('td', {}, when(message.created_at)), el('td', {title: message.last_error || message.receipt || ''}, message.state === 'done' ? message.receipt || '' : message.last_error || ''))));
@@ -326,13 +385,17 @@ const openMessage = tell(async id => {
   if (same && text === shownAs && !$('panel').hidden) return;
   shownAs = text;
   const scrolled = same ? $('panel').scrollTop : 0;
-  fill($('panel'), ...parts.flatMap((message, index) => messageParts(message, index === 0)));
+  const focused = [...$('panel').querySelectorAll('button, pre')].indexOf(document.activeElement);
+  $('panel').replaceChildren(...parts.flatMap((message, index) => messageParts(message, index === 0)));
   show($('panel'), true);
   $('panel').scrollTop = scrolled;
   if (!same) $('panel').focus();
+  else if (focused >= 0) ([...$('panel').querySelectorAll('button, pre')][focused] || $('panel')).focus();
 });
 
 function closePanel() {
+  const focused = $('panel').contains(document.activeElement), row = $('messages').tBodies[0].rows[listed.findIndex(message => message.id === open)];
+  if (focused && row) row.focus({preventScroll: true}); // where it came from
   open = null;
   openTurn++;
   show($('panel'), false);
@@ -372,7 +435,7 @@ function timeline(message) {
   const lines = [line('', message.created_at, 'Written')];
   const known = message.attempted;
   if (message.attempts > known.length && known.length === 0 && message.state !== 'done') lines.push(line('', null, `${message.attempts} attempts before, by other relays or before this one started`));
-  for (const attempt of known) lines.push(line('bad', attempt.at, `Attempt ${attempt.number} to ${attempt.sink} failed, and it ${attempt.became}: ${attempt.reason}`, attempt.detail));
+  for (const attempt of known) lines.push(line('bad', attempt.at, `Attempt ${attempt.number} to ${iso(attempt.sink)} failed, and it ${attempt.became}: ${attempt.reason}`, attempt.detail));
   if (message.state === 'done') lines.push(line('good', message.finished_at, `Delivered${message.claimed_by ? ` by ${message.claimed_by}` : ''}`, message.receipt));
   if (message.state === 'error') lines.push(line('bad', null, 'Parked: it waits for an operator', message.last_error));
   if (message.state === 'retry') lines.push(line('', message.available_at, 'Next attempt', message.last_error));
@@ -387,7 +450,7 @@ function payload(message) {
   const bytes = message.payload_base64 ? Uint8Array.from(atob(message.payload_base64), c => c.charCodeAt(0)) : new TextEncoder().encode(message.payload);
   const forms = {};
   if (message.payload !== null) {
-    try { forms.JSON = () => JSON.stringify(JSON.parse(message.payload), null, 2); JSON.parse(message.payload); } catch { delete forms.JSON; }
+    try { JSON.parse(message.payload); forms.JSON = () => pretty(message.payload); } catch { /* it is no JSON */ }
     forms.Text = () => message.payload;
   }
   forms.Hex = () => hex(bytes);
@@ -399,6 +462,25 @@ function payload(message) {
   tabs.append(...Object.keys(forms).map(name => el('button', {type: 'button', className: 'plain small', onclick: () => choosing(name)}, name)));
   choosing(Object.keys(forms)[0]);
   return el('div', {}, tabs, box);
+}
+
+// pretty breaks JSON into lines. Numbers, texts and repeated names stay as they are: parsed and written again they may not.
+function pretty(json) {
+  let out = '', depth = 0;
+  const line = () => `\n${'  '.repeat(depth)}`;
+  const tokens = json.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) || [];
+  tokens.forEach((token, at) => {
+    if (token === '{' || token === '[') {
+      depth++;
+      out += token + (tokens[at + 1] === '}' || tokens[at + 1] === ']' ? '' : line());
+    } else if (token === '}' || token === ']') {
+      depth--;
+      out += (tokens[at - 1] === '{' || tokens[at - 1] === '[' ? '' : line()) + token;
+    } else {
+      out += token === ',' ? token + line() : token === ':' ? ': ' : token;
+    }
+  });
+  return out;
 }
 
 function hex(bytes) {
@@ -433,9 +515,9 @@ async function begin(request) {
 // dialog shows a question with fields, and does what is asked for when it is confirmed.
 function dialog(title, text, fields, button, danger, work) {
   $('confirm-title').textContent = title;
-  fill($('confirm-text'), ...text);
+  $('confirm-text').replaceChildren(...text);
   const whoField = {name: 'by', label: 'Your name, for the log', value: who()};
-  fill($('confirm-fields'), ...[...fields, {name: 'reason', label: 'Reason, for the log', required: danger}, whoField].map(field => {
+  $('confirm-fields').replaceChildren(...[...fields, {name: 'reason', label: 'Reason, for the log', required: danger}, whoField].map(field => {
     const input = field.options ? el('select', {name: field.name}, ...field.options.map(([value, shown]) => el('option', {value}, shown)))
       : el('input', {name: field.name, type: field.check ? 'checkbox' : 'text', value: field.value ?? '', placeholder: field.placeholder || '', required: Boolean(field.required), autocomplete: 'off'});
     return field.check ? el('label', {className: 'check'}, input, field.label) : el('label', {}, field.label, input);
@@ -511,7 +593,7 @@ const ask = tell(async (action, select) => {
       const stay = (job.left || 0) + (job.unfit || 0);
       plan = job.id;
       fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: waiting ? 'tried again now' : 'requeued', skip: waiting ? 'parked without another attempt, and their keys go on' : 'skipped: their keys go on, and they stay parked', discard: 'deleted for good'}[action]}.`),
-        ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} of ${topic.topic}${topic.sinks ? ` for ${topic.sinks}` : ''}`)),
+        ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} of ${iso(topic.topic)}${topic.sinks ? ` for ${iso(topic.sinks)}` : ''}`)),
         job.overtaken ? el('p', {className: 'bad'}, `${number(job.overtaken)} were overtaken: later messages of their keys were delivered.`) : '',
         stay ? el('p', {className: 'quiet'}, stay === 1 ? '1 other stays as it is.' : `${number(stay)} others stay as they are.`) : '');
       $('confirm-do').textContent = job.total === 0 ? 'Nothing to do' : `${done} ${messages(job.total)}`;
@@ -532,7 +614,7 @@ function steer(kind, name, inForce) {
     return;
   }
   const limits = kind === 'limit';
-  dialog(limits ? `Limit the sink ${name}` : `Pause the ${kind} ${name}`,
+  dialog(limits ? `Limit the sink ${iso(name)}` : `Pause the ${kind} ${iso(name)}`,
     [el('p', {className: 'quiet'}, limits ? 'All relays together send it no more than this.' : 'All relays hear of it within a second. What is being sent ends as usual; nothing is charged or lost.')],
     [...(limits ? [{name: 'rate', label: 'Messages a second', value: '100', required: true}] : []), {name: 'for', label: 'For how long', placeholder: 'until it is ended; or 30m, 2h, 1d'}],
     limits ? 'Limit' : 'Pause', false, async given => {
@@ -549,13 +631,13 @@ async function refreshJobs() {
   if (session.role === 'nobody') return;
   const was = jobs.filter(job => !job.ended).length;
   // Another process behind the same address lists its own: jobs of others stay for a while.
-  const now = Date.now(), got = (await api('jobs')).filter(job => !job.request.preview && job.source === source).map(job => ({...job, seen: now}));
+  const at = Date.now(), got = (await api('jobs')).filter(job => !job.request.preview && job.source === source).map(job => ({...job, seen: at}));
   const processOf = job => job.id.slice(job.id.indexOf('.')), from = new Set(got.map(processOf));
-  jobs = [...got, ...jobs.filter(job => job.source === source && !from.has(processOf(job)) && now - job.seen < 15000)].sort((a, b) => new Date(b.began) - new Date(a.began));
-  const shown = jobs.filter(job => !job.ended || Date.now() - new Date(job.ended) < 600000).slice(0, 6);
+  jobs = [...got, ...jobs.filter(job => job.source === source && !from.has(processOf(job)) && at - job.seen < 15000)].sort((a, b) => new Date(b.began) - new Date(a.began));
+  const shown = jobs.filter(job => !job.ended || now() - new Date(job.ended) < 600000).slice(0, 6);
   show($('jobs-section'), shown.length > 0);
   fill($('jobs'), ...shown.map(job => {
-    const what = job.request.action === 'replay' ? `Replay ${job.request.name}` : `${{requeue: job.request.select.state === 'retry' ? 'Retry' : 'Requeue', skip: 'Skip', discard: 'Discard'}[job.request.action]} ${describe(job.request.select)}`;
+    const what = job.request.action === 'replay' ? `Replay ${iso(job.request.name)}` : `${{requeue: job.request.select.state === 'retry' ? 'Retry' : 'Requeue', skip: 'Skip', discard: 'Discard'}[job.request.action]} ${describe(job.request.select)}`;
     const done = job.total ? `${number(job.done)} of ${number(job.total)}` : number(job.done);
     return el('li', {className: `job ${job.state}`}, el('span', {className: 'what'}, what, ' ', badge(job.state, {done: 'done', failed: 'error', stopped: 'retry'}[job.state] || '')),
       canChange() && !job.ended ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`jobs/${job.id}/stop`, {}); await refreshJobs(); await refreshLogs(); })}, 'Stop') : null,
@@ -566,7 +648,7 @@ async function refreshJobs() {
   if (was > 0 && jobs.every(job => job.ended)) { await refreshLogs(); await refresh(); }
 }
 
-const describe = select => Object.entries(select).map(([name, value]) => `${name === 'ids' ? 'message' : name} ${value}`).join(', ') || 'all';
+const describe = select => Object.entries(select).map(([name, value]) => `${name === 'ids' ? 'message' : name} ${iso(value)}`).join(', ') || 'all';
 
 // --- Log in ---
 
@@ -632,10 +714,12 @@ document.addEventListener('keydown', event => {
     '/': () => $('filter').elements.error.focus(),
     j: () => choose(chosen + 1), k: () => choose(chosen - 1),
     n: () => next && find(next),
-    r: () => { const message = listed[chosen]; if (canChange() && message && ['error', 'retry'].includes(message.state)) one('requeue', message.id, message.state === 'retry' ? 'retry' : undefined); },
+    r: () => { const message = listed[chosen]; if (canChange() && message && ['error', 'retry'].includes(message.state)) ask('requeue', {ids: [String(message.id)], ...(message.state === 'retry' ? {state: 'retry'} : {})}); },
     '?': () => $('help').showModal(),
   };
-  if (event.key === 'Enter' && chosen >= 0 && !event.target.closest('button')) keys.Enter = () => choose(chosen, true);
+  const row = event.target.closest('#messages tbody tr');
+  if (row && (event.key === 'Enter' || event.key === ' ')) keys[event.key] = () => choose(row.sectionRowIndex, true);
+  else if (event.key === 'Enter' && chosen >= 0 && event.target === document.body) keys.Enter = () => choose(chosen, true);
   if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
 
