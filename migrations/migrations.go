@@ -133,6 +133,9 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	}
 	if len(pending) > 0 {
 		err := m.run(ctx, func(ctx context.Context) error {
+			if err := m.repairVersions(ctx); err != nil {
+				return err
+			}
 			provider, err := m.provider()
 			if err == nil {
 				_, err = provider.Up(ctx)
@@ -141,6 +144,11 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 		})
 		if err != nil {
 			return nil, fmt.Errorf("migrate table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
+		}
+	}
+	if m.set != inboxSet {
+		if err := m.run(ctx, m.fillTables); err != nil {
+			return nil, fmt.Errorf("restore the rows that table %s always has: %w", m.table, m.explain(err))
 		}
 	}
 	if m.options.Claim == "rows" {
@@ -412,6 +420,68 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 		facts[name] = value.String
 	}
 	return facts, rows.Err()
+}
+
+// repairVersions fills goose's table of versions where it has no row, which goose takes for an error.
+// It is empty after a first migration that failed on a database that commits each CREATE, and in
+// a copy of the tables without their rows. There the tables exist, and the steps are noted as applied;
+// where a step may be run again it is run again.
+func (m *Migrations) repairVersions(ctx context.Context) error {
+	if m.dialect.Name() == "oracle" {
+		return nil // its own store of versions does this
+	}
+	var count int
+	if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+m.table.SchemaVersion).Scan(&count); m.dialect.Missing(err) || count > 0 {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	versions := []int64{0} // goose's first
+	query := m.dialect.SchemaVersion(m.table)
+	if m.set == inboxSet {
+		query = m.dialect.InboxVersion(m.table)
+	}
+	var version string
+	err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
+	if _, again := m.dialect.(dialect.Repeating); !again && (err == nil || errors.Is(err, sql.ErrNoRows)) {
+		for _, step := range m.steps {
+			versions = append(versions, step.version)
+		}
+	}
+	for _, version := range versions {
+		statement := fmt.Sprintf("INSERT INTO %s (version_id, is_applied) VALUES (%d, %s)", m.table.SchemaVersion, version, map[bool]string{true: "1", false: "TRUE"}[m.dialect.Name() == "sqlserver"])
+		if _, err := m.db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("note version %d in table %s: %w", version, m.table.SchemaVersion, err)
+		}
+	}
+	return nil
+}
+
+// fillTables restores rows that the tables always have: a TRUNCATE, or a copy without rows, leaves none.
+func (m *Migrations) fillTables(ctx context.Context) error {
+	query := m.dialect.SchemaVersion(m.table)
+	var version string
+	if err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version); errors.Is(err, sql.ErrNoRows) {
+		statement := fmt.Sprintf("INSERT INTO %s (name, value) VALUES ('schema', '%d')", m.table.Settings, Version)
+		if _, err := m.db.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	for _, rows := range m.dialect.FixedRows(m.table) {
+		var count int
+		if err := m.db.QueryRowContext(ctx, rows.Count.SQL, rows.Count.Args...).Scan(&count); err != nil || count >= rows.Want {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := m.db.ExecContext(ctx, rows.Fill.SQL, rows.Fill.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeIndexes makes those for claiming by rows, unless all are there.

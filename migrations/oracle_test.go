@@ -108,6 +108,12 @@ func (c *catalog) query(statement string) (*answer, error) {
 	if table := tableOf.FindStringSubmatch(statement); table != nil && !c.objects[table[1]] {
 		return nil, errors.New("ORA-00942: table or view does not exist")
 	}
+	switch { // rows are always there with their table
+	case strings.HasPrefix(statement, "SELECT COUNT(*)"):
+		return &answer{rows: [][]driver.Value{{int64(1024)}}}, nil
+	case strings.HasPrefix(statement, "SELECT value"):
+		return &answer{rows: [][]driver.Value{{"1"}}}, nil
+	}
 	if strings.HasPrefix(statement, "SELECT max(") {
 		return c.latest(), nil
 	}

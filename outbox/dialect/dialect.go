@@ -85,6 +85,9 @@ type Dialect interface {
 	// SchemaVersion selects the version of an outbox's tables, as text.
 	SchemaVersion(table Table) Query
 
+	// FixedRows are the rows that the tables have from the beginning, and always.
+	FixedRows(table Table) []FixedRows
+
 	// MakeRowIndexes makes the indexes that claiming by rows needs, where they
 	// are missing, one statement each. DropRowIndexes drops them.
 	MakeRowIndexes(table Table) []Query
@@ -221,6 +224,15 @@ type Note struct {
 	OK     bool
 	Detail string // what was found
 	Hint   string // what to do, if it isn't OK
+}
+
+// FixedRows are rows that migrations write once, and without which relays pass over messages
+// without a word: lanes, and rows that stand for locks.
+type FixedRows struct {
+	Table string
+	Want  int   // how many there are
+	Count Query // selects how many of them are there
+	Fill  Query // inserts the missing ones, and leaves the others as they are
 }
 
 // Repeating is implemented by a dialect of a database that commits each

@@ -157,6 +157,21 @@ func (mysql) PurgeReceived(table Table, consumer string, window time.Duration, l
 
 func (mysql) InboxVersion(table Table) Query { return inboxVersion(table.Backquoted()) }
 
+// FixedRows counts up by a join of digits, as no server limits how deep that goes.
+func (mysql) FixedRows(table Table) []FixedRows {
+	table = table.Backquoted()
+	const digit = "(SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7)"
+	fixed := func(name, column string, want int) FixedRows {
+		return FixedRows{
+			Table: name, Want: want,
+			Count: Query{SQL: "SELECT count(*) FROM " + name},
+			Fill: Query{SQL: "INSERT IGNORE INTO " + name + " (" + column + ") SELECT n FROM (SELECT a.n + 8 * b.n + 64 * c.n + 512 * d.n AS n FROM " +
+				digit + " AS a, " + digit + " AS b, " + digit + " AS c, " + digit + " AS d) AS numbers WHERE n < " + strconv.Itoa(want)},
+		}
+	}
+	return []FixedRows{fixed(table.Lanes, "lane", 64), fixed(table.LaneLocks, "lane", 65), fixed(table.KeyLocks, "slot", 1024)}
+}
+
 func (mysql) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Backquoted().Settings + " WHERE name = 'schema'"}
 }

@@ -152,6 +152,19 @@ func (oracle) PurgeReceived(table Table, consumer string, window time.Duration, 
 
 func (oracle) InboxVersion(table Table) Query { return inboxVersion(table) }
 
+func (oracle) FixedRows(table Table) []FixedRows {
+	locks := table.Index("locks")
+	fill := func(name, column, first string, count int) Query {
+		return Query{SQL: "INSERT INTO " + name + " (" + column + ") SELECT n FROM (SELECT LEVEL - 1 + " + first + " AS n FROM dual CONNECT BY LEVEL <= " + strconv.Itoa(count) + ")" +
+			" WHERE n NOT IN (SELECT " + column + " FROM " + name + ")"}
+	}
+	return []FixedRows{
+		{Table: table.Lanes, Want: 64, Count: Query{SQL: "SELECT COUNT(*) FROM " + table.Lanes}, Fill: fill(table.Lanes, "lane", "0", 64)},
+		{Table: locks, Want: 512, Count: Query{SQL: "SELECT COUNT(*) FROM " + locks + " WHERE lock_id < 1000"}, Fill: fill(locks, "lock_id", "0", 512)},
+		{Table: locks, Want: 1024, Count: Query{SQL: "SELECT COUNT(*) FROM " + locks + " WHERE lock_id >= 1000"}, Fill: fill(locks, "lock_id", "1000", 1024)},
+	}
+}
+
 func (oracle) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
 }

@@ -173,6 +173,14 @@ DELETE FROM ` + table.Inbox + ` AS i USING old WHERE i.consumer = old.consumer A
 
 func (postgres) InboxVersion(table Table) Query { return inboxVersion(table) }
 
+func (postgres) FixedRows(table Table) []FixedRows {
+	return []FixedRows{{
+		Table: table.Lanes, Want: 64,
+		Count: Query{SQL: "SELECT count(*) FROM " + table.Lanes},
+		Fill:  Query{SQL: "INSERT INTO " + table.Lanes + " (lane) SELECT generate_series(0, 63) ON CONFLICT (lane) DO NOTHING"},
+	}}
+}
+
 func (postgres) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
 }

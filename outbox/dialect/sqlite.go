@@ -76,6 +76,15 @@ func (sqlite) PurgeReceived(table Table, consumer string, window time.Duration, 
 
 func (sqlite) InboxVersion(table Table) Query { return inboxVersion(table) }
 
+func (sqlite) FixedRows(table Table) []FixedRows {
+	return []FixedRows{{
+		Table: table.Lanes, Want: 64,
+		Count: Query{SQL: "SELECT count(*) FROM " + table.Lanes},
+		Fill: Query{SQL: "INSERT OR IGNORE INTO " + table.Lanes + " (lane)" +
+			" WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 63) SELECT n FROM numbers"},
+	}}
+}
+
 func (sqlite) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
 }

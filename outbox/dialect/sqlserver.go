@@ -180,6 +180,16 @@ DELETE FROM old`,
 
 func (sqlserver) InboxVersion(table Table) Query { return inboxVersion(table) }
 
+func (sqlserver) FixedRows(table Table) []FixedRows {
+	const digits = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7))"
+	return []FixedRows{{
+		Table: table.Lanes, Want: 64,
+		Count: Query{SQL: "SELECT COUNT(*) FROM " + table.Lanes},
+		Fill: Query{SQL: "INSERT INTO " + table.Lanes + " (lane) SELECT a.n * 8 + b.n FROM " + digits + " AS a (n) CROSS JOIN " + digits + " AS b (n)" +
+			" WHERE NOT EXISTS (SELECT 1 FROM " + table.Lanes + " AS l WHERE l.lane = a.n * 8 + b.n)"},
+	}}
+}
+
 func (sqlserver) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = N'schema'"}
 }

@@ -75,6 +75,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 // claiming was changed.
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 	return write(ctx, s, "send a heartbeat to table", func() (members storage.Members, xid uint64, err error) {
+		if err := s.keepRows(ctx); err != nil {
+			return members, 0, err
+		}
 		beat, err := s.backend.Heartbeat(ctx, self, ttl)
 		if err != nil {
 			return members, 0, err

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -86,6 +87,8 @@ type Store struct {
 	claims   sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
 	handling handling
 	purges   purges
+
+	rowsCounted atomic.Int64 // when the fixed rows were counted, in Unix nanoseconds
 }
 
 var (
@@ -123,6 +126,12 @@ func open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	s, err := newStore(db, d, options)
 	if err != nil {
 		return nil, err
+	}
+	// The trial below needs the lanes. An error of the count shows again in what follows.
+	if missing, _, countErr := s.missingRows(ctx); countErr == nil && missing != "" && !options.Operator {
+		if err := s.restoreRows(ctx); err != nil {
+			return nil, fmt.Errorf("open table %s: %w", s.table, err)
+		}
 	}
 	unordered, err := s.detect(ctx)
 	if err != nil {
