@@ -180,6 +180,21 @@ func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
 	return all, nil
 }
 
+// Records counts the controls that operators have put in force, and the entries in the log of their
+// actions. Both are lost with the tables. Tables that don't exist have none.
+func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err error) {
+	if m, err = m.fitted(ctx); err != nil {
+		return 0, 0, err
+	}
+	for name, count := range map[string]*int64{m.table.Controls: &controls, m.table.Actions: &actions} {
+		err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+name).Scan(count)
+		if err != nil && !m.dialect.Missing(err) {
+			return 0, 0, fmt.Errorf("count the rows of table %s: %w", name, err)
+		}
+	}
+	return controls, actions, nil
+}
+
 // Down takes the last applied step back, and drops what it had made with all
 // that is in it. It returns nil if none was applied, and an error if the printed
 // SQL was run instead: how to take that back is printed, too.

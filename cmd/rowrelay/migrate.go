@@ -150,16 +150,21 @@ func (p program) migrateUpCommand() *cobra.Command {
 
 const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
 that is refused while there are messages that were not delivered, unless
---discard-messages is given. With --inbox nothing is refused: without its table
+--discard-messages is given. It is also refused while there are controls in force,
+or entries in the log of actions, unless --discard-controls is given. Delivered messages
+that are still kept are dropped. With --inbox nothing is refused: without its table
 a consumer recognises no message that comes again.`
 
 func (p program) migrateDownCommand() *cobra.Command {
 	m := &migrate{program: p}
-	var discard bool
+	var discard, discardRecords bool
 	command := m.command("down", "Take the last migration back", migrateDownHelp, func(ctx context.Context, source config.Source) error {
 		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
 			if !m.inbox {
 				if err := refuseDown(ctx, source, steps, discard); err != nil {
+					return err
+				}
+				if err := keepRecords(ctx, steps, discardRecords); err != nil {
 					return err
 				}
 			}
@@ -175,8 +180,18 @@ func (p program) migrateDownCommand() *cobra.Command {
 		})
 	})
 	command.Flags().BoolVar(&discard, "discard-messages", false, "also with undelivered messages, which are then lost")
+	command.Flags().BoolVar(&discardRecords, "discard-controls", false, "also with controls and the log of actions, which are then lost")
 	jsonFlag(command, &m.json)
 	return command
+}
+
+// keepRecords refuses to drop what operators have put in force, and the log of what they did.
+func keepRecords(ctx context.Context, steps *migrations.Migrations, discard bool) error {
+	controls, actions, err := steps.Records(ctx)
+	if err != nil || discard || controls+actions == 0 {
+		return err
+	}
+	return fmt.Errorf("%d controls (pauses and limits) and %d entries of the log of actions would be lost: save them (rowrelay actions --json), then give --discard-controls", controls, actions)
 }
 
 // refuseDown finds what forbids to take a step back. Where another process was quicker, it looks

@@ -104,6 +104,22 @@ func TestMigratingDownKeepsUndeliveredMessages(t *testing.T) {
 	})
 }
 
+func TestMigratingDownKeepsControlsAndTheLogOfActions(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "pause", "topic", "orders", "--database", db.URL, "--reason", "a test")
+		got := call(t.Context(), "", "migrate", "down", "--discard-messages", "--database", db.URL)
+		if got.code != exitFailed || !strings.Contains(got.stderr, "1 controls (pauses and limits) and 1 entries of the log of actions would be lost") {
+			t.Errorf("exit code %d, %q", got.code, got.stderr)
+		}
+		statusOf(t, db)
+		mustRun(t, "migrate", "down", "--discard-controls", "--database", db.URL)
+		if gone := call(t.Context(), "", "status", "--database", db.URL); gone.code != exitFailed {
+			t.Errorf("the tables are still there: %s", gone.stdout)
+		}
+	})
+}
+
 func TestMigratingFromManyProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
