@@ -484,6 +484,10 @@ func (e *engine) over() (bool, error) {
 	case allPaused && e.lease.relays > 0 || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
 		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
 		// the table has nothing else that could be delivered now. The survey shows what is left all the same.
+		if len(e.settle.unwritable) > 0 { // these are due in the table, and the drain fails for them
+			e.beginStop(now)
+			break
+		}
 		if e.drain.last == nil {
 			e.beginSurvey(allPaused)
 			break

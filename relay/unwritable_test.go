@@ -289,3 +289,32 @@ func TestWhatIsRefusedForAllSendsNothingMore(t *testing.T) {
 		})
 	}
 }
+
+// TestADrainWithARowThatTheDatabaseRefuses fails for that reason, and doesn't look for the row in the table.
+func TestADrainWithARowThatTheDatabaseRefuses(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{}
+				store := &choosy{Store: db.Store(), lasting: storage.ErrRefused, refuses: func(s storage.Settlement) bool { return s.ID == 3 }}
+				write(db, "orders", "", 10)
+				r, err := relay.New(store, relay.Options{Claim: claim, Sinks: to(sink), Drain: true, Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "1 outcomes not written back") || strings.Contains(err.Error(), "can't read") {
+					t.Errorf("drain: %v", err)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if n := len(sink.ids()); n != 10 {
+					t.Errorf("%d deliveries of 10 messages", n)
+				}
+			})
+		})
+	}
+}
