@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -225,5 +226,64 @@ func TestLicences(t *testing.T) {
 	}
 	if release := read(t, "../.goreleaser.yaml"); strings.Count(release, "NOTICES.txt") != 2 {
 		t.Error("a release doesn't make the licences, or doesn't bring them")
+	}
+}
+
+// TestNewestGoBuildsReleases: go.mod names the oldest Go that will do, whose vulnerabilities a release would have, and
+// which vulnerabilities would be looked for in.
+func TestNewestGoBuildsReleases(t *testing.T) {
+	t.Parallel()
+	minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
+	for file, job := range map[string]string{"release.yaml": "release", "ci.yaml": "vulnerabilities"} {
+		var workflow struct {
+			Jobs map[string]struct {
+				Steps []struct{ With map[string]any }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(read(t, "../.github/workflows/"+file)), &workflow); err != nil {
+			t.Fatal(err)
+		}
+		newest := false
+		for _, step := range workflow.Jobs[job].Steps {
+			newest = newest || step.With["go-version"] == minor+".x" && step.With["check-latest"] == true
+		}
+		if !newest {
+			t.Errorf("the job %s of %s doesn't take the newest patch of Go %s", job, file, minor)
+		}
+	}
+}
+
+// TestFirstCommandsOfTheRunbook work with the files of the systemd unit, outside of it.
+func TestFirstCommandsOfTheRunbook(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	for _, name := range []string{"bin", "etc"} {
+		if err := os.Mkdir(filepath.Join(directory, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin, etc := filepath.Join(directory, "bin"), filepath.Join(directory, "etc")
+	if output, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../cmd/rowrelay").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	for name, content := range map[string]string{"rowrelay.yaml": read(t, "systemd/rowrelay.yaml"), "database": "sqlite://" + filepath.Join(directory, "shop.db")} {
+		if err := os.WriteFile(filepath.Join(etc, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var commands []string
+	for line := range strings.Lines(strings.SplitN(read(t, "RUNBOOK.md"), "\n## ", 2)[0]) {
+		if command, indented := strings.CutPrefix(line, "    "); indented && !strings.HasPrefix(command, "curl") {
+			commands = append(commands, strings.ReplaceAll(command, "/etc/rowrelay", etc))
+		}
+	}
+	if len(commands) < 3 {
+		t.Fatalf("the runbook begins with %q", commands)
+	}
+	commands = slices.Insert(commands, 1, "rowrelay migrate up --config rowrelay.yaml\n") // as the unit does
+	script := exec.CommandContext(t.Context(), "sh", "-e")
+	script.Stdin, script.Env = strings.NewReader(strings.Join(commands, "")), []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + directory}
+	if output, err := script.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
 	}
 }
