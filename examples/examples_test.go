@@ -194,6 +194,29 @@ func TestMovingFromAHandmadeTable(t *testing.T) {
 	want(t, db, "SELECT count(*)::text FROM events WHERE sent_at IS NULL", "0")
 }
 
+// TestMovingForwardsWhatIsWritten, once, also where an old program repeats its INSERT, and has a role of its own.
+func TestMovingForwardsWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	db := shop(t)
+	execute(t, db, read(t, "handmade/before.sql"))
+	execute(t, db, read(t, "handmade/move.sql"))
+	execute(t, db, "ALTER TABLE events ADD COLUMN request text UNIQUE; DELETE FROM outbox")
+	var name string
+	check(t, db.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&name))
+	role := "writer_of_" + name
+	execute(t, db, "CREATE ROLE "+role+"; GRANT SELECT, INSERT ON events TO "+role)
+	t.Cleanup(func() {
+		if _, err := db.DB.ExecContext(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 3 {
+		execute(t, db, "SET ROLE "+role+"; INSERT INTO events (kind, aggregate_id, body, request) VALUES ('orders.paid', 'order-1', '{}', 'once') ON CONFLICT DO NOTHING; RESET ROLE")
+	}
+	want(t, db, "SELECT count(*)::text FROM outbox", "1")
+	want(t, db, "SELECT count(*)::text FROM events WHERE sent_at IS NULL", "0")
+}
+
 func shop(t testing.TB) testdb.Database {
 	t.Helper()
 	i := slices.IndexFunc(testdb.Targets(), func(target testdb.Target) bool { return target.Name == "postgres15/pgx" })
