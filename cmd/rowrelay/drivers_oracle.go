@@ -5,8 +5,9 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 
-	_ "github.com/sijms/go-ora/v2"
+	oracle "github.com/sijms/go-ora/v2"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -18,10 +19,14 @@ func withOracle(all map[string]databaseDriver) map[string]databaseDriver {
 }
 
 func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
-	db, err := sql.Open("oracle", database.Secret())
+	made := oracle.NewDriver() // it keeps what connections have learned of the server
+	connector, err := newRenewing(database, func(database config.Database) (driver.Connector, error) {
+		return made.OpenConnector(database.Secret())
+	})
 	if err != nil {
-		return nil, errURL // the driver's own error may repeat the URL
+		return nil, err
 	}
+	db := sql.OpenDB(connector)
 	db.SetConnMaxIdleTime(maxIdleTime)
 	return db, nil
 }

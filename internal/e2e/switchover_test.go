@@ -3,6 +3,8 @@ package e2e
 import (
 	"database/sql"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"os/exec"
 	"strings"
@@ -63,9 +65,10 @@ func TestSwitchover(t *testing.T) {
 				s := p.scene("switched")
 				s.URL = p.ordinary(s)
 				var log interface{ String() string }
+				admin := fmt.Sprint("127.0.0.1:", testdb.FreePort(t))
 				e, g := newEndpoint(t), newGate(false)
 				if claim == storage.ByLanes {
-					log = s.relay("relay", e.URL+"/relay").log
+					log = s.relay("relay", e.URL+"/relay", "--admin", admin).log
 				} else { // the application's pool
 					driver, dsn := p.primary.dsn(p.front.address(), s.Name, "")
 					if s.Kind != testdb.Postgres {
@@ -78,6 +81,18 @@ func TestSwitchover(t *testing.T) {
 				}
 				s.writeOrders(200, 1)
 				s.settled()
+				shows := func(delivered int) {
+					if claim == storage.ByLanes {
+						eventually(t, fmt.Sprintf("the admin server shows %d delivered", delivered), func() bool {
+							response, err := http.Get("http://" + admin + "/status")
+							check(t, err)
+							defer response.Body.Close()
+							body, err := io.ReadAll(response.Body)
+							return err == nil && strings.Contains(string(body), fmt.Sprintf(`"done":%d,`, delivered))
+						})
+					}
+				}
+				shows(200)
 
 				p.switchover(way.readOnly)
 				eventually(t, "the relay meets the read-only server", func() bool {
@@ -93,6 +108,8 @@ func TestSwitchover(t *testing.T) {
 				if v := tally(t, arrivals); v.distinct != 400 {
 					t.Errorf("%d of 400 messages arrived", v.distinct)
 				}
+
+				shows(400)
 
 				for _, command := range []string{"pause topic other", "resume topic other", "migrate up", "enqueue"} {
 					p.front.first(p.primary.address())
