@@ -154,7 +154,8 @@ CREATE TABLE {{.IDs}} (
 
 CREATE INDEX {{.IndexName "ids_written"}} ON {{.IDs}} (written_at);
 
--- The lanes and their leases. The free space in each page keeps renewed rows in the same page.
+-- The lanes and their leases. A lease ends at until, or, where that is NULL, at leased_until of its owner's row
+-- in {{.Relays}}: so a renewal writes one row. The free space in each page keeps changed rows in the same page.
 CREATE TABLE {{.Lanes}} (
     lane    smallint NOT NULL PRIMARY KEY CHECK (lane BETWEEN 0 AND 63),
     owner   text,
@@ -177,7 +178,8 @@ CREATE TABLE {{.Relays}} (
     setup          text NOT NULL DEFAULT '',
     since          timestamptz NOT NULL,
     last_heartbeat timestamptz NOT NULL,
-    until          timestamptz NOT NULL
+    until          timestamptz NOT NULL,
+    leased_until   timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- What operators have put in force for all relays: the pause of a sink, topic, key or relay

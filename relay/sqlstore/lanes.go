@@ -145,7 +145,8 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 
 // Renew implements [storage.LaneStore].
 func (s *Store) Renew(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
-	return s.renew(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, TTL: ttl}, renewals)
+	keeps := backend.Column(renewals, func(r *storage.Renewal) storage.Lease { return r.Lease })
+	return s.renew(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, TTL: ttl, Keeps: keeps}, renewals)
 }
 
 // Release implements [storage.LaneStore].

@@ -102,6 +102,29 @@ func laneMutants() []mutant {
 				return err
 			}}
 		}},
+		{"a renewal is of all that the relay's name has", []string{"a lease ends though its relay lives", "a namesake has no leases", "leaving keeps leases"}, func(s Store, f *facts) Store {
+			return onRenew{s, func(ctx context.Context, name string, given []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
+				all := slices.Clone(given)
+				for lane := range storage.Lanes {
+					if f.owner(lane) == name && !slices.ContainsFunc(given, func(r storage.Renewal) bool { return r.Lane == lane }) {
+						all = append(all, storage.Renewal{Lease: storage.Lease{Lane: lane, Fence: f.fence(lane)}})
+					}
+				}
+				return s.Renew(ctx, name, all, ttl)
+			}}
+		}},
+		{"leaving ends leases", []string{"leaving keeps leases"}, func(s Store, _ *facts) Store {
+			return onDeregister{s, func(ctx context.Context, name string) error { return s.Bury(ctx, name, storage.ByLanes) }}
+		}},
+		{"a renewal doesn't wait for a takeover", []string{"renewal races a takeover"}, func(s Store, _ *facts) Store {
+			return onRenew{s, func(ctx context.Context, name string, given []storage.Renewal, ttl time.Duration) (held []storage.Lease, _ error) {
+				_, err := s.Renew(ctx, name, given, ttl)
+				for _, r := range given {
+					held = append(held, r.Lease)
+				}
+				return held, err
+			}}
+		}},
 		{"calm is ignored", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
 			return eachRenewal(s, func(r *storage.Renewal) { r.Calm = false })
 		}},

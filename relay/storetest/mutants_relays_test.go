@@ -28,6 +28,16 @@ func (s onBury) Bury(ctx context.Context, name string, claim storage.Claim) erro
 	return s.bury(ctx, name, claim)
 }
 
+// onDeregister changes Deregister.
+type onDeregister struct {
+	Store
+	deregister func(ctx context.Context, name string) error
+}
+
+func (s onDeregister) Deregister(ctx context.Context, name string) error {
+	return s.deregister(ctx, name)
+}
+
 func burialMutants() []mutant {
 	return []mutant{
 		{"the dead keep all until its time is over", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {

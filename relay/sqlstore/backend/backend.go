@@ -258,6 +258,10 @@ type LeaseChange struct {
 	Relay string        // that holds them
 	Epoch string        // in which the marks were made; empty for any
 	TTL   time.Duration // of a renewal
+
+	// Keeps has all leases that the relay renews, also those of other calls: what else stands under its
+	// name isn't to last longer.
+	Keeps []storage.Lease
 }
 
 // LeaseChangeKind is one of the three below.

@@ -144,7 +144,7 @@ func (g *golden) lanes() {
 	}
 	_, _, err := g.Acquire(ctx, "r", 5, 15*time.Second, 300)
 	g.add("acquire", err)
-	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: "r", Epoch: "e", TTL: 15 * time.Second}, leases)
+	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: "r", Epoch: "e", TTL: 15 * time.Second, Keeps: backend.Column(leases, func(l *backend.Lease) storage.Lease { return l.Lease })}, leases)
 	g.add("renew", err)
 	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Release, Relay: "r", Epoch: "e"}, leases)
 	g.add("release", err)

@@ -26,8 +26,10 @@ func TestStatements(t *testing.T) {
 			return [][]driver.Value{{"0 0 0 7:7: e", int64(0), int64(0), "", "", "", "", nil, "", nil, nil, int64(0), int64(0), int64(0), nil, int64(0)}}
 		case strings.HasPrefix(query, "SELECT concat_ws"):
 			return [][]driver.Value{{"0 0 0 7:7: e"}}
-		case strings.Contains(query, "RETURNING name"):
+		case strings.Contains(query, "RETURNING name, "):
 			return [][]driver.Value{{"r", int64(7), "e"}}
+		case strings.HasPrefix(query, "SELECT l.lane FROM"): // a free lane
+			return [][]driver.Value{{int64(1)}}
 		case strings.Contains(query, "to_regclass"):
 			return [][]driver.Value{{int64(3)}}
 		}

@@ -109,8 +109,16 @@ func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl tim
 }
 
 // Acquire implements [backend.Backend].
-func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) ([]storage.Grant, uint64, error) {
-	return backend.Grants(ctx, p.db, p.sql.Query("acquire", int64(count), relay, ttl.Microseconds(), step))
+func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error) {
+	err = backend.InTx(ctx, p.db, readCommitted, nil, func(tx *sql.Tx) error {
+		free, err := backend.IDs(ctx, tx, p.sql.Query("lock free lanes", int64(count)))
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		grants, xid, err = backend.Grants(ctx, tx, p.sql.Query("acquire", bind.PostgresArray(free), relay, ttl.Microseconds(), step))
+		return err
+	})
+	return grants, xid, err
 }
 
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
@@ -124,7 +132,9 @@ func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange,
 		change.Relay)
 	switch change.Kind {
 	case backend.Renew:
-		query.Args = append(query.Args, change.Epoch, change.TTL.Microseconds())
+		query.Args = append(query.Args, change.Epoch, change.TTL.Microseconds(),
+			bind.PostgresArray(backend.Column(change.Keeps, func(l *storage.Lease) int { return l.Lane })),
+			bind.PostgresArray(backend.Column(change.Keeps, func(l *storage.Lease) int64 { return l.Fence })))
 	case backend.Release:
 		query.Args = append(query.Args, change.Epoch)
 	}

@@ -44,7 +44,8 @@ UPDATE app."Events" SET claimed_until = now() - interval '1 second' WHERE claime
 --   1: r
 
 -- deregister
-DELETE FROM app."Events_relays" WHERE name = $1::text;
+WITH gone AS (DELETE FROM app."Events_relays" WHERE name = $1::text RETURNING leased_until)
+UPDATE app."Events_lanes" SET until = COALESCE(gone.leased_until, now()) FROM gone WHERE owner = $1::text AND until IS NULL;
 --   1: r
 
 -- check
@@ -110,27 +111,36 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   5: 500
 
 -- acquire
-WITH free AS MATERIALIZED (
-    SELECT lane, owner FROM app."Events_lanes"
-    WHERE owner IS NULL OR until < now()
-    ORDER BY random() LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+SELECT l.lane FROM app."Events_lanes" AS l WHERE COALESCE(l.until, (SELECT r.leased_until FROM app."Events_relays" AS r WHERE r.name = l.owner), '-infinity') < now()
+ORDER BY random() LIMIT $1::bigint FOR UPDATE OF l SKIP LOCKED;
+--   1: 5
 UPDATE app."Events_lanes" AS l
 SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint * interval '1 microsecond'),
-    crashes = CASE WHEN free.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
-FROM free WHERE l.lane = free.lane
+    crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
+WHERE l.lane = ANY ($1::smallint[]) AND COALESCE(l.until, (SELECT r.leased_until FROM app."Events_relays" AS r WHERE r.name = l.owner), '-infinity') < now()
 RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), pg_current_xact_id()::text::bigint;
---   1: 5
+--   1: {1}
 --   2: r
 --   3: 15000000
 --   4: 300
 
 -- renew
-UPDATE app."Events_lanes" AS l
-SET until = now() + ($8::bigint * interval '1 microsecond'), marks = CASE WHEN $7::text = '' OR COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $7::text THEN g.marks ELSE l.marks END,
-    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
-FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
-WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
-RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
+WITH g AS MATERIALIZED (
+    SELECT l.lane, l.fence, g.marks, g.calm,
+        l.until IS NOT NULL OR l.marks IS DISTINCT FROM g.marks OR g.calm AND (l.crashes > 0 OR l.journal IS NOT NULL) AS changes
+    FROM app."Events_lanes" AS l JOIN unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+    ORDER BY l.lane FOR SHARE OF l),
+renewed AS (
+    UPDATE app."Events_relays" SET leased_until = now() + ($8::bigint * interval '1 microsecond') WHERE name = $6::text RETURNING name),
+changed AS (
+    UPDATE app."Events_lanes" AS l
+    SET until = CASE WHEN EXISTS (SELECT 1 FROM renewed) THEN NULL ELSE now() + ($8::bigint * interval '1 microsecond') END, marks = CASE WHEN $7::text = '' OR COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $7::text THEN g.marks ELSE l.marks END,
+        crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
+    FROM g WHERE l.lane = g.lane AND (g.changes OR NOT EXISTS (SELECT 1 FROM renewed))),
+others AS (
+    UPDATE app."Events_lanes" AS l SET until = COALESCE(l.until, (SELECT r.leased_until FROM app."Events_relays" AS r WHERE r.name = l.owner), '-infinity')
+    WHERE l.owner = $6::text AND l.until IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($9::smallint[], $10::bigint[]) AS k (lane, fence) WHERE k.lane = l.lane AND k.fence = l.fence))
+SELECT g.lane, g.fence, pg_current_xact_id()::text::bigint FROM g;
 --   1: {1,2}
 --   2: {7,8}
 --   3: {"{\"main\":5}",""}
@@ -139,6 +149,8 @@ RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
 --   6: r
 --   7: e
 --   8: 15000000
+--   9: {1,2}
+--   10: {7,8}
 
 -- release
 UPDATE app."Events_lanes" AS l
@@ -1268,9 +1280,9 @@ SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
-    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now()), r.setup
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND COALESCE(l.until, r.leased_until) >= now()), r.setup
 FROM app."Events_relays" AS r ORDER BY r.name;
-SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
+SELECT count(*) FROM app."Events_lanes" AS l WHERE COALESCE(l.until, (SELECT r.leased_until FROM app."Events_relays" AS r WHERE r.name = l.owner), '-infinity') >= now();
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)

@@ -1,0 +1,217 @@
+package sqlstore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// leasing is a relay of a test that holds leases.
+type leasing struct {
+	*testing.T
+	store    *sqlstore.Store
+	name     string
+	renewals []storage.Renewal
+}
+
+// leasingRelay has a relay beat, and lease count lanes.
+func leasingRelay(t *testing.T, table table, name string, count int) *leasing {
+	t.Helper()
+	l := &leasing{T: t, store: table.open(t), name: name}
+	if _, err := l.store.Heartbeat(t.Context(), storage.Identity{Name: name, Claim: storage.ByLanes}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for _, grant := range l.acquire() {
+		l.renewals = append(l.renewals, storage.Renewal{Lease: grant.Lease, Marks: storage.Marks{Main: 7}})
+	}
+	if len(l.renewals) != count {
+		t.Fatalf("%s leased %d lanes, want %d", name, len(l.renewals), count)
+	}
+	return l
+}
+
+func (l *leasing) acquire() []storage.Grant {
+	l.Helper()
+	grants, err := l.store.Acquire(l.Context(), l.name, storage.Lanes, time.Minute)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return grants
+}
+
+func (l *leasing) wantRenewed(want int) {
+	l.Helper()
+	held, err := l.store.Renew(l.Context(), l.name, l.renewals, time.Minute)
+	if err != nil || len(held) != want {
+		l.Fatalf("%s renewed %d leases, %v; want %d", l.name, len(held), err, want)
+	}
+}
+
+// onVersioned runs a test on databases that keep dead versions of rows in the table.
+func onVersioned(t *testing.T, test func(*testing.T, table)) {
+	t.Parallel()
+	for _, target := range testdb.Each() {
+		if target.Kind == testdb.Postgres {
+			t.Run(target.Name, func(t *testing.T) {
+				t.Parallel()
+				test(t, open(t, target))
+			})
+		}
+	}
+}
+
+// versions are where the lanes' rows are: an update gives a row another place.
+func versions(t *testing.T, table table) (places []string) {
+	t.Helper()
+	rows, err := table.DB.QueryContext(t.Context(), "SELECT lane, ctid::text FROM outbox_lanes ORDER BY lane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var lane, place string
+		if err := rows.Scan(&lane, &place); err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, lane+" at "+place)
+	}
+	return places
+}
+
+// A renewal writes the relay's row, and of the lanes' rows those whose marks are others: under a snapshot each version
+// that it writes stays.
+func TestRenewalWritesOneRow(t *testing.T) {
+	onVersioned(t, func(t *testing.T, table table) {
+		a := leasingRelay(t, table, "a", storage.Lanes)
+		a.wantRenewed(storage.Lanes) // moves their ends to the relay's row
+		before := versions(t, table)
+		for range 3 {
+			a.wantRenewed(storage.Lanes)
+		}
+		if after := versions(t, table); !slices.Equal(after, before) {
+			t.Errorf("renewals without new marks left the lanes at %v, which were at %v", after, before)
+		}
+		a.renewals[5].Marks.Main++
+		a.wantRenewed(storage.Lanes)
+		changed := 0
+		for i, place := range versions(t, table) {
+			if place != before[i] {
+				changed++
+			}
+		}
+		if changed != 1 {
+			t.Errorf("a renewal with one other mark wrote %d lanes, want 1", changed)
+		}
+	})
+}
+
+// Where a relay's row was deleted its lanes are free; what nobody took it renews, without a row, and others can't have it.
+func TestLeasesOfARelayWithoutARow(t *testing.T) {
+	onVersioned(t, func(t *testing.T, table table) {
+		a := leasingRelay(t, table, "a", storage.Lanes)
+		a.wantRenewed(storage.Lanes)
+		remove := func() {
+			if _, err := table.DB.ExecContext(t.Context(), "DELETE FROM outbox_relays WHERE name = 'a'"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove()
+		a.wantRenewed(storage.Lanes) // nobody was faster
+		leasingRelay(t, table, "b", 0)
+
+		if _, err := a.store.Heartbeat(t.Context(), storage.Identity{Name: "a", Claim: storage.ByLanes}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		a.wantRenewed(storage.Lanes) // their ends are the row's again
+		remove()
+		c := leasingRelay(t, table, "c", storage.Lanes)
+		a.wantRenewed(0)
+		c.wantRenewed(storage.Lanes)
+	})
+}
+
+// A renewal waits for a takeover that has locked the lanes, and then finds them lost. The takeover is the test's own transaction.
+func TestRenewalWaitsForATakeover(t *testing.T) {
+	onVersioned(t, func(t *testing.T, table table) {
+		a := leasingRelay(t, table, "a", storage.Lanes)
+		a.wantRenewed(storage.Lanes)
+		tx, err := table.DB.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.ExecContext(t.Context(), "SELECT lane FROM outbox_lanes WHERE lane < 10 FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		answer := make(chan string, 1)
+		go func() {
+			held, err := a.store.Renew(t.Context(), "a", a.renewals, time.Minute)
+			answer <- fmt.Sprintf("%d held, %v", len(held), err)
+		}()
+		for waiting := 0; waiting == 0; { // for the test's own database, where nobody else is
+			if err := table.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case got := <-answer:
+				t.Fatalf("the renewal didn't wait: %s", got)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if _, err := tx.ExecContext(t.Context(), "UPDATE outbox_lanes SET owner = 'b', fence = fence + 1, until = now() + interval '1 minute' WHERE lane < 10"); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := <-answer, "54 held, <nil>"; got != want {
+			t.Errorf("the renewal ended with %s, want %s", got, want)
+		}
+	})
+}
+
+// A takeover that found a lease ended, and locked the lane after the lease was renewed, doesn't take it. Its first
+// statement has its snapshot, and waits within it for the test, where it looks into the table of relays.
+func TestTakeoverLooksAgainOnceItHasLocked(t *testing.T) {
+	onVersioned(t, func(t *testing.T, table table) {
+		a := leasingRelay(t, table, "a", storage.Lanes)
+		a.wantRenewed(storage.Lanes)
+		b := leasingRelay(t, table, "b", 0)
+		holds, err := table.DB.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = holds.Close() }()
+		for _, statement := range []string{
+			"UPDATE outbox_relays SET leased_until = now() - interval '1 minute' WHERE name = 'a'",
+			"ALTER TABLE outbox_relays RENAME TO relays_themselves",
+			"CREATE FUNCTION waits() RETURNS boolean LANGUAGE sql VOLATILE AS 'SELECT pg_advisory_xact_lock_shared(1) IS NOT NULL'",
+			"CREATE VIEW outbox_relays AS SELECT * FROM relays_themselves WHERE waits()",
+			"SELECT pg_advisory_lock(1)",
+		} {
+			if _, err := holds.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answer := make(chan int, 1)
+		go func() { answer <- len(b.acquire()) }()
+		for waiting := 0; waiting == 0; {
+			if err := holds.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'").Scan(&waiting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, statement := range []string{"UPDATE relays_themselves SET leased_until = now() + interval '1 minute' WHERE name = 'a'", "SELECT pg_advisory_unlock(1)"} {
+			if _, err := holds.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if taken := <-answer; taken != 0 {
+			t.Errorf("a relay took %d lanes over whose leases were renewed before it locked them", taken)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// A lease that isn't renewed ends, though its relay lives, beats and renews another one.
+func leaseEndsThoughItsRelayLives(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.beat(storage.ByLanes, long)
+	a.acquire(2, short)
+	kept, left := storage.Renewal{Lease: a.lease(a.anyLane(0))}, storage.Renewal{Lease: a.lease(a.anyLane(1))}
+	if held := a.renew(short, kept, left); len(held) != 2 {
+		t.Fatalf("renewed 2 leases, held are %+v", held)
+	}
+	if held := a.renew(long, kept); !slices.Equal(held, []storage.Lease{kept.Lease}) {
+		t.Fatalf("renewed %+v, held are %+v", kept.Lease, held)
+	}
+	a.beat(storage.ByLanes, long)
+	for _, grant := range b.takeOver(storage.Lanes-1, long) {
+		if grant.Lane == kept.Lane {
+			t.Errorf("lane %d was taken over although its lease was renewed for %v", grant.Lane, long)
+		}
+	}
+	if held := a.renew(long, kept, left); !slices.Equal(held, []storage.Lease{kept.Lease}) {
+		t.Errorf("after a takeover of lane %d, held are %+v", left.Lane, held)
+	}
+}
+
+// A relay that was started again under its name has none of the leases of the one before, and doesn't keep them: they
+// end at their time, and the one before, should it live, can neither renew nor settle.
+func namesakeHasNoLeases(t testing.TB, table Table) {
+	before, after, b := hire(t, table, "a"), hire(t, table, "a"), hire(t, table, "b")
+	before.beat(storage.ByLanes, long)
+	before.takeOver(storage.Lanes, short)
+	row := write(t, table, keyed("k", 1)...)[0]
+	old := before.row(row)
+	lane := old.Lane
+	before.renewAll(short)
+
+	after.beat(storage.ByLanes, long)
+	own := after.takeOver(1, long)[0] // so the others have ended, too, as they were renewed together
+	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
+		t.Fatalf("renewed %+v, held are %+v", own.Lease, held)
+	}
+	for _, grant := range b.takeOver(storage.Lanes-1, long) {
+		if grant.Lane == own.Lane {
+			t.Errorf("lane %d was taken over although its lease was renewed for %v", own.Lane, long)
+		}
+	}
+	for l := range storage.Lanes {
+		if held := before.renew(long, storage.Renewal{Lease: before.lease(l)}); len(held) != 0 {
+			t.Errorf("a relay renewed its lease of lane %d, which its namesake or another relay has", l)
+		}
+	}
+	if got, want := before.settle(before.as(storage.StateDone, old)), (storage.Settled{Fenced: 1}); got != want {
+		t.Errorf("settled in lane %d under the lease of a namesake: %+v, want %+v", lane, got, want)
+	}
+	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
+		t.Errorf("a relay lost its lease as its namesake asked for its own")
+	}
+}
+
+// What a relay leaves behind when it deregisters ends at its time: it may still be sending.
+func leavingKeepsLeases(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.beat(storage.ByLanes, long)
+	a.acquire(2, long)
+	kept, ends := storage.Renewal{Lease: a.lease(a.anyLane(0))}, storage.Renewal{Lease: a.lease(a.anyLane(1))}
+	a.renew(short, kept, ends)
+	a.renew(long, kept)
+	a.leave()
+	for _, grant := range b.takeOver(storage.Lanes-1, long) {
+		if grant.Lane == kept.Lane {
+			t.Errorf("lane %d was taken over when its relay deregistered, within %v", grant.Lane, long)
+		}
+	}
+	if late := b.acquire(storage.Lanes, long); len(late) != 0 {
+		t.Errorf("%+v was taken over when its relay deregistered, within %v", late, long)
+	}
+}
+
+// A renewal beside a takeover of leases that have ended: each lane is the one relay's or the other's.
+func renewalRacesTakeover(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.beat(storage.ByLanes, long)
+	for range 20 {
+		a.acquire(storage.Lanes, long)
+		a.renewAll(-time.Second) // they have ended
+		var renewals []storage.Renewal
+		for lane := range storage.Lanes {
+			renewals = append(renewals, storage.Renewal{Lease: a.lease(lane)})
+		}
+		var held []storage.Lease
+		var granted []storage.Grant
+		var both sync.WaitGroup
+		race := func(what string, call func(ctx context.Context) error) {
+			both.Go(func() {
+				if err := again(t, call); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			})
+		}
+		race("renew beside a takeover", func(ctx context.Context) (err error) {
+			held, err = a.store.Renew(ctx, a.name, renewals, long)
+			return err
+		})
+		race("take over beside a renewal", func(ctx context.Context) (err error) {
+			granted, err = b.store.Acquire(ctx, b.name, storage.Lanes, long)
+			return err
+		})
+		both.Wait()
+		taken := map[int]bool{}
+		for _, grant := range granted {
+			taken[grant.Lane], b.fences[grant.Lane] = true, grant.Fence
+		}
+		for _, lease := range held {
+			if taken[lease.Lane] {
+				t.Fatalf("lane %d was renewed by one relay and given to another", lease.Lane)
+			}
+		}
+		a.releaseAll()
+		b.releaseAll()
+	}
+}
