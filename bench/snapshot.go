@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/bench/figure"
 	"github.com/rowrelay/rowrelay/bench/peers"
 	"github.com/rowrelay/rowrelay/bench/table"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const (
@@ -24,7 +28,7 @@ const (
 
 // underSnapshot holds a snapshot open, as a long report or a forgotten session
 // does, so that what is done can't be cleaned away, and looks how much slower the
-// last of ten rounds is than the first.
+// last of ten rounds is than the first. After the first one rowrelay's leases are renewed as often as in an hour.
 func underSnapshot(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, name := range []string{"postgres15", "postgres18", "mysql", "mariadb1011"} {
 		server := table.Servers[name]
@@ -54,7 +58,7 @@ func serverUnderSnapshot(ctx context.Context, server table.Server, s settings, r
 		f := figure.Figure{What: server.Name + ", " + c.String(), Value: slowed[i].String()}
 		f.Ratio, f.Reference = figure.Median(values[i]), "its first round"
 		if _, ok := c.(own); ok {
-			f.Goal, f.Met = "≥ 0.8", f.Ratio >= 0.8
+			f.Goal, f.Met = "≥ 0.9", f.Ratio >= 0.9
 		}
 		report(f)
 	}
@@ -101,7 +105,12 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 		return nil, err
 	}
 	defer snapshot.Rollback()
-	for range snapshotRounds {
+	for n := range snapshotRounds {
+		if _, leases := c.(own); leases && n == 1 {
+			if err := renewForAnHour(ctx, d); err != nil {
+				return nil, err
+			}
+		}
 		rate, err := r.round(ctx)
 		if err != nil {
 			return nil, err
@@ -110,6 +119,48 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 	}
 	fmt.Fprintf(os.Stderr, "  %s: %.0f /s\n", c, rates)
 	return rates, nil
+}
+
+// hourOfRenewals is how often a relay renews in an hour: every two seconds.
+const hourOfRenewals = 1800
+
+// renewForAnHour beats and renews the leases that the running relay has, with the marks that they have, as often as the relay would in
+// an hour. The relay is idle meanwhile.
+func renewForAnHour(ctx context.Context, d *table.Database) error {
+	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})
+	if err != nil {
+		return err
+	}
+	rows, err := d.DB.QueryContext(ctx, "SELECT owner, lane, fence, marks FROM outbox_lanes WHERE owner IS NOT NULL")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var owner string
+	var renewals []storage.Renewal
+	for rows.Next() {
+		var renewal storage.Renewal
+		var marks []byte
+		if err := rows.Scan(&owner, &renewal.Lane, &renewal.Fence, &marks); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(cmp.Or(string(marks), "{}")), &renewal.Marks); err != nil {
+			return err
+		}
+		renewals = append(renewals, renewal)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for range hourOfRenewals {
+		if _, err := store.Heartbeat(ctx, storage.Identity{Name: owner, Claim: storage.ByLanes}, 15*time.Second); err != nil {
+			return err
+		}
+		if held, err := store.Renew(ctx, owner, renewals, 15*time.Second); err != nil || len(held) != len(renewals) {
+			return fmt.Errorf("renewed %d of %d leases: %w", len(held), len(renewals), err)
+		}
+	}
+	return nil
 }
 
 // holdSnapshot opens a transaction that reads and then does nothing.
