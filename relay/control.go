@@ -2,9 +2,10 @@ package relay
 
 import (
 	"context"
-	"hash/crc32"
+	"hash/maphash"
+	"math"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -33,32 +34,97 @@ type control struct {
 // have them.
 type pauses struct{ topics, keys map[string]bool }
 
+// equal says whether the same is paused. Either may be nil.
+func (p *pauses) equal(other *pauses) bool { return p.within(other) && other.within(p) }
+
+// within says whether all that is paused is also paused by others.
+func (p *pauses) within(others *pauses) bool {
+	if p == nil {
+		return true
+	}
+	all := func(names, others map[string]bool) bool {
+		for name := range names {
+			if !others[name] {
+				return false
+			}
+		}
+		return true
+	}
+	return others != nil && all(p.topics, others.topics) && all(p.keys, others.keys)
+}
+
 // cover says whether a row that needs a sink is paused, or follows one that is in its key.
 func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 	return p != nil && (p.topics[topic] || key != "" && (p.keys[key] || len(p.topics) > 0 && passed.has(queue, key)))
 }
 
-// keySet knows keys of a lane of which a row was passed over. It takes some keys for others,
-// which then wait in vain until the pause ends: so any number of keys takes 16 KiB. The loop
-// and the scans of the reader add to it concurrently.
-type keySet [1 << 11]atomic.Uint64
+// keySet knows keys of a lane of which a row was passed over. It takes less than one of a hundred keys for others, which then
+// wait until the pause ends. It is a list of Bloom filters, each twice as large as the one before: a million keys take
+// about 4 MiB. Filters of more than mostKeyBits aren't added: beyond 2 million keys of a lane more are taken for others. The
+// loop and the scans of the reader use it concurrently.
+type keySet struct {
+	seed    maphash.Seed
+	mu      sync.Mutex
+	filters [][]uint64
+	room    int // the last filter has bits for this many more keys
+}
 
-func (s *keySet) place(queue int, key string) (word *atomic.Uint64, bit uint64) {
-	hash := (crc32.ChecksumIEEE([]byte(key)) + uint32(queue)*0x9e3779b1) % (64 * uint32(len(s)))
-	return &s[hash/64], 1 << (hash % 64)
+const (
+	leastKeyBits = 1 << 15 // of the first filter
+	mostKeyBits  = 1 << 24 // of the last one
+	bitsPerKey   = 16
+	hashesPerKey = 6
+)
+
+func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
+
+// places are the bits of a key; a filter takes their remainders.
+func (s *keySet) places(queue int, key string) (places [hashesPerKey]uint64) {
+	hash := maphash.String(s.seed, key) + uint64(queue)*0x9e3779b97f4a7c15
+	for i := range places {
+		places[i] = hash&math.MaxUint32 + uint64(i)*(hash>>32|1)
+	}
+	return places
 }
 
 func (s *keySet) add(queue int, key string) {
-	word, bit := s.place(queue, key)
-	word.Or(bit)
+	places := s.places(queue, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hasPlaces(&places) {
+		return
+	}
+	if bits := leastKeyBits << len(s.filters); s.room <= 0 && bits <= mostKeyBits {
+		s.filters, s.room = append(s.filters, make([]uint64, bits/64)), bits/bitsPerKey
+	}
+	s.room--
+	last := s.filters[len(s.filters)-1]
+	for _, place := range places {
+		place %= 64 * uint64(len(last))
+		last[place/64] |= 1 << (place % 64)
+	}
 }
 
 func (s *keySet) has(queue int, key string) bool {
 	if s == nil {
 		return false
 	}
-	word, bit := s.place(queue, key)
-	return word.Load()&bit != 0
+	places := s.places(queue, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hasPlaces(&places)
+}
+
+// hasPlaces says whether a filter has all of the bits.
+func (s *keySet) hasPlaces(places *[hashesPerKey]uint64) bool {
+	return slices.ContainsFunc(s.filters, func(filter []uint64) bool {
+		for _, place := range places {
+			if place %= 64 * uint64(len(filter)); filter[place/64]&(1<<(place%64)) == 0 {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // controller asks what is in force. Before it was told once nothing is read or sent; where it
@@ -147,24 +213,47 @@ func (e *engine) obey(inForce []storage.Control) {
 		e.lease.next = now
 	}
 	e.poll.fresh, e.poll.dueAt = true, now
-	e.claiming.controlled()
+	e.claiming.controlled(was.pauses)
 }
 
-// controlled begins anew, where a pause of a topic or a key was changed, from the places that
-// lanes have kept, and passes over what waits in memory and is paused now.
-func (e *byLanes) controlled() {
+// controlled passes over what waits in memory and is paused now. Where a pause of a topic or a key has ended, it begins anew
+// from the places that lanes have kept. Otherwise these places and the lanes' sets of keys stay: to read a backlog of
+// paused messages again would hold up all other messages.
+func (e *byLanes) controlled(was *pauses) {
+	e.due.restart()
+	if was.equal(e.control.pauses) {
+		return
+	}
+	ended := !was.within(e.control.pauses)
 	for _, l := range e.sortedLanes() {
-		for queue, place := range l.pausedFrom {
-			l.skippedFrom[queue], l.pausedFrom[queue] = lowestSet(l.skippedFrom[queue], place), none
-		}
+		before := l.passed
 		l.passed = nil
+		if ended {
+			for queue, place := range l.pausedFrom {
+				l.skippedFrom[queue], l.pausedFrom[queue] = lowestSet(l.skippedFrom[queue], place), none
+			}
+			before = nil
+		}
 		if e.control.pauses == nil {
 			continue
 		}
-		// In the order of ids: what comes before the first row that is passed over stays.
+		// In the order of ids: what comes before the first row that is passed over stays. So the set of keys has at first only
+		// those that are passed over here.
+		var passed []*item
 		for _, it := range slices.SortedFunc(l.items(), func(a, b *item) int { return int(a.row.ID - b.row.ID) }) {
-			e.passOver(it)
+			if it.stage == inQueue {
+				if e.passOver(it); it.stage == dropped && it.key != nil && !it.row.Deferred {
+					passed = append(passed, it)
+				}
+			}
 		}
+		if before == nil {
+			continue
+		}
+		for _, it := range passed {
+			before.add(it.slot, it.row.Message.Key)
+		}
+		l.passed = before
 	}
 }
 
@@ -219,7 +308,7 @@ func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
 		return
 	}
 	if l.passed == nil {
-		l.passed = &keySet{}
+		l.passed = newKeySet()
 	}
 	l.passed.add(queue, row.Message.Key)
 }

@@ -93,9 +93,9 @@ type claiming interface {
 	// abandon lets go of what a send holds that doesn't return.
 	abandon(f *flight)
 
-	// controlled is called when the controls in force have changed: what waits in memory and
+	// controlled is called when the controls in force have changed, with the pauses of topics and keys from before: what waits in memory and
 	// is paused now leaves it.
-	controlled()
+	controlled(was *pauses)
 
 	// returned is told of a job that is done, of whose items some may wait again, where something
 	// is paused.
@@ -143,8 +143,19 @@ type byLanes struct {
 // dueRows is when deferred rows are read, in passes over those whose time has come.
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
-	next   time.Time         // when the next deferred row that is known of becomes due
-	none   bool              // the last read took nothing into memory, and probably nothing more is due
+
+	// All rows up to here are paused: a pass begins behind them. What appears among them is found by one page a second,
+	// which begins at again.
+	pausedTo storage.DueCursor
+	again    storage.DueCursor
+	againAt  time.Time
+	next     time.Time // when the next deferred row that is known of becomes due
+	none     bool      // the last read took nothing into memory, and probably nothing more is due
+}
+
+// restart has the next pass begin with the first deferred row.
+func (d *dueRows) restart() {
+	d.cursor, d.pausedTo, d.again = storage.DueCursor{}, storage.DueCursor{}, storage.DueCursor{}
 }
 
 // guard is an optional feature. The shared stages call it at these places, and know nothing

@@ -307,6 +307,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 			}
 		}
 		r.poll.fresh, r.poll.dueAt, r.poll.empty = true, now, 0
+		r.due.restart()
 		r.lanesAskAt, r.unroutedAt = now, time.Time{}
 	}
 	r.byLanes.share = r.share
@@ -412,6 +413,7 @@ func (e *byLanes) drainLane(l *lane, draining bool) {
 	l.draining = draining
 	if !draining {
 		e.poll.fresh = true
+		e.due.restart()
 		return
 	}
 	for it := range l.items() {

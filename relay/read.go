@@ -48,6 +48,8 @@ type fetch struct {
 	holders   map[*key]int64    // readBlockers: what each key waits for
 	forgotten int64             // readBlocked: blockedKeys.forgotten when the read began; if it has grown, the answer is incomplete
 	cursor    storage.DueCursor // readDue: where it begins, and then where the next one does
+	from      storage.DueCursor // readDue: where it began
+	again     bool              // readDue: it looks among rows that are paused
 
 	page    storage.Page
 	blocked []storage.BlockedKey                     // what was said of the keys
@@ -218,7 +220,7 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 }
 
 // reader carries out reads, one after the other. It uses nothing of the loop's state but the lanes' sets of paused keys
-// (keySet, which is atomic): all else that a read decides by, it brings along.
+// (keySet, which has a lock): all else that a read decides by, it brings along.
 func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
@@ -659,7 +661,8 @@ const dueInterval = time.Second
 
 // pollDue reads the deferred rows whose time has come.
 func (e *byLanes) pollDue(now time.Time) *fetch {
-	if e.poll.dueAt.After(now) {
+	again := e.due.pausedTo != (storage.DueCursor{}) && !now.Before(e.due.againAt)
+	if !again && e.poll.dueAt.After(now) {
 		return nil
 	}
 	room, bytes := 0, 0
@@ -668,7 +671,11 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 			room, bytes = max(room, q.roomForDeferred()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
-	f := &fetch{kind: readDue, cursor: e.due.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}
+	f := &fetch{kind: readDue, cursor: e.due.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes), again: again}
+	if again {
+		f.cursor = e.due.again
+	}
+	f.from = f.cursor
 	for _, l := range e.sortedLanes() {
 		if !l.draining {
 			f.lanes = append(f.lanes, l.Lane)
@@ -680,24 +687,43 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 	return f
 }
 
+// allPaused says that a deferred row is paused for all of its sinks, or these are paused.
+func (e *byLanes) allPaused(l *lane, row *storage.Row) bool {
+	return row.Holds == storage.NoHold && !slices.ContainsFunc(e.queuesOf(row.Message.Topic, row.Sinks), func(queue int) bool {
+		return !e.queues[queue].paused && !e.paused(l, queue, row)
+	})
+}
+
 // mergeDue takes in deferred rows whose time has come. Those for which there is no
 // room are met again in the next pass.
 func (e *byLanes) mergeDue(f *fetch) {
 	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0
+	allPaused := f.from == e.due.pausedTo && !f.again // up to here
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
 		largest = max(largest, len(rows[i].Message.Payload))
-		if l := e.laneOf(f, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
+		l := e.laneOf(f, rows[i].Lane)
+		if allPaused = allPaused && l != nil && !l.draining && e.allPaused(l, &rows[i]); allPaused {
+			e.due.pausedTo = storage.DueCursor{At: rows[i].Message.AvailableAt, ID: rows[i].ID}
+		}
+		if l != nil && !l.draining && e.admit(l, &rows[i]) {
 			admitted++
 		}
 	}
 	more := len(rows) >= f.limit || bytes+largest > f.maxBytes // a limit probably ended the page
 	now := time.Now()
+	if f.again {
+		e.due.again, e.due.againAt = f.cursor, now.Add(dueInterval)
+		if !more || f.cursor.At.After(e.due.pausedTo.At) {
+			e.due.again = storage.DueCursor{}
+		}
+		return
+	}
 	e.due.none = admitted == 0 && !more
 	e.due.cursor, e.poll.dueAt = f.cursor, now
 	switch {
 	case !more:
-		e.due.cursor = storage.DueCursor{}
+		e.due.cursor = e.due.pausedTo
 		if e.poll.dueAt = now.Add(dueInterval); !e.due.next.IsZero() {
 			e.dueSooner(now)
 		}

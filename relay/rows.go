@@ -270,7 +270,7 @@ func (r *byRows) abandon(f *flight) {
 }
 
 // controlled gives back what waits and is paused. What is left out of claims is decided anew.
-func (r *byRows) controlled() {
+func (r *byRows) controlled(*pauses) {
 	clear(r.except)
 	for _, q := range r.queues {
 		for topic, to := range r.routes.exact {

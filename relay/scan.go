@@ -159,7 +159,7 @@ func (e *byLanes) mergeLate(f *fetch) {
 
 // lateScan is a scan: its positions, what it needs to decide which rows the engine wants, and what it has found. It
 // runs in the reader, beside the loop. So it has copies of the loop's state, and shares only what any goroutine may
-// use: the routes (by find), the pauses, and the atomic sets of paused keys, to which it adds. The loop judges each row again when it
+// use: the routes (by find), the pauses, and the sets of paused keys, to which it adds and which have a lock. The loop judges each row again when it
 // merges the scan.
 type lateScan struct {
 	positions []storage.Position
@@ -229,7 +229,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 		}
 		s.skippedFrom[p.Lane], s.forgottenFrom[p.Lane] = slices.Clone(l.skippedFrom), slices.Clone(l.forgottenFrom)
 		if l.passed == nil && s.pauses != nil && len(s.pauses.topics) > 0 {
-			l.passed = &keySet{} // to which the scan adds
+			l.passed = newKeySet() // to which the scan adds
 		}
 		s.pausedFrom[p.Lane], s.passed[p.Lane] = slices.Clone(l.pausedFrom), l.passed
 		for ref, k := range l.keys {
