@@ -39,6 +39,9 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README on the versions that are supported"})
 	}
 	if err := s.checkVersion(ctx); err != nil {
+		if hidden := s.checkRowSecurity(ctx); !hidden.OK { // the version may be hidden, too
+			return append(findings, hidden)
+		}
 		schema := Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}
 		if errors.Is(err, storage.ErrNewerSchema) {
 			schema.Hint = "use the release that made it, or a newer one; rowrelay version tells this one's"
@@ -73,6 +76,9 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	}
 	if claim != storage.ByRows {
 		findings = append(findings, s.checkMarks(ctx))
+	}
+	if s.traits.Queries.RowSecurity.SQL != "" {
+		findings = append(findings, s.checkRowSecurity(ctx))
 	}
 	if explainer, ok := s.backend.(backend.Explainer); ok {
 		findings = append(findings, s.checkPlans(ctx, explainer, claim))

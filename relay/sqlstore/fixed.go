@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -49,13 +50,16 @@ func (s *Store) restoreRows(ctx context.Context) error {
 	return nil
 }
 
-// keepRows is restoreRows now and then, for a relay that lives.
+// keepRows is restoreRows now and then, for a relay that lives. It also fails when rows are hidden from it.
 func (s *Store) keepRows(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(time.Unix(0, s.rowsCounted.Load())) < fixedEach {
 		return nil
 	}
 	if err := s.restoreRows(ctx); err != nil {
+		return err
+	}
+	if err := s.refuseRowSecurity(ctx); err != nil {
 		return err
 	}
 	s.rowsCounted.Store(now.UnixNano())
@@ -71,4 +75,53 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 		return Finding{Name: "rows", Detail: missing + ", without which messages are never delivered, or lose their order", Hint: "run rowrelay migrate up, which restores them; use DELETE FROM outbox, and no TRUNCATE, to empty the tables"}
 	}
 	return Finding{Name: "rows", OK: true, Detail: "all lanes and locks are there"}
+}
+
+// refuseRowSecurity fails where policies may hide rows from this user: what is hidden is never delivered,
+// and a drain would take the table for empty.
+func (s *Store) refuseRowSecurity(ctx context.Context) error {
+	query := s.traits.Queries.RowSecurity
+	if query.SQL == "" {
+		return nil
+	}
+	tables, err := backend.Lines(ctx, s.db, query)
+	if err == nil && len(tables) > 0 {
+		err = fmt.Errorf("row-level security may hide rows of %s from this user: %s", strings.Join(tables, ", "), rowSecurityHint)
+	}
+	return err
+}
+
+const rowSecurityHint = "ALTER TABLE … DISABLE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS"
+
+func (s *Store) checkRowSecurity(ctx context.Context) Finding {
+	finding := Finding{Name: "row security", OK: true, Detail: "hides no rows from this user"}
+	if err := s.refuseRowSecurity(ctx); err != nil {
+		finding.OK, finding.Detail, finding.Hint = false, err.Error(), rowSecurityHint
+	}
+	return finding
+}
+
+// rememberFile notes which file the database is, where it is one.
+func (s *Store) rememberFile(ctx context.Context) (err error) {
+	if query := s.traits.Queries.File; query.SQL != "" {
+		if err := backend.One(ctx, s.db, query, &s.path); err != nil {
+			return err
+		}
+	}
+	if s.path != "" {
+		s.file, err = os.Stat(s.path)
+	}
+	return err
+}
+
+// sameFile fails when another file stands in the place of the one that was opened: the connections go on with
+// the old one, to which nobody writes any more.
+func (s *Store) sameFile() error {
+	if s.file == nil {
+		return nil
+	}
+	if now, err := os.Stat(s.path); err != nil || !os.SameFile(now, s.file) {
+		return fmt.Errorf("the file %s was replaced or removed after it was opened: restart", s.path)
+	}
+	return nil
 }

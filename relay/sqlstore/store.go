@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -88,6 +89,9 @@ type Store struct {
 	handling handling
 	purges   purges
 
+	path string      // of the database's file; empty where it is none
+	file os.FileInfo // what stood there when it was opened
+
 	rowsCounted atomic.Int64 // when the fixed rows were counted, in Unix nanoseconds
 }
 
@@ -142,8 +146,16 @@ func open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 		}
 	}
+	if !options.Operator {
+		if err := s.refuseRowSecurity(ctx); err != nil {
+			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
+		}
+	}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, dialect.Explain(ctx, db, d, err)
+	}
+	if err := s.rememberFile(ctx); err != nil {
+		return nil, fmt.Errorf("open table %s: %w", s.table, err)
 	}
 	given, err := s.lastID(ctx)
 	if err != nil {
@@ -342,6 +354,9 @@ const (
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	if err := s.notMade(); err != nil {
 		return none, err
+	}
+	if err := s.sameFile(); err != nil {
+		return none, fmt.Errorf("%s %s: %w", what, s.table, err)
 	}
 	start := time.Now()
 	for n := 1; ; n++ {

@@ -226,6 +226,13 @@ type Queries struct {
 	// isn't in order. Empty where there is no such setting.
 	IDsOutOfOrder Query
 
+	// RowSecurity has the name of each table whose rows a policy may hide from this user, on databases
+	// that have such policies.
+	RowSecurity Query
+
+	// File has the path of the database's file, on databases that are one.
+	File Query
+
 	// FreeRow has a row if there may be a free one, and EndedClaim if there may be a claim
 	// that has ended or a held row that is due: for much less than it takes to claim, without
 	// a transaction or a lock. Empty where nobody can tell.

@@ -161,6 +161,9 @@ func (g *golden) pages() {
 	at := time.Date(2026, 1, 31, 23, 59, 59, 123456000, time.UTC)
 	places := []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}}
 	take := func(storage.Row) (bool, error) { return true, nil }
+	if security := g.Traits().Queries.RowSecurity; security.SQL != "" {
+		g.add("row security", g.ask(security))
+	}
 	if order := g.Traits().Queries.IDsOutOfOrder; order.SQL != "" {
 		g.add("ids out of order", g.ask(order))
 	}

@@ -60,6 +60,7 @@ func (p *Postgres) Traits() backend.Traits {
 			FreeRow:       p.sql.Query("a free row", true),
 			EndedClaim:    p.sql.Query("an ended claim", true),
 			IDsOutOfOrder: p.sql.Query("ids out of order"),
+			RowSecurity:   p.sql.Query("row security"),
 			Status: backend.StatusQueries{
 				Counts: p.sql.Query("counts", int64(backend.Counted)), Claimed: p.sql.Query("count claimed"), Estimates: p.sql.Query("estimates"), Oldest: p.sql.Query("oldest", int64(backend.FirstRows/storage.Lanes)), OldestRetry: p.sql.Query("oldest retry"), Held: p.sql.Query("held parked"),
 				Topics: p.sql.Query("topics", int64(backend.SampledTopics)), Relays: p.sql.Query("list relays"), Leased: p.sql.Query("lanes leased"),

@@ -516,6 +516,13 @@ SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
 WHERE q.seqrelid = pg_get_serial_sequence('{hot}', 'id')::regclass AND s.wrong
 UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
 
+-- The tables whose rows a policy may hide from this user.
+-- name: row security
+SELECT oid::regclass::text FROM pg_class
+WHERE oid = ANY (ARRAY[to_regclass('{hot}'), to_regclass('{held}'), to_regclass('{done}'), to_regclass('{ids}'), to_regclass('{lanes}'), to_regclass('{relays}'),
+    to_regclass('{settings}'), to_regclass('{controls}'), to_regclass('{actions}'), to_regclass('{epoch}')]::oid[]) AND row_security_active(oid)
+ORDER BY 1
+
 -- name: unfit settings
 SELECT name, value FROM (VALUES
     ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)

@@ -4,6 +4,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -48,6 +49,7 @@ func (s *SQLite) Traits() backend.Traits {
 			Members:     s.sql.Query("members"),
 			PurgeRelays: s.sql.Query("purge relays"),
 			LastID:      s.sql.Query("last id"),
+			File:        backend.Query{SQL: "SELECT file FROM pragma_database_list WHERE name = ?", Args: []any{cmp.Or(s.table.Schema, "main")}},
 			WrittenFrom: s.sql.Query("written from", int64(0), int64(0)),
 			FreeRow:     s.sql.Query("a free row"),
 			EndedClaim:  s.sql.Query("an ended claim"),

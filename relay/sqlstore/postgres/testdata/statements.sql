@@ -184,6 +184,12 @@ SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 -- marks
 SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
 
+-- row security
+SELECT oid::regclass::text FROM pg_class
+WHERE oid = ANY (ARRAY[to_regclass('app."Events"'), to_regclass('app."Events_held"'), to_regclass('app."Events_done"'), to_regclass('app."Events_ids"'), to_regclass('app."Events_lanes"'), to_regclass('app."Events_relays"'),
+    to_regclass('app."Events_settings"'), to_regclass('app."Events_controls"'), to_regclass('app."Events_actions"'), to_regclass('app."Events_epoch"')]::oid[]) AND row_security_active(oid)
+ORDER BY 1;
+
 -- ids out of order
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
     ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
