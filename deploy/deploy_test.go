@@ -130,10 +130,12 @@ func configMap(t *testing.T, name string) string {
 	return ""
 }
 
-// chartConfig is the configuration that the chart has by default.
+// chartConfig is the configuration that the chart has by default, and a sink.
 func chartConfig(t *testing.T) string {
 	t.Helper()
-	text, err := yaml.Marshal(documents(t, "helm/rowrelay/values.yaml")[0]["config"])
+	values, _ := documents(t, "helm/rowrelay/values.yaml")[0]["config"].(map[string]any)
+	values["sinks"] = map[string]any{"lines": map[string]any{"type": "stdout"}} // it has none of its own
+	text, err := yaml.Marshal(values)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,14 @@ const everything = `
 existingSecret: shop
 image: {digest: sha256:0123}
 imagePullSecrets: [{name: registry}]
-config: {sources: {shop: {database_file: /run/secrets/rowrelay/database, retention: 0s}}}
+config:
+  sources: {shop: {database_file: /run/secrets/rowrelay/database, retention: 0s}}
+  sinks: {events: {type: plugin, command: [/plugins/events]}}
+  admin: {reader_token_file: /run/secrets/rowrelay/reader, tls: {cert_file: /run/secrets/rowrelay/tls.crt, key_file: /run/secrets/rowrelay/tls.key}}
+extraVolumes: [{name: plugins, persistentVolumeClaim: {claimName: plugins, readOnly: true}}]
+extraVolumeMounts: [{name: plugins, mountPath: /plugins, readOnly: true}]
+podSecurityContext: {runAsUser: 1000, fsGroup: 1000}
+securityContext: {readOnlyRootFilesystem: false}
 migrate: false
 env: [{name: PASSWORD, value: secret}]
 podAnnotations: {team: shop}
@@ -33,10 +40,13 @@ nodeSelector: {disk: fast}
 tolerations: [{key: shop, operator: Exists}]
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: shop, operator: Exists}]}]}}}
 priorityClassName: shop
-podMonitor: {enabled: true, labels: {release: prometheus}}
+podMonitor: {enabled: true, labels: {release: prometheus}, tlsConfig: {ca: {secret: {name: shop, key: ca.crt}}}}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 dashboard: {enabled: true}
 `
+
+// oneSink is the sink that each release has to name.
+const oneSink = "config: {sinks: {lines: {type: stdout}}}\n"
 
 // Each manifest is such as Kubernetes knows it, without a field that it doesn't, and what is to
 // protect the relays selects them.
@@ -47,16 +57,16 @@ func TestChart(t *testing.T) {
 		kinds           []string
 		in              []string // in the text of all
 	}{
-		"a database's address": {"shop", "secrets: {database: 'postgres://shop@db/shop'}",
+		"a database's address": {"shop", oneSink + "secrets: {database: 'postgres://shop@db/shop'}",
 			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret"},
 			[]string{"image: ghcr.io/rowrelay/rowrelay:0.1.0", "secretName: shop-rowrelay\n", "name: migrate", "type: stdout"}},
-		"a name that has the chart's": {"rowrelay", "existingSecret: shop",
+		"a name that has the chart's": {"rowrelay", oneSink + "existingSecret: shop",
 			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget"}, []string{"secretName: shop\n", "name: rowrelay\n"}},
-		"nothing more": {"shop", "{existingSecret: shop, podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}",
+		"nothing more": {"shop", oneSink + "existingSecret: shop\npodDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}",
 			[]string{"ConfigMap", "Deployment"}, nil},
 		"everything": {"shop", everything,
 			[]string{"ConfigMap", "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "PodMonitor", "PrometheusRule"},
-			[]string{"image: ghcr.io/rowrelay/rowrelay@sha256:0123", "retention: 0s", "alert: RowrelayGone", "team: shop", "release: prometheus", "name: PASSWORD"}},
+			[]string{"image: ghcr.io/rowrelay/rowrelay@sha256:0123", "retention: 0s", "scheme: HTTPS", "scheme: https\n", "key: reader", "key: ca.crt", "mountPath: /plugins", "claimName: plugins", "fsGroup: 1000", "readOnlyRootFilesystem: false", "alert: RowrelayGone", "team: shop", "release: prometheus", "name: PASSWORD"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,10 +91,88 @@ func TestChart(t *testing.T) {
 	}
 }
 
-func TestAChartWithoutADatabase(t *testing.T) {
+func TestChartSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	if _, _, err := render("rowrelay", "shop", "{}"); err == nil || !strings.Contains(err.Error(), "set existingSecret to a Secret of yours, or secrets.database") {
-		t.Errorf("without a database it says %v", err)
+	for values, want := range map[string]string{
+		"existingSecret: shop": "set config.sinks",
+		oneSink:                "set existingSecret to a Secret of yours, or secrets.database",
+		"{existingSecret: shop, podMonitor: {enabled: true}, config: {sinks: {lines: {type: stdout}}, admin: {reader_token: secret}}}": "set config.admin.reader_token_file",
+	} {
+		if _, _, err := render("rowrelay", "shop", values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s it says %v, want %q", values, err, want)
+		}
+	}
+}
+
+// TestChartCombinations renders each choice with each other one: all is such as Kubernetes knows it, names no volume
+// that isn't there, and what each choice promises is in it, and only then.
+func TestChartCombinations(t *testing.T) {
+	t.Parallel()
+	choices := []struct{ name, values, shows string }{
+		{"TLS", "config: {admin: {tls: {cert_file: /run/secrets/rowrelay/tls.crt, key_file: /run/secrets/rowrelay/tls.key}}}", "scheme: HTTPS"},
+		{"a reader's token", "config: {admin: {reader_token_file: /run/secrets/rowrelay/reader}}", "reader_token_file: /run/secrets/rowrelay/reader"},
+		{"a pod monitor", "podMonitor: {enabled: true}", "kind: PodMonitor"},
+		{"no migration", "migrate: false", ""},
+		{"plug-ins", "{extraVolumes: [{name: plugins, emptyDir: {}}], extraVolumeMounts: [{name: plugins, mountPath: /plugins}]}", "mountPath: /plugins"},
+		{"users of its own", "podSecurityContext: {runAsUser: 1000}", "runAsUser: 1000"},
+	}
+	for chosen := range 1 << len(choices) {
+		values := map[string]any{}
+		for i, choice := range append([]struct{ name, values, shows string }{{"", oneSink + "existingSecret: shop", ""}}, choices...) {
+			if i > 0 && chosen&(1<<(i-1)) == 0 {
+				continue
+			}
+			given, err := chartutil.ReadValues([]byte(choice.values))
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = chartutil.MergeTables(given.AsMap(), values)
+		}
+		text, err := yaml.Marshal(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents, rendered, err := render("rowrelay", "shop", string(text))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		for _, document := range documents {
+			if decode(t, document) == "Deployment" {
+				checkVolumes(t, document)
+			}
+		}
+		for i, choice := range choices {
+			if shown := strings.Contains(rendered, choice.shows); choice.shows != "" && shown != (chosen&(1<<i) != 0) {
+				t.Errorf("%q is in it: %t, with\n%s", choice.shows, shown, text)
+			}
+		}
+		if token := strings.Contains(rendered, "authorization:"); token != (chosen&6 == 6) {
+			t.Errorf("the pod monitor has the token: %t, with\n%s", token, text)
+		}
+	}
+}
+
+// checkVolumes checks that each mount has its volume, and that no user is given whom OpenShift would refuse, unless
+// the values ask for one.
+func checkVolumes(t *testing.T, document string) {
+	t.Helper()
+	var deployment appsv1.Deployment
+	if err := yaml.Unmarshal([]byte(document), &deployment); err != nil {
+		t.Fatal(err)
+	}
+	pod := deployment.Spec.Template.Spec
+	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+		for _, mount := range container.VolumeMounts {
+			if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name }) {
+				t.Errorf("%s mounts %s, which isn't there", container.Name, mount.Name)
+			}
+		}
+		if own := container.SecurityContext; own == nil || own.RunAsUser != nil || own.AllowPrivilegeEscalation == nil || *own.AllowPrivilegeEscalation {
+			t.Errorf("%s has the security context %+v", container.Name, own)
+		}
+	}
+	if own := pod.SecurityContext; own.FSGroup != nil || own.RunAsNonRoot == nil || !*own.RunAsNonRoot || own.RunAsUser != nil && *own.RunAsUser != 1000 {
+		t.Errorf("the pod has the security context %+v", own)
 	}
 }
 
@@ -118,7 +206,7 @@ func TestReleased(t *testing.T) {
 	if output, err := exec.CommandContext(t.Context(), "../../.ci/pin", "1.2.3", digests, directory).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	_, text, err := render(filepath.Join(directory, "rowrelay-1.2.3.tgz"), "shop", "existingSecret: shop")
+	_, text, err := render(filepath.Join(directory, "rowrelay-1.2.3.tgz"), "shop", oneSink+"existingSecret: shop")
 	if err != nil {
 		t.Fatal(err)
 	}

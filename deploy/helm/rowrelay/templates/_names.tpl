@@ -21,3 +21,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "rowrelay.secret" -}}
 {{- if .Values.existingSecret }}{{ .Values.existingSecret }}{{ else if .Values.secrets }}{{ include "rowrelay.name" . }}{{ else }}{{ fail "the relay needs a database: set existingSecret to a Secret of yours, or secrets.database" }}{{ end }}
 {{- end }}
+
+{{- /* What the Secret holds, which is known where the chart makes it, or the cluster can be asked. */}}
+{{- define "rowrelay.secrets" -}}
+{{- if .Values.existingSecret }}{{ get (lookup "v1" "Secret" .Release.Namespace .Values.existingSecret) "data" | toYaml }}{{ else }}{{ toYaml .Values.secrets }}{{ end }}
+{{- end }}
+
+{{- define "rowrelay.scheme" -}}
+{{- if get (.Values.config.admin | default dict) "tls" }}https{{ else }}http{{ end }}
+{{- end }}
