@@ -349,7 +349,8 @@ type result struct {
 	problem string
 	receipt string
 
-	deadLetter *storage.Copy
+	deadLetter    *storage.Copy
+	refusedLetter *storage.Copy // the dead letter that the database has refused with this outcome, which is written without it
 }
 
 // stage is how far an item has come.

@@ -253,6 +253,10 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 	if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
 		states[it.toWrite.state]++
 	}
+	if letter := it.toWrite.refusedLetter; letter != nil {
+		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
+			"row", it.row.ID, "id", it.row.Message.ID, "topic", letter.Topic)
+	}
 	if it.toWrite.deadLetter != nil { // it is pending now: look, and end no drain before
 		e.poll.fresh, e.poll.empty = true, 0
 	}
@@ -582,10 +586,17 @@ func (s *settling) refused(q *unsettled, err error) bool {
 		return true
 	}
 	if s.inARow >= mostUnwritable {
-		if refused {
+		if invalid || refused {
 			s.tellRefusal(err)
 		}
 		return false
+	}
+	if outcome.deadLetter != nil && (invalid || refused) { // perhaps the relay may not insert it: then its message is parked alone
+		outcome.deadLetter, outcome.refusedLetter = nil, outcome.deadLetter
+		return true
+	}
+	if outcome.refusedLetter != nil { // it isn't why
+		outcome.deadLetter, outcome.refusedLetter = outcome.refusedLetter, nil
 	}
 	if whole := it.fanout == nil || it.fanout.part.left == ""; invalid && whole && outcome.state == storage.StateDone && s.options.Retention != KeepNothing {
 		outcome.state = storage.StateDiscarded

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -313,6 +314,39 @@ func TestADrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 				}
 				if n := len(sink.ids()); n != 10 {
 					t.Errorf("%d deliveries of 10 messages", n)
+				}
+			})
+		})
+	}
+}
+
+// TestADeadLetterThatTheDatabaseRefuses: its message is parked without it.
+func TestADeadLetterThatTheDatabaseRefuses(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, log := memstore.New(), &lines{}
+				store := &choosy{Store: db.Store(), lasting: storage.ErrRefused, refuses: func(s storage.Settlement) bool { return s.DeadLetter != nil }}
+				options := withDeadLetters(claim, parking(), &recorder{})
+				options.Logger = slog.New(slog.NewTextHandler(log, nil))
+				for range 30 {
+					db.Write(outbox.Message{Topic: "t", Payload: []byte("bad")}, outbox.Message{Topic: "t", Payload: []byte("good")})
+				}
+				r, stop := start(t, store, options)
+				time.Sleep(time.Minute)
+				if err := r.Healthy(); err != nil {
+					t.Error(err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if counts := statusOf(t, db); counts[storage.StateDone] != 30 || counts[storage.StateError] != 30 {
+					t.Errorf("%v, want 30 done and 30 parked", counts)
+				}
+				if n := log.with("level=ERROR", "refuses a dead letter"); n != 30 {
+					t.Errorf("%d lines say so, want 30", n)
 				}
 			})
 		})
