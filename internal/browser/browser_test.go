@@ -176,9 +176,11 @@ type scene struct {
 	shop   *shop
 	writer *outbox.Writer
 	url    string
-	points []admin.Point   // if there are any, those of the charts, for pictures
-	busy   atomic.Int64    // listings that are refused before one is answered
-	dead   atomic.Bool     // no request is answered
+	points []admin.Point  // if there are any, those of the charts, for pictures
+	busy   atomic.Int64   // listings that are refused before one is answered
+	dead   atomic.Bool    // no request is answered
+	others []*admin.Pages // that take turns with those of the scene, as replicas behind one address do
+	turn   atomic.Int64
 	ctx    context.Context // the browser's
 }
 
@@ -230,6 +232,10 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 		if request.URL.Path == "/api/messages" && s.busy.Add(-1) >= 0 {
 			w.Header().Set("Retry-After", "0")
 			http.Error(w, `{"error": "busy"}`, http.StatusTooManyRequests)
+			return
+		}
+		if all := append([]*admin.Pages{pages}, s.others...); strings.HasPrefix(request.URL.Path, "/api/") {
+			all[int(s.turn.Add(1))%len(all)].ServeHTTP(w, request)
 			return
 		}
 		pages.ServeHTTP(w, request)

@@ -2,12 +2,15 @@ package browser
 
 import (
 	"fmt"
+	"log/slog"
+	"net/http"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/admin"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -87,5 +90,27 @@ func TestThePreviewFollowsTheFields(t *testing.T) {
 		s.shop.refuse("ledger.entry", "")
 		s.do("requeue", click("#confirm", "Requeue 1 message"), gone("#confirm"), shows("#jobs", "1 of 1"))
 		s.counted(storage.StateError, 1)
+	})
+}
+
+// Two relays behind one address: a preview of the one is carried out by it, and its job is seen and stopped, whichever is asked.
+func TestAJobBehindOneAddressOfTwo(t *testing.T) {
+	onDatabases(t, func(t *testing.T, target testdb.Target) {
+		s := newScene(t, target)
+		s.parkMore("orders", 1200, 1200)
+		s.gate.set(1)
+		other := admin.Handler(admin.Options{
+			Sources: []admin.Source{{Name: "shop", Healthy: func() error { return nil }, Status: s.store.Status, Operator: s.gate, Watch: admin.NewWatch(nil, "billing")}},
+			Metrics: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler), ReaderToken: readerToken, OperatorToken: operatorToken,
+		})
+		t.Cleanup(other.Close)
+		s.others = []*admin.Pages{other}
+		s.login()
+		s.do("ask", filter(map[string]string{"state": "error", "topic": "orders"}), shows("#messages", "orders"), click("#bulk", "Requeue all"), shows("#preview", "1,200 messages"))
+		s.shop.refuse("orders", "")
+		s.do("begin, and stop it", click("#confirm", "Requeue "), gone("#confirm"), shows("#jobs", "500 of 1,200"), click("#jobs", "Stop"), shows("#jobs", "stopped"))
+		s.gate.set(-1)
+		s.do("go on", click("#jobs", "Go on"), shows("#jobs", "700 of 700"))
+		s.counted(storage.StateError, 0)
 	})
 }

@@ -96,7 +96,7 @@ for (const over of ['pointerup', 'pointercancel', 'blur']) addEventListener(over
 // texts quotes are escaped.
 const parse = text => JSON.parse(text.replace(/([{,]"(?:id|next|looked_until)":)(\d{16,})/g, '$1"$2"'));
 
-async function api(path, body, tries = 3) {
+async function api(path, body, tries = 12) {
   const url = new URL(`api/${path}`, document.baseURI);
   if (source && !url.searchParams.has('source')) url.searchParams.set('source', source);
   const options = body === undefined ? {} : {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)};
@@ -107,7 +107,7 @@ async function api(path, body, tries = 3) {
     throw new Error('The server does not answer.');
   }
   const again = answer.headers.get('Retry-After');
-  if (answer.status === 429 && again !== null && body === undefined && tries > 0) { // others read at the same time
+  if (answer.status === 429 && again !== null && body === undefined && tries > 9) { // others read at the same time
     await new Promise(resolve => setTimeout(resolve, again * 1000));
     return api(path, body, tries - 1);
   }
@@ -119,7 +119,7 @@ async function api(path, body, tries = 3) {
   try { read = parse(text); } catch { read = {error: `HTTP ${answer.status}`}; }
   if (answer.status === 401 && path !== 'login') await enter();
   if (read.elsewhere && tries > 0) { // several processes behind one address: the next request may reach the other one
-    await new Promise(resolve => setTimeout(resolve, 200));
+    await new Promise(resolve => setTimeout(resolve, 100));
     return api(path, body, tries - 1);
   }
   if (!answer.ok) throw new Error(read.error || `HTTP ${answer.status}`);
@@ -508,6 +508,7 @@ const one = tell(async (action, id, state) => {
 
 async function begin(request) {
   const job = await api('jobs', {...request, by: who()});
+  jobs = [{...job, seen: Date.now()}, ...jobs]; // the process that lists jobs next may be another one
   await Promise.all([refreshJobs(), refreshLogs()]);
   return job;
 }
@@ -749,6 +750,7 @@ for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
 every(3000, async () => { await refresh(); trouble(null); });
 every(10000, refreshCharts);
 every(10000, refreshLogs);
+every(10000, refreshJobs);
 every(1000, async () => {
   if (jobs.some(job => !job.ended)) await refreshJobs();
   if (open && Date.now() < openUntil) await openMessage(open);
