@@ -87,6 +87,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 			if err := next.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			waitFor(t, next, "/readyz", "200 ") // a relay that is stopped while it starts says so
 			if got := ask(next, "GET", "/api/jobs", ""); test.want == "running" && strings.Contains(got, "stopped") || test.want == "stopped" && !strings.Contains(got, "stopped") {
 				t.Errorf("the job is %s, want %s", got, test.want)
 			}
