@@ -2,6 +2,8 @@ package helm
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
@@ -149,6 +152,51 @@ func TestChartCombinations(t *testing.T) {
 		if token := strings.Contains(rendered, "authorization:"); token != (chosen&6 == 6) {
 			t.Errorf("the pod monitor has the token: %t, with\n%s", token, text)
 		}
+	}
+}
+
+// TestChangedSecretRestartsRelays: at an upgrade the chart asks the cluster for a Secret of the user's own, and the
+// pods' template differs when it has changed.
+func TestChangedSecretRestartsRelays(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, password := range []string{"b25l", "dHdv", "b25l"} {
+		cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			switch r.URL.Path {
+			case "/api/v1":
+				fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"secrets","kind":"Secret","namespaced":true,"verbs":["get"]}]}`)
+			case "/api/v1/namespaces/shop/secrets/shop":
+				fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"shop","namespace":"shop"},"data":{"database":%q}}`, password)
+			default:
+				w.WriteHeader(http.StatusNotFound)
+			}
+		}))
+		chart, err := loader.Load("rowrelay")
+		if err != nil {
+			t.Fatal(err)
+		}
+		given, err := chartutil.ReadValues([]byte(oneSink + "existingSecret: shop"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{Name: "shop", Namespace: "shop", IsUpgrade: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := engine.RenderWithClient(chart, all, &rest.Config{Host: cluster.URL})
+		cluster.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := files["rowrelay/templates/relays.yaml"]
+		if before, known := seen[password]; known && before != text {
+			t.Error("the same Secret makes another template")
+		}
+		seen[password] = text
+	}
+	if seen["b25l"] == seen["dHdv"] {
+		t.Error("a changed Secret makes the same template")
 	}
 }
 
