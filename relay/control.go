@@ -27,7 +27,6 @@ type control struct {
 	inForce    []storage.Control
 	pauses     *pauses // nil: no topic and no key
 	standsDown bool    // this relay is to leave its part to others, if others live
-	passed     bool    // something was passed over since then, as it is paused
 }
 
 // pauses are the topics and keys that are paused. They are never changed, so that a scan may
