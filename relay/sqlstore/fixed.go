@@ -22,8 +22,8 @@ const fixedEach = 30 * time.Second
 func (s *Store) missingRows(ctx context.Context) (missing string, fill []backend.Query, err error) {
 	var all []string
 	for _, rows := range s.dialect.FixedRows(s.table) {
-		var count int
-		if err := backend.One(ctx, s.db, rows.Count, &count); s.dialect.Denied(err) {
+		count, err := s.count(ctx, rows.Count)
+		if s.dialect.Denied(err) {
 			continue
 		} else if err != nil {
 			return "", nil, err
@@ -33,6 +33,18 @@ func (s *Store) missingRows(ctx context.Context) (missing string, fill []backend
 		}
 	}
 	return strings.Join(all, ", "), fill, nil
+}
+
+// count runs a query in a transaction of its own, so that none stays open where the session has
+// autocommit off.
+func (s *Store) count(ctx context.Context, query backend.Query) (count int, err error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	err = backend.One(ctx, tx, query, &count)
+	return count, err
 }
 
 // restoreRows inserts the missing ones. It fails where this user may not: then nothing else
