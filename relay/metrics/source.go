@@ -56,7 +56,7 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 }
 
 // stages are those at which a relay fails, and so counts from 0.
-var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found late", "journal", "settle", "settle refused", "purge", "listen", "stuck", "status"}
+var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found late", "journal", "settle", "settle refused", "purge", "listen", "drain", "stuck", "status"}
 
 // other stands for what a sink (a plug-in, perhaps) made up: a label's values
 // must stay few.
