@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -45,7 +46,9 @@ func TestProblemsHaveTheLargestIncidentsAndTheNewest(t *testing.T) {
 	}
 	i.add(5000, "orders.paid", func(n int) string { return fmt.Sprintf("HTTP 503: account %d of tenant-%da is closed", n, n%9) })
 	i.add(1, "newest", func(int) string { return "HTTP 422: refused" })
-	found, err := groupParked(t.Context(), i)
+	var found parkedGroups
+	var err error
+	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that the time does not run out
 	if err != nil || len(found.groups) != mostGroups || found.of != 0 {
 		t.Fatalf("%d groups of %d, %v", len(found.groups), found.of, err)
 	}
@@ -70,7 +73,9 @@ func TestVeryManyAreGroupedInPart(t *testing.T) {
 	i := &incidents{}
 	i.add(mostGrouped, "old", func(int) string { return "no" })
 	i.add(100, "new", func(int) string { return "no" })
-	found, err := groupParked(t.Context(), i)
+	var found parkedGroups
+	var err error
+	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that the time does not run out
 	if err != nil || found.of != mostGrouped || len(found.groups) != 2 || found.groups[1].Topic != "new" || found.groups[1].Count != 100 || found.groups[1].Of != mostGrouped {
 		t.Errorf("%+v, %v", found, err)
 	}

@@ -36,6 +36,13 @@ func planned(t testing.TB, sink *kafka.IdempotentSink, batch []sinks.Message) []
 	t.Helper()
 	batch = slices.Clone(batch)
 	batchRefs, outcomes := sink.Plan(t.Context(), batch)
+	// A broker that has just got its coordinator gives no producer's id yet.
+	for end := time.Now().Add(2 * time.Minute); outcomes[0].Result == sinks.Unavailable && time.Now().Before(end); {
+		<-time.After(50 * time.Millisecond)
+		if err := sink.Open(t.Context()); err == nil {
+			batchRefs, outcomes = sink.Plan(t.Context(), batch)
+		}
+	}
 	for i := range batch {
 		if len(batchRefs) != len(batch) || batchRefs[i] == (sinks.BatchRef{}) {
 			t.Fatalf("message %d got no batchRef: %+v", i, outcomes[i])
