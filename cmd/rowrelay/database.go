@@ -109,6 +109,10 @@ const (
 	actingConnections  = 4
 )
 
+// pageConnectionLife is how long a connection of the page's is used. After a switchover an old primary
+// answers reads as before, with what it had then: only a new connection reaches the new primary.
+const pageConnectionLife = 15 * time.Second
+
 // openPage opens a source's table for the admin page: for readers, and for operators.
 func openPage(ctx context.Context, source config.Source) (page app.PageTable, err error) {
 	var opened []*sql.DB
@@ -125,6 +129,7 @@ func openPage(ctx context.Context, source config.Source) (page app.PageTable, er
 		}
 		opened = append(opened, db)
 		db.SetMaxIdleConns(1)
+		db.SetConnMaxLifetime(pageConnectionLife)
 		store, err := sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table, Operator: true})
 		return store, explain(source, err)
 	}
