@@ -223,7 +223,7 @@ func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 			}}
 			err := writer.Write(t.Context(), tx, withIDs("second", ids...)...)
 			switch {
-			case err != nil && db.dialect.Busy(err): // the Write is the victim of a deadlock with the Cancel
+			case err != nil && db.Kind != testdb.Postgres && db.dialect.Busy(err): // the victim of a deadlock with the Cancel, which waits there
 				_ = tx.Rollback()
 			case err != nil && !errors.Is(err, outbox.ErrDuplicate):
 				t.Fatal(err)
