@@ -136,15 +136,9 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	if c.ExpiresAt.Year() >= neverExpires {
 		row.NeverExpires, row.Message.ExpiresAt = true, time.Time{}
 	}
-	for _, at := range []struct {
-		column string
-		time   *time.Time
-	}{{"available_at", &row.Message.AvailableAt}, {"expires_at", &row.Message.ExpiresAt}, {"created_at", &row.CreatedAt}} {
-		if year := at.time.Year(); year < 0 || year > 9999 { // which neither JSON nor most databases have
-			c.malformed(at.column, at.time.String())
-			*at.time = time.Time{}
-		}
-	}
+	row.Message.AvailableAt = c.readable("available_at", row.Message.AvailableAt)
+	row.Message.ExpiresAt = c.readable("expires_at", row.Message.ExpiresAt)
+	row.CreatedAt = c.readable("created_at", row.CreatedAt)
 	if row.Malformed = c.Malformed; row.Malformed != "" {
 		row.Later = false // what can't be read is parked now
 		return row, nil
@@ -167,6 +161,16 @@ func (c *Columns) Row() (row storage.Row, err error) {
 		row.Message.Headers[name] = text
 	}
 	return row, nil
+}
+
+// readable returns the time, or none where its year is not one of 0 to 9999: neither JSON nor most
+// databases have others.
+func (c *Columns) readable(column string, at time.Time) time.Time {
+	if year := at.Year(); year < 0 || year > 9999 {
+		c.malformed(column, at.String())
+		return time.Time{}
+	}
+	return at
 }
 
 // malformed notes that a column can't be read. The first one is enough.
