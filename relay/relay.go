@@ -97,6 +97,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	e := r.newEngine()
 	if err := r.store.SetClaimMode(ctx, r.options.Claim); err != nil {
 		err = fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
+		if ctx.Err() != nil { // it was stopped: drivers' errors of that differ
+			err = nil
+		}
 		return errors.Join(err, e.closeSinks(ctx))
 	}
 	r.health.reached.Store(r.health.now())

@@ -362,3 +362,44 @@ func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
 		})
 	}
 }
+
+// stopsAtItsStart is a table that stores the way of claiming for as long as its caller lets it, and then fails as a driver does.
+type stopsAtItsStart struct {
+	*memstore.Store
+	stop context.CancelFunc
+	err  error
+}
+
+func (s stopsAtItsStart) SetClaimMode(ctx context.Context, claim storage.Claim) error {
+	s.stop()
+	if s.err == nil {
+		return s.Store.SetClaimMode(context.WithoutCancel(ctx), claim)
+	}
+	<-ctx.Done()
+	return s.err
+}
+
+// A relay that is stopped while it starts has stopped cleanly, whatever error the driver made of it.
+func TestARelayStopsCleanlyWhileItStarts(t *testing.T) {
+	t.Parallel()
+	for _, drain := range []bool{false, true} {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+			for _, failure := range []error{nil, context.Canceled, errors.New("canceling statement due to user request")} {
+				t.Run(fmt.Sprint(drain, claim, failure), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						ctx, stop := context.WithCancel(t.Context())
+						sink := &closing{}
+						r, err := relay.New(stopsAtItsStart{memstore.New().Store(), stop, failure}, relay.Options{Claim: claim, Drain: drain, Sinks: to(sink), Logger: slog.New(slog.DiscardHandler)})
+						if err != nil {
+							t.Fatal(err)
+						}
+						if err := r.Run(ctx); err != nil || sink.closed != 1 {
+							t.Errorf("a relay that is stopped at its start says %v; its sink was closed %d times", err, sink.closed)
+						}
+					})
+				})
+			}
+		}
+	}
+}
