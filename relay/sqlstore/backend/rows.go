@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -503,7 +504,11 @@ func (n *number) Scan(value any) error {
 		*n = number(value)
 		return nil
 	case uint64: // an unsigned column
-		return n.parse(strconv.FormatUint(value, 10))
+		*n = number(value)
+		if value > math.MaxInt64 {
+			return fmt.Errorf("read the number %d: it is above %d", value, math.MaxInt64)
+		}
+		return nil
 	case []byte:
 		return n.parse(string(value))
 	case string:

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -27,6 +28,16 @@ func TestFromUTF16(t *testing.T) {
 		got := fromUTF16([]byte(text))
 		if string(got) != want || got == nil {
 			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestUnsignedNumbers(t *testing.T) {
+	t.Parallel()
+	for value, fits := range map[uint64]bool{0: true, 1 << 62: true, math.MaxInt64: true, math.MaxInt64 + 1: false, math.MaxUint64: false} {
+		var n number
+		if err := n.Scan(value); (err == nil) != fits || fits && uint64(n) != value {
+			t.Errorf("%d is read as %d, %v", value, n, err)
 		}
 	}
 }
