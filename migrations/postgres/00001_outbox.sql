@@ -61,10 +61,13 @@ CREATE TABLE {{.Hot}} (
 -- default: PostgreSQL 18 refuses to DELETE from a published table whose key has one, and a
 -- subscriber of any version stops at the first DELETE.
 CREATE FUNCTION {{.Index "set_lane"}}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    NEW.lane := ((CASE WHEN NEW.message_key IS NULL OR NEW.message_key = '' THEN NEW.id ELSE hashtextextended(NEW.message_key, 0) END) & 63::bigint)::smallint; RETURN NEW; END $$;
+    NEW.lane := ((CASE WHEN NEW.message_key IS NULL OR NEW.message_key = '' THEN NEW.id ELSE pg_catalog.hashtextextended(NEW.message_key, 0::bigint) END) & 63::bigint)::smallint; RETURN NEW; END $$;
 
 CREATE TRIGGER {{.IndexName "set_lane"}} BEFORE INSERT OR UPDATE OF id, message_key ON {{.Hot}}
     FOR EACH ROW EXECUTE FUNCTION {{.Index "set_lane"}}();
+
+-- Also for sessions with session_replication_role = replica, which skip other triggers.
+ALTER TABLE {{.Hot}} ENABLE ALWAYS TRIGGER {{.IndexName "set_lane"}};
 
 -- The few rows that an ANALYZE finds in a nearly empty table do not predict the order of the
 -- next backlog, but the planner would rely on them.
