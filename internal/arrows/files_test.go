@@ -1,0 +1,190 @@
+package arrows
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// order lists the files of package relay from the top down: a file should use only what files below
+// it declare. The engine wires all parts, so it stands above them; at the bottom are the files without
+// clock, channel, goroutine or store.
+var order = strings.Fields(`
+	relay run engine consumer drain outcome
+	join rows read quarantine dedup scan sweep
+	admit blocked lease settle send control deadletter expire
+	fuse trouble queue route lane
+	log observer process options fanout
+`)
+
+// What was reached so far: the engine's second generation brings both down. Each number may only fall.
+const (
+	upwardArrows = 71 // pairs of files of which the lower one uses the higher one
+	embeddings   = 14 // structs of the package that a struct of the package embeds by pointer
+)
+
+func TestRelayUsesDownward(t *testing.T) {
+	t.Parallel()
+	relay, err := parseFolder(os.DirFS("../.."), "relay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	upward, err := relay.upward(order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ratchet(t, "arrows upward", upward, upwardArrows)
+	ratchet(t, "embedded structs", relay.embedded(), embeddings)
+}
+
+func ratchet(t *testing.T, what string, found []string, limit int) {
+	t.Helper()
+	if len(found) > limit {
+		t.Errorf("%d %s, want at most %d:\n%s", len(found), what, limit, strings.Join(found, "\n"))
+	}
+	if len(found) < limit {
+		t.Errorf("%d %s are left: write this number in the place of %d", len(found), what, limit)
+	}
+}
+
+func TestUpwardAndEmbedded(t *testing.T) {
+	t.Parallel()
+	tree := fstest.MapFS{
+		"p/top.go": {Data: []byte(`package p
+import "x/elsewhere"
+type top struct { *middle; low; elsewhere.Other; value *bottom }
+func (t *top) all() { t.first(); t.value.last() }
+`)},
+		"p/middle.go": {Data: []byte(`package p
+type middle struct{ *top; number int }
+func (m *middle) first() { m.number++; last() }
+type low struct{}
+`)},
+		"p/bottom.go":   {Data: []byte("package p\ntype bottom struct{ m *middle }\nfunc last() {}\nfunc (b *bottom) last() { b.m.first() }\n")},
+		"p/top_test.go": {Data: []byte("package p\nfunc tested() { last() }\n")},
+	}
+	p, err := parseFolder(tree, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, listed := range map[string][]string{
+		"bottom.go uses middle.go, middle.go uses top.go":                        {"top", "middle", "bottom"},
+		"middle.go uses bottom.go, top.go uses bottom.go, top.go uses middle.go": {"bottom", "middle", "top"},
+	} {
+		got, err := p.upward(listed)
+		if err != nil || strings.Join(got, ", ") != want {
+			t.Errorf("upward in the order %v: %v, %v; want %s", listed, got, err, want)
+		}
+	}
+	for _, incomplete := range [][]string{{"top", "middle"}, {"top", "middle", "bottom", "gone"}} {
+		if got, err := p.upward(incomplete); err == nil {
+			t.Errorf("the order %v was accepted: %v", incomplete, got)
+		}
+	}
+	if got, want := strings.Join(p.embedded(), ", "), "middle embeds top, top embeds middle"; got != want {
+		t.Errorf("embedded: %s; want %s", got, want)
+	}
+}
+
+// folder is a package's own files, without its tests.
+type folder struct {
+	files    []*ast.File
+	names    []string             // of the files, without their folder
+	declares map[types.Object]int // in which file each object of the package is declared
+	uses     map[*ast.Ident]int   // in which file each identifier stands
+	means    map[*ast.Ident]types.Object
+}
+
+func parseFolder(tree fs.FS, name string) (*folder, error) {
+	f := &folder{declares: map[types.Object]int{}, uses: map[*ast.Ident]int{}, means: map[*ast.Ident]types.Object{}}
+	set := token.NewFileSet()
+	err := eachSource(tree, func(file string, source []byte) error {
+		if path.Dir(file) != name {
+			return nil
+		}
+		parsed, err := parser.ParseFile(set, path.Base(file), source, parser.SkipObjectResolution)
+		f.files, f.names = append(f.files, parsed), append(f.names, path.Base(file))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", name, err)
+	}
+	// Other packages are empty to the type checker. Its errors about them don't matter: what a file uses of its own
+	// package is found all the same, save where another package's type lies between.
+	checked := types.Config{Importer: emptyPackages{}, Error: func(error) {}}
+	own, _ := checked.Check(name, set, f.files, &types.Info{Uses: f.means})
+	fileOf := func(at token.Pos) int { return slices.Index(f.names, set.Position(at).Filename) }
+	maps.DeleteFunc(f.means, func(_ *ast.Ident, object types.Object) bool { return object.Pkg() != own })
+	for used, object := range f.means {
+		f.uses[used], f.declares[object] = fileOf(used.Pos()), fileOf(object.Pos())
+	}
+	return f, nil
+}
+
+type emptyPackages struct{}
+
+func (emptyPackages) Import(name string) (*types.Package, error) {
+	p := types.NewPackage(name, path.Base(name))
+	p.MarkComplete()
+	return p, nil
+}
+
+// upward returns the pairs of files of which the lower one uses the higher one.
+func (f *folder) upward(order []string) ([]string, error) {
+	height := make([]int, len(f.names))
+	for i, name := range f.names {
+		if height[i] = slices.Index(order, strings.TrimSuffix(name, ".go")); height[i] < 0 {
+			return nil, fmt.Errorf("%s has no place in the order", name)
+		}
+	}
+	for _, name := range order {
+		if !slices.Contains(f.names, name+".go") {
+			return nil, fmt.Errorf("%s.go is in the order, but not in the folder", name)
+		}
+	}
+	found := map[string]bool{}
+	for used, from := range f.uses {
+		if to := f.declares[f.means[used]]; height[to] < height[from] {
+			found[f.names[from]+" uses "+f.names[to]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// embedded returns which struct embeds a pointer to which other struct of the package.
+func (f *folder) embedded() (found []string) {
+	for _, file := range f.files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			fields, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			for _, field := range fields.Fields.List {
+				pointer, ok := field.Type.(*ast.StarExpr)
+				if !ok || len(field.Names) > 0 {
+					continue
+				}
+				if name, ok := pointer.X.(*ast.Ident); ok {
+					found = append(found, spec.Name.Name+" embeds "+name.Name)
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(found)
+	return found
+}
