@@ -60,7 +60,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 	}
 	q := e.queues[queue]
 	if q.options.Sink == nil {
-		e.alarmUnrouted(row.Message.Topic)
+		e.alarmWaiting(row)
 		l.alarmed = true
 	}
 	if !row.Deferred && l.skips(q.index, row.ID) {

@@ -46,6 +46,7 @@ type engine struct {
 	stopping stop
 	drain    draining
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
+	missing  map[string]time.Time // as rows name them, sinks that this relay does not have, and when to tell of them again
 	work     work
 
 	results chan func() // of all other goroutines' work: the loop calls each, to take it in

@@ -343,7 +343,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 		case l == nil:
 		case slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), q.index):
 			topics[row.Message.Topic], l.alarmed = true, true
-			e.alarmUnrouted(row.Message.Topic)
+			e.alarmWaiting(row)
 		case !l.alarmed:
 			l.skippedFrom[q.index] = row.ID
 		}
@@ -359,6 +359,20 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 	if whole {
 		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
 	}
+}
+
+// alarmWaiting alarms of a row that waits without a route, or as it names a sink that this relay doesn't have.
+func (e *engine) alarmWaiting(row *storage.Row) {
+	now := time.Now()
+	if row.Sinks != "" && !now.Before(e.missing[row.Sinks]) {
+		if len(e.missing) >= maxCachedTopics {
+			clear(e.missing)
+		}
+		e.missing[row.Sinks] = now.Add(unroutedInterval)
+		e.options.Logger.Warn("relay: messages name a sink that this relay does not have, and wait; add it, or send them to another one: "+
+			"rowrelay messages redrive --sink NAME --to ANOTHER", "relay", e.options.Name, "sinks", row.Sinks, "topic", row.Message.Topic)
+	}
+	e.alarmUnrouted(row.Message.Topic)
 }
 
 func (e *engine) alarmUnrouted(topic string) {
@@ -381,5 +395,5 @@ func unroutedLeft(unrouted map[string]bool) error {
 	if len(topics) > 10 {
 		topics = append(topics[:10], "…")
 	}
-	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route", strings.Join(topics, ", "))
+	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route, or send those that name a sink which is gone to another one: rowrelay messages redrive --sink GONE --to ANOTHER", strings.Join(topics, ", "))
 }

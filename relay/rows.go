@@ -195,7 +195,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			r.putBack(row, storage.StatePending)
 		case q.room() <= 0 || q.paused:
 			if q.options.Sink == nil {
-				r.alarmUnrouted(row.Message.Topic)
+				r.alarmWaiting(row)
 			}
 			if len(r.except) < maxCachedTopics {
 				r.except[row.Message.Topic] = q

@@ -23,6 +23,7 @@ func (r *Relay) newEngine() *engine {
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named, setup: setupOf(options, r.names),
 		unrouted: map[string]time.Time{},
+		missing:  map[string]time.Time{},
 		lease:    leasing{interval: min(options.Lease/3, 2*time.Second)},
 		leases:   make(chan leaseJob, 1),
 	}

@@ -36,7 +36,9 @@ interrupted, and is asked again for the rest.
 
 With --to they go to that sink, which the configuration of --config must have, or
 without it a living relay, but for those that hold their keys (skip these first), and those of which another part is
-parked or waits, for other sinks.
+parked or waits, for other sinks. With --to and a --sink that neither a living relay
+nor the configuration has, as it was renamed or misspelt, those go there, too, that
+wait for that sink alone, whatever their state: they are due when they were, or at once.
 
 It reads all parked messages once (without what they carry), about 100 MB of memory
 for a million; and to tell which were overtaken by later messages of their keys,
@@ -97,6 +99,13 @@ func (r *redrive) run(ctx context.Context, operator storage.Operator, filter sto
 		return err
 	}
 	bulk := operate.Bulk{Action: operate.Requeue, Filter: filter, Rate: r.rate, To: r.to, InOrder: r.inOrder, Within: r.within}
+	if r.to != "" {
+		gone, err := r.target.isGone(ctx, r.program, operator, filter.Sink)
+		if err != nil {
+			return err
+		}
+		bulk.Waiting = gone && filter.State == "" && !filter.Holds
+	}
 	p, done, failed := r.carryOut(ctx, operator, bulk, requeued)
 	if r.dryRun && failed == nil {
 		return r.printPlan(p, requeued.done)
@@ -135,8 +144,11 @@ func (r *redrive) report(p *operate.Plan, done int) error {
 	} else if p.Overtaken > 0 {
 		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later ones of their keys were delivered (--in-order leaves such messages parked)\n", p.Overtaken)
 	}
+	if p.More {
+		_, _ = fmt.Fprintf(r.stderr, "there are more: run it again to go on\n")
+	}
 	if stay := p.Unfit + p.Count - done; r.to != "" && stay > 0 {
-		_, _ = fmt.Fprintf(r.stderr, "%d stay parked: they hold their keys, or other parts of them are parked or wait\n", stay)
+		_, _ = fmt.Fprintf(r.stderr, "%d stay as they are: they hold their keys, or other parts of them are parked or wait\n", stay)
 	}
 	return r.print(fmt.Sprintf("requeued %d\n", done))
 }

@@ -254,7 +254,7 @@ func TestRedriveToAnotherSink(t *testing.T) {
 	if err := r.run(t.Context(), db.Store(), storage.Filter{}); err != nil {
 		t.Fatal(err)
 	}
-	if stdout.String() != "requeued 4\n" || stderr.String() != "1 stay parked: they hold their keys, or other parts of them are parked or wait\n" {
+	if stdout.String() != "requeued 4\n" || stderr.String() != "1 stay as they are: they hold their keys, or other parts of them are parked or wait\n" {
 		t.Errorf("got %q and %q", stdout, stderr)
 	}
 	all, err := db.Store().List(t.Context(), storage.Filter{})
@@ -265,5 +265,65 @@ func TestRedriveToAnotherSink(t *testing.T) {
 	}
 	if err != nil || len(all) != 5 {
 		t.Errorf("%d messages, %v", len(all), err)
+	}
+}
+
+// What waits for a sink that is gone, as the log says, goes to another one, once and in the order of its key.
+func TestRedriveFromASinkThatIsGone(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		mustCall(t, `{"topic":"t","key":"k","payload":"1"}
+{"topic":"t","key":"k","payload":"2"}
+{"topic":"t","key":"k","payload":"3"}
+{"topic":"other","payload":"other"}
+`, "enqueue", "--database", db.URL)
+		if _, err := db.DB.ExecContext(t.Context(), "UPDATE outbox SET sinks = 'old' WHERE topic = 't'"); err != nil {
+			t.Fatal(err)
+		}
+		endpoint := newWeb(t, always(http.StatusOK))
+		d := start(t, "run", "--config", configure(t, db, fmt.Sprintf("sinks:\n  new: {type: http, url: %q}\n", endpoint.URL)))
+		if got := endpoint.next(t, endpoint.arrived).body; got != "other" {
+			t.Errorf("first came %q", got)
+		}
+		d.log.wait(t, "rowrelay messages redrive --sink NAME --to ANOTHER")
+		if got := mustRun(t, "messages", "redrive", "--sink", "old", "--to", "new", "--database", db.URL, "--dry-run"); !strings.Contains(got.stdout, "\n3 would be requeued; nothing was changed") {
+			t.Errorf("previewed %s", got.stdout)
+		}
+		if got := mustRun(t, "messages", "redrive", "--sink", "old", "--to", "new", "--database", db.URL); got.stdout != "requeued 3\n" {
+			t.Errorf("redriven: %q", got.stdout)
+		}
+		for _, want := range []string{"1", "2", "3"} {
+			if got := endpoint.next(t, endpoint.arrived).body; got != want {
+				t.Errorf("then came %q, want %q", got, want)
+			}
+		}
+		if code, logged := d.stop(t); code != exitDone {
+			t.Errorf("exit code %d:\n%s", code, logged)
+		}
+		if left := list(t, db, "--state", "pending"); len(left) > 0 || len(endpoint.arrived) > 0 {
+			t.Errorf("left are %v, and %d came once more", left, len(endpoint.arrived))
+		}
+	})
+}
+
+// While a relay lives that has the sink, what waits for it is left to that relay.
+func TestRedriveLeavesWhatALivingRelayMaySend(t *testing.T) {
+	t.Parallel()
+	for old, want := range map[string]string{"old: a file": "requeued 0\n", "older: a file": "requeued 3\n"} {
+		db := memstore.New()
+		for range 3 {
+			db.Write(outbox.Message{Topic: "t", Key: "k"})
+		}
+		settleAll(t, db, func(storage.Row) storage.Settlement {
+			return storage.Settlement{State: storage.StateDone, For: "one", Left: "old"}
+		})
+		if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Setup: storage.Setup{Sinks: []string{"other: a file", old}}}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		r, stdout, stderr := aRedrive(0)
+		r.to = "other"
+		if err := r.run(t.Context(), db.Store(), storage.Filter{Sink: "old"}); err != nil || stdout.String() != want {
+			t.Errorf("beside %s: got %q and %q, %v, want %q", old, stdout, stderr, err, want)
+		}
 	}
 }

@@ -139,22 +139,51 @@ func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator,
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, relay := range status.Relays {
-		for _, sink := range relay.Setup.Sinks {
-			name, _, whole := strings.Cut(sink, ": ")
-			if relay.Alive && (name == to || !whole) { // a relay of many sinks doesn't name all of them
-				return nil
-			}
-			if relay.Alive && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
+	names, all := livingSinks(status)
+	if !all || slices.Contains(names, to) {
+		return nil
 	}
 	if len(names) == 0 {
 		return usagef("--to: no relay lives that knows which sinks there are: give --config with the relay's configuration, or start the relay first")
 	}
 	return usagef("--to: no relay has a sink %q, they have %s", to, strings.Join(names, ", "))
+}
+
+// livingSinks are the sinks of the living relays, and whether these are all: a relay of many sinks doesn't name all of them.
+func livingSinks(status storage.Status) (names []string, all bool) {
+	all = true
+	for _, relay := range status.Relays {
+		if !relay.Alive {
+			continue
+		}
+		for _, sink := range relay.Setup.Sinks {
+			name, _, whole := strings.Cut(sink, ": ")
+			if all = all && whole; whole && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, all
+}
+
+// isGone says whether neither the configuration, if one is given, nor a living relay has the sink, so that what waits for it waits
+// for ever.
+func (t *target) isGone(ctx context.Context, p program, operator storage.Operator, sink string) (bool, error) {
+	if sink == "" {
+		return false, nil
+	}
+	if t.config != "" {
+		c, err := config.Load(t.config, p.kinds)
+		if err != nil || slices.Contains(c.SinkNames(), sink) {
+			return false, usage(err)
+		}
+	}
+	status, err := operator.Status(ctx)
+	if err != nil || !status.Has(storage.GaugeRelays) {
+		return false, err
+	}
+	names, all := livingSinks(status)
+	return all && !slices.Contains(names, sink), nil
 }
 
 func namesOf(sources []config.Source) string {

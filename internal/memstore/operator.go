@@ -57,12 +57,16 @@ func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error)
 // Redirect implements [storage.Operator].
 func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string) (int, error) {
 	alone := func(r *record) bool {
-		for _, other := range s.db.held.rows {
-			if other != r && other.row.ID == r.row.ID && other.row.Message.ID == r.row.Message.ID {
-				return false
-			}
+		rows := s.db.hotRows(func(*record) bool { return true })
+		for _, held := range s.db.held.rows {
+			rows = append(rows, held)
 		}
-		return r.row.Holds == storage.NoHold
+		return r.row.Holds == storage.NoHold && !slices.ContainsFunc(rows, func(other *record) bool {
+			return other != r && other.row.ID == r.row.ID && other.row.Message.ID == r.row.Message.ID
+		})
+	}
+	if filter.State == storage.StatePending {
+		return s.redirectWaiting(ctx, filter, sink, alone)
 	}
 	return s.changeParked(ctx, OpRequeue, filter, alone, func(r *record) {
 		s.db.held.take(r.identity())
@@ -70,6 +74,33 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 		changed.row.Sinks = sink
 		s.db.held.put(changed)
 	})
+}
+
+// redirectWaiting is Redirect of messages that wait.
+func (s *Store) redirectWaiting(ctx context.Context, filter storage.Filter, sink string, alone func(*record) bool) (changed int, err error) {
+	from := filter.Sink
+	filter.State = ""
+	err = s.do(ctx, OpRequeue, func() error {
+		for _, r := range s.db.selected(filter) {
+			waits := r.state == storage.StatePending || r.state == storage.StateScheduled || r.state == storage.StateRetry
+			if !waits || r.row.Sinks != from || r.shown(s.db.now()) == storage.StateClaimed || !alone(r) || filter.Limit > 0 && changed == filter.Limit {
+				continue
+			}
+			to := r.unclaimed().withSinks(sink)
+			to.row.Attempts, to.row.Crashes = 0, 0
+			if r.state == storage.StatePending {
+				to.state = storage.StateScheduled
+			}
+			if r.state == storage.StateRetry {
+				to.row.Message.AvailableAt = time.Time{}
+			}
+			s.db.move(r, to, false)
+			changed++
+			s.db.note(Change{Op: OpRequeue, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: to.state})
+		}
+		return nil
+	})
+	return changed, err
 }
 
 // Skip implements [storage.Operator].

@@ -35,6 +35,7 @@ type Bulk struct {
 	Limit   int    // at most so many; 0 is no bound
 	Rate    int    // messages a second; 0 is no bound
 	To      string // with Requeue, this sink instead of their own
+	Waiting bool   // with To, also those that wait for the Filter's Sink alone, which no relay has
 	InOrder bool   // with Requeue, those that were overtaken stay parked
 	Within  int64  // how far those that overtook are looked for; 0 for none
 }
@@ -61,8 +62,9 @@ type Plan struct {
 // Rest is how many rows Run has not gone through yet.
 func (p *Plan) Rest() int { return p.Count - p.passed }
 
-// part is the rows of a plan that name the same sinks. Those that hold their keys are changed first.
-type part struct{ holding, others RowIDs }
+// part is the rows of a plan that name the same sinks. Those that hold their keys are changed first, and those that aren't
+// parked last.
+type part struct{ holding, others, waiting RowIDs }
 
 // TopicCount is how many of a plan's messages are of a topic and for the same sinks.
 type TopicCount struct {
@@ -132,6 +134,11 @@ func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (*Plan, erro
 	if err := find(ctx, operator, p); err != nil {
 		return nil, err
 	}
+	if b.Waiting && !p.More {
+		if err := b.stranded(ctx, operator, p); err != nil {
+			return nil, err
+		}
+	}
 	for each, count := range p.topics {
 		each.Parked = count
 		p.Topics = append(p.Topics, each)
@@ -148,18 +155,23 @@ func (p *Plan) take(row storage.Parked) {
 	if row.Overtaken {
 		p.Overtaken++
 	}
+	if of := p.count(row); row.HoldsKey {
+		of.holding.add(row.ID)
+	} else {
+		of.others.add(row.ID)
+	}
+}
+
+// count counts a row, and returns the part that it belongs to.
+func (p *Plan) count(row storage.Parked) *part {
 	p.Count++
+	p.topics[TopicCount{Topic: row.Topic, Sinks: row.Sinks}]++
 	of := p.parts[row.Sinks]
 	if of == nil {
 		of = &part{}
 		p.parts[row.Sinks] = of
 	}
-	if row.HoldsKey {
-		of.holding.add(row.ID)
-	} else {
-		of.others.add(row.ID)
-	}
-	p.topics[TopicCount{Topic: row.Topic, Sinks: row.Sinks}]++
+	return of
 }
 
 // waiting finds messages that wait for their next attempt.
@@ -168,7 +180,51 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 	if b.Limit > 0 {
 		most = min(most, b.Limit)
 	}
-	filter := b.Filter
+	err := listAll(ctx, operator, b.Filter, most, func(info *storage.Info) bool {
+		if p.Count == most {
+			p.More = b.Limit == 0 || most < b.Limit
+			return false
+		}
+		p.take(storage.Parked{ID: info.ID, Topic: info.Message.Topic, Sinks: info.Sinks})
+		return true
+	})
+	return err
+}
+
+// stranded finds messages that wait for a sink that no relay has.
+func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan) error {
+	most := MostWaiting
+	if b.Limit > 0 {
+		most = min(most, b.Limit-p.Count)
+	}
+	rows := map[int64]storage.Parked{} // a row may be met in two states
+	for _, state := range []storage.State{storage.StatePending, storage.StateScheduled, storage.StateRetry} {
+		filter := b.Filter
+		filter.State = state
+		err := listAll(ctx, operator, filter, most, func(info *storage.Info) bool {
+			switch _, met := rows[info.ID]; {
+			case info.Sinks != filter.Sink:
+				p.Unfit++
+			case !met && len(rows) == most:
+				p.More = b.Limit == 0
+				return false
+			default:
+				rows[info.ID] = storage.Parked{ID: info.ID, Topic: info.Message.Topic, Sinks: info.Sinks}
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		p.count(rows[id]).waiting.add(id)
+	}
+	return nil
+}
+
+// listAll gives each row that the filter selects, by id, until take has had enough, which takes that many rows.
+func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
 	seen := []string{} // the sinks of the rows that have the last id: a page may end between them
 	for last := int64(0); ; {
@@ -182,12 +238,9 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 			} else if slices.Contains(seen, info.Sinks) {
 				continue
 			}
-			seen = append(seen, info.Sinks)
-			if p.Count == most {
-				p.More = b.Limit == 0 || most < b.Limit
+			if seen = append(seen, info.Sinks); !take(&info) {
 				return nil
 			}
-			p.take(storage.Parked{ID: info.ID, Topic: info.Message.Topic, Sinks: info.Sinks})
 		}
 		if len(page) < filter.Limit {
 			return nil
@@ -239,7 +292,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 			filter.Sink = storage.SplitSinks(sinks)[0]
 		}
 		of := plan.parts[sinks]
-		skipped := min(skip, of.holding.Len()+of.others.Len())
+		skipped := min(skip, of.holding.Len()+of.others.Len()+of.waiting.Len())
 		skip -= skipped
 		for batch := range of.batches(size, skipped) {
 			if err := sleep(ctx, time.Until(pace.due())); err != nil {
@@ -267,7 +320,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 func (p *part) batches(size, skip int) iter.Seq[[]int64] {
 	return func(yield func([]int64) bool) {
 		var batch []int64
-		for _, ids := range []RowIDs{p.holding, p.others} {
+		for _, ids := range []RowIDs{p.holding, p.others, p.waiting} {
 			for id := range ids.All() {
 				if skip > 0 {
 					skip--
@@ -293,6 +346,14 @@ func (b *Bulk) change(ctx context.Context, operator storage.Operator, filter sto
 		return operator.Skip(ctx, filter)
 	case b.Action == Discard:
 		return operator.Discard(ctx, filter)
+	case b.Waiting: // a batch may have both
+		parked, err := operator.Redirect(ctx, filter, b.To)
+		if err != nil {
+			return parked, err
+		}
+		filter.State = storage.StatePending
+		waiting, err := operator.Redirect(ctx, filter, b.To)
+		return parked + waiting, err
 	case b.To != "":
 		return operator.Redirect(ctx, filter, b.To)
 	default:

@@ -77,7 +77,25 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 	if sink == "" || len(sink) > storage.MostSinks || strings.Contains(sink, ",") {
 		return 0, fmt.Errorf("%.100q is no sink's name", sink)
 	}
-	return s.changeParked(ctx, "redirect messages of table", filter, backend.Redirect, sink)
+	const what = "redirect messages of table"
+	if filter.State != storage.StatePending {
+		return s.changeParked(ctx, what, filter, backend.Redirect, sink)
+	}
+	if filter.Sink == "" || filter.Sink == sink {
+		return 0, fmt.Errorf("%s %s: of those that wait, name the sink that no relay has, and another one", what, s.table)
+	}
+	changed, limit := 0, filter.Limit
+	for _, change := range []backend.ParkedChange{backend.RedirectRetry, backend.RedirectScheduled, backend.RedirectPending} {
+		filter.State = change.State()
+		n, err := s.changeParked(ctx, what, filter, change, sink)
+		if changed += n; err != nil || limit > 0 && changed == limit {
+			return changed, err
+		}
+		if limit > 0 {
+			filter.Limit = limit - changed
+		}
+	}
+	return changed, nil
 }
 
 // Skip implements [storage.Operator].

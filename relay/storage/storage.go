@@ -763,7 +763,11 @@ type Operator interface {
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
 	// Redirect is Requeue to one sink, whichever they were for. Messages that hold their keys are not
-	// touched, nor those of which other parts are held, for other sinks.
+	// touched, nor those of which there are other rows, for other sinks.
+	//
+	// With StatePending in the filter it is about messages that wait, whether pending, scheduled or retries, and name
+	// the filter's Sink alone, and no others. They get no place before what waits for the new sink, and are due when they were, or at
+	// once. The caller makes sure that no relay has the filter's Sink, and so none is sending them.
 	Redirect(ctx context.Context, filter Filter, sink string) (int, error)
 
 	// Skip has the keys go on that parked messages hold, and says how many messages

@@ -51,6 +51,14 @@ func redriveMutants() []mutant {
 		{"redirect only requeues", []string{"redirect requeues to a sink"}, func(s Store, _ *facts) Store {
 			return onRedirect{s, func(ctx context.Context, filter storage.Filter, _ string) (int, error) { return s.Requeue(ctx, filter) }}
 		}},
+		{"only what is parked is redirected", []string{"redirect of what waits", "redirect of what waits by rows"}, func(s Store, _ *facts) Store {
+			return onRedirect{s, func(ctx context.Context, filter storage.Filter, sink string) (int, error) {
+				if filter.State == storage.StatePending {
+					return 0, nil
+				}
+				return s.Redirect(ctx, filter, sink)
+			}}
+		}},
 		{"parked rows are listed a few at a time", []string{"parked are listed"}, func(s Store, _ *facts) Store {
 			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
 				given := 0

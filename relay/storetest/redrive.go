@@ -121,11 +121,7 @@ func redirectRequeues(t testing.TB, table Table) {
 	}
 	a.parkHolding(rows[2])
 	for i, filter := range []storage.Filter{{Key: "all"}, {Key: "part"}, {Key: "holds"}, {Key: "parts"}} {
-		n := 0
-		a.do("redirect", func(ctx context.Context) (err error) {
-			n, err = a.store.Redirect(ctx, filter, "three")
-			return err
-		})
+		n := a.redirect(filter, "three")
 		if want := []int{1, 1, 0, 0}[i]; n != want {
 			t.Errorf("redirected %d rows by %+v, want %d", n, filter, want)
 		}
@@ -137,4 +133,126 @@ func redirectRequeues(t testing.TB, table Table) {
 			t.Errorf("redirected is %+v", row)
 		}
 	}
+}
+
+func (w *worker) redirect(filter storage.Filter, sink string) (count int) {
+	w.Helper()
+	w.do("redirect", func(ctx context.Context) (err error) {
+		count, err = w.store.Redirect(ctx, filter, sink)
+		return err
+	})
+	return count
+}
+
+// What waits for a sink that is gone is redirected, in whichever state it waits, in the order of ids and at its time;
+// and neither is what waits for others, or is parked, nor that of which there is another row. What is known of the
+// row from before changes nothing any more.
+func redirectOfWhatWaits(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	var rows []storage.Row
+	for _, key := range []string{"pending", "retry", "later", "scheduled", "parked", "parts", "two", "none", "last"} {
+		message := outbox.Message{Topic: "t", Key: key}
+		if key == "scheduled" || key == "later" {
+			message.AvailableAt = time.Now().Add(time.Hour)
+		}
+		row := a.row(write(t, table, message)[0])
+		if key != "none" {
+			first := a.as(storage.StateDone, row)
+			first.For, first.Left = "one", "old"
+			switch key {
+			case "parts":
+				first.State = storage.StateError
+			case "two":
+				first.Left = "older,old"
+			}
+			a.mustSettle(first)
+			row = a.row(row.ID)
+		}
+		rows = append(rows, row)
+	}
+	for i, state := range map[int]storage.State{1: storage.StateRetry, 3: storage.StateScheduled, 4: storage.StateError} {
+		s := a.as(state, rows[i])
+		s.Attempts, s.Delay = 7, time.Hour
+		a.mustSettle(s)
+	}
+	of := func(i int) storage.Filter {
+		return storage.Filter{State: storage.StatePending, Sink: "old", IDs: []string{rows[i].Message.ID}}
+	}
+	if n := a.redirect(of(7), "new") + a.redirect(storage.Filter{State: storage.StatePending, Sink: "other"}, "new"); n != 0 {
+		t.Errorf("redirected %d rows of other sinks", n)
+	}
+	if n := a.redirect(of(8), "new"); n != 1 {
+		t.Errorf("redirected %d rows by an id, want 1", n)
+	}
+	limited := storage.Filter{State: storage.StatePending, Sink: "old", Limit: 3}
+	if n := a.redirect(limited, "new"); n != 3 {
+		t.Errorf("redirected %d rows, want the limit of 3", n)
+	}
+	if n := a.redirect(limited, "new"); n != 1 {
+		t.Errorf("redirected %d rows, want the last 1", n)
+	}
+	due := a.due()
+	wantIDs(t, "due", ids(due), []int64{rows[0].ID, rows[1].ID, rows[8].ID})
+	for _, row := range due {
+		if row.Sinks != "new" || row.Attempts != 0 || row.Retrying != (row.ID == rows[1].ID) {
+			t.Errorf("redirected is %+v", row)
+		}
+	}
+	for i, want := range []struct {
+		sinks string
+		state storage.State
+	}{2: {"new", storage.StateScheduled}, 3: {"new", storage.StateScheduled}, 4: {"old", storage.StateError}, 6: {"older,old", storage.StatePending}, 7: {"", storage.StatePending}} {
+		if want.state == "" {
+			continue
+		}
+		isWanted := func(info storage.Info) bool { return info.Sinks == want.sinks && info.State == want.state }
+		if infos := a.list(storage.Filter{Key: rows[i].Message.Key}); !slices.ContainsFunc(infos, isWanted) {
+			t.Errorf("the rows of %s are %+v, want one %s for %q", rows[i].Message.Key, infos, want.state, want.sinks)
+		}
+	}
+	if parts := a.list(storage.Filter{IDs: []string{rows[5].Message.ID}, Sink: "old"}); len(parts) != 1 {
+		t.Errorf("one of two parts was redirected: %+v", parts)
+	}
+	if counts := a.settle(a.as(storage.StateDone, rows[0]), a.as(storage.StateRetry, rows[8])); counts != (storage.Settled{Missing: 2}) {
+		t.Errorf("settled as known from before: %+v", counts)
+	}
+	a.mustSettle(a.allAs(storage.StateDone, due)...)
+}
+
+// By rows what waits for a sink that is gone is redirected, but for what is claimed.
+func redirectOfWhatWaitsByRows(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	write(t, table, plain(2)...)
+	for i, park := range allClaimed("one", storage.StateError, a.claim(storage.ClaimRequest{Token: "one", Limit: 2})) {
+		park = dying(park, i)
+		park.DeadLetter.Sinks = "old"
+		a.mustSettle(park)
+	}
+	claim := a.claim(storage.ClaimRequest{Token: "two", Limit: 1})
+	waiting := storage.Filter{State: storage.StatePending, Sink: "old"}
+	if n := a.redirect(waiting, "new"); n != 1 {
+		t.Errorf("redirected %d rows beside a claim, want 1", n)
+	}
+	a.mustSettle(allClaimed("two", storage.StatePending, claim)...)
+	if n := a.redirect(waiting, "new"); n != 1 {
+		t.Errorf("redirected %d rows, want the other 1", n)
+	}
+	a.freed(2)
+	rows := a.claim(storage.ClaimRequest{Token: "three", Limit: 3})
+	if len(rows) != 2 || rows[0].Sinks != "new" || rows[1].Sinks != "new" {
+		t.Errorf("claimed after a redirect: %+v", rows)
+	}
+}
+
+// A parked message of which another part is pending isn't redirected: the two could become one row.
+func redirectKeepsToWholeMessages(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])
+	first := a.as(storage.StateError, row)
+	first.For, first.Left = "one", "two"
+	a.mustSettle(first)
+	if n := a.redirect(storage.Filter{}, "two"); n != 0 {
+		t.Errorf("redirected %d rows, want none", n)
+	}
+	a.mustSettle(a.as(storage.StateRetry, a.row(row.ID)))
 }

@@ -147,22 +147,29 @@ type Backend interface {
 type ParkedChange int
 
 const (
-	Requeue         ParkedChange = iota // has them delivered again, those that hold their keys before the rest of these
-	AskSkip                             // asks a relay for it, of those that hold their keys; see [storage.Hold]
-	AskDiscard                          // the same
-	DiscardAtOnce                       // deletes those that don't hold their keys
-	RetryNow                            // has messages due that wait for their next attempt
-	AskSkipRetry                        // is AskSkip of these
-	AskDiscardRetry                     // is AskDiscard of these
-	DiscardRetry                        // deletes these, which by rows nobody has in hand
-	Redirect                            // is Requeue to the sink that the filter names as To, of those that don't hold their keys and have no other part there
+	Requeue           ParkedChange = iota // has them delivered again, those that hold their keys before the rest of these
+	AskSkip                               // asks a relay for it, of those that hold their keys; see [storage.Hold]
+	AskDiscard                            // the same
+	DiscardAtOnce                         // deletes those that don't hold their keys
+	RetryNow                              // has messages due that wait for their next attempt
+	AskSkipRetry                          // is AskSkip of these
+	AskDiscardRetry                       // is AskDiscard of these
+	DiscardRetry                          // deletes these, which by rows nobody has in hand
+	Redirect                              // is Requeue to the sink that the filter names as To, of those that don't hold their keys and whose messages have no other row
+	RedirectRetry                         // sends retries to that sink, if they name one alone
+	RedirectScheduled                     // does so with held rows that are scheduled
+	RedirectPending                       // moves hot rows without a claim to the held ones for that sink, scheduled for their time, if they name one alone
 )
 
 // State is that of the rows that a change is about.
 func (c ParkedChange) State() storage.State {
 	switch c {
-	case RetryNow, AskSkipRetry, AskDiscardRetry, DiscardRetry:
+	case RetryNow, AskSkipRetry, AskDiscardRetry, DiscardRetry, RedirectRetry:
 		return storage.StateRetry
+	case RedirectScheduled:
+		return storage.StateScheduled
+	case RedirectPending:
+		return storage.StatePending
 	default:
 		return storage.StateError
 	}
@@ -171,14 +178,23 @@ func (c ParkedChange) State() storage.State {
 // Deletes says that the rows go at once.
 func (c ParkedChange) Deletes() bool { return c == DiscardAtOnce || c == DiscardRetry }
 
-// Condition is what else the rows t of the held ones have that a change is about, in that
-// state. A retry that is due a relay may be sending: it isn't changed.
-func (c ParkedChange) Condition(held, now string) string {
+// Redirects says that the rows are for the sink that the filter names as To from then on.
+func (c ParkedChange) Redirects() bool { return c >= Redirect }
+
+// Condition is what else the rows t have that a change is about, in that state. They are held ones, or hot ones of a
+// RedirectPending. A retry that is due a relay may be sending: it is changed only if no relay has its sink.
+func (c ParkedChange) Condition(hot, held, now string) string {
+	const message = " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id"
+	alone := " AND NOT EXISTS (SELECT 1 FROM " + held + message + " AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM " + hot + message + ")"
 	switch c {
 	case RetryNow, AskSkipRetry, AskDiscardRetry, DiscardRetry:
 		return " AND t.holds = 0 AND t.available_at > " + now
 	case Redirect:
-		return " AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM " + held + " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks)"
+		return " AND t.holds = 0" + alone
+	case RedirectRetry, RedirectScheduled:
+		return " AND t.holds = 0 AND t.sinks NOT LIKE '%,%'" + alone
+	case RedirectPending:
+		return " AND (t.claimed_until IS NULL OR t.claimed_until < " + now + ") AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM " + held + message + ")"
 	case AskSkip, AskDiscard:
 		return " AND t.holds = 1"
 	case DiscardAtOnce:
@@ -195,6 +211,10 @@ func (c ParkedChange) Set(now, never string) string {
 	switch c {
 	case RetryNow:
 		return "available_at = " + now
+	case RedirectRetry: // due before all that has a time, as what is redirected of the hot rows: so by their ids
+		return "attempts = 0, crashes = 0, available_at = NULL"
+	case RedirectScheduled:
+		return "attempts = 0, crashes = 0"
 	case AskSkip, AskSkipRetry:
 		return "state = 'retry', holds = 2, available_at = " + now
 	case AskDiscard, AskDiscardRetry:

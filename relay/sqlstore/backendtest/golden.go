@@ -290,6 +290,11 @@ func (g *golden) operating() {
 	redirect := backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10}, To: "other"}
 	_, err = g.ChangeParked(ctx, redirect, backend.Redirect)
 	g.add("redirect", err)
+	redirect.Sink = "s"
+	for _, change := range []backend.ParkedChange{backend.RedirectRetry, backend.RedirectScheduled, backend.RedirectPending} {
+		_, err = g.ChangeParked(ctx, redirect, change)
+		g.add("redirect what waits: "+string(change.State()), err)
+	}
 	_, err = g.ChangeParked(ctx, filter, backend.AskSkip)
 	g.add("ask for a skip", err)
 	_, err = g.ChangeParked(ctx, filter, backend.AskDiscard)

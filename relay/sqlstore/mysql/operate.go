@@ -96,7 +96,10 @@ func conditions(filter backend.Filter) text {
 // ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
 // means, and changes them.
 func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
-	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = '"+string(what.State())+"'"+what.Condition(m.table.Held, "utc_timestamp(6)"), conditions(filter),
+	if what == backend.RedirectPending {
+		return m.redirectPending(ctx, filter)
+	}
+	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = '"+string(what.State())+"'"+what.Condition(m.table.Hot, m.table.Held, "utc_timestamp(6)"), conditions(filter),
 		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		var rows []storage.Settlement
@@ -108,13 +111,50 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 		for part := range slices.Chunk(rows, mostGiven) {
 			g := givens(m.server, part, "sinks")
 			change := join("UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on(), " SET "+what.Set("utc_timestamp(6)", "TIMESTAMP'9999-01-01 00:00:00'"))
-			if what == backend.Redirect {
+			if what.Redirects() {
 				change = join(change, ", t.sinks = ", arg(filter.To))
 			}
 			if what.Deletes() {
 				change = join("DELETE t FROM ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on())
 			}
 			if _, err := backend.Exec(ctx, tx, change.query()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// redirectPending moves hot rows to the held ones. It finds them without locks, so that it waits for no writer, and
+// looks at them again once they are locked.
+func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids []int64, err error) {
+	condition := backend.RedirectPending.Condition(m.table.Hot, m.table.Held, "utc_timestamp(6)")
+	found := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Hot+" AS t FORCE INDEX (id) WHERE TRUE"+condition, conditions(filter), " ORDER BY t.id LIMIT "+number(filter.Limit))
+	err = m.inTx(ctx, func(tx *sql.Tx) error {
+		var row storage.Settlement
+		rows := func(query backend.Query) (rows []storage.Settlement, err error) {
+			err = backend.All(ctx, tx, query, func() { rows = append(rows, row) }, &row.Lane, &row.ID, &row.MessageID, &row.Sinks)
+			return rows, err
+		}
+		all, err := rows(found.query())
+		if err != nil {
+			return err
+		}
+		for part := range slices.Chunk(all, mostGiven) {
+			g := givens(m.server, part)
+			part, err := rows(join("SELECT t.lane, t.id, t.message_id, t.sinks FROM ", g.rows(m.table.Hot), condition, conditions(filter), m.sql.Text("lock t")).query())
+			if err != nil || len(part) == 0 {
+				return err
+			}
+			for i := range part {
+				part[i].State = storage.StateScheduled
+				ids = append(ids, part[i].ID)
+			}
+			g = givens(m.server, part, "state", "attempts", "crashes", "delay", "error", "holds")
+			move := moving{MySQL: m}
+			_, err = backend.Exec(ctx, tx, m.hold(g, join(backend.KeptFor(""), arg(filter.To)), g.rows(m.table.Hot)), move.remove(m.table.Hot, text{}, part).Query)
+			if err != nil {
 				return err
 			}
 		}

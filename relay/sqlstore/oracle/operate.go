@@ -53,6 +53,10 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 // ChangeParked implements [backend.Backend]. It locks the rows, which are counted below: where
 // rows are locked there may be no limit beside. It changes them by their places.
 func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
+	condition := strings.ReplaceAll(what.Condition(d.table.Hot, d.table.Held, now), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")
+	if what == backend.RedirectPending {
+		return d.redirectPending(ctx, filter, condition)
+	}
 	change := "UPDATE " + d.table.Held + " t SET " + what.Set(now, "TIMESTAMP '9999-01-01 00:00:00'")
 	if what.Deletes() {
 		change = "DELETE FROM " + d.table.Held + " t"
@@ -62,7 +66,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	var a args
 	parked := a.query(
 		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = '"+state+"' AND ROWID IN (SELECT place FROM (",
-		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+strings.ReplaceAll(what.Condition(d.table.Held, now), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")+" AND "+a.filter(filter, false),
+		"    SELECT t.ROWID AS place FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+condition+" AND "+a.filter(filter, false),
 		"    ORDER BY "+parkedID+") WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -74,13 +78,47 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 			return err
 		}
 		var a args
-		if what == backend.Redirect {
+		if what.Redirects() {
 			change += ", t.sinks = " + a.Add(filter.To)
 		}
-		_, err = backend.Exec(ctx, tx, a.query(change+" WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM "+given(&a, places, "place VARCHAR2(18) PATH '$'")+")"))
+		_, err = backend.Exec(ctx, tx, a.query(change+" WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM "+givenPlaces(&a, places)+")"))
 		return err
 	})
 	return ids, err
+}
+
+// redirectPending moves hot rows to the held ones.
+func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, condition string) (ids []int64, err error) {
+	var a args
+	pending := a.query(
+		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Hot+" WHERE ROWID IN (SELECT place FROM (",
+		"    SELECT t.ROWID AS place FROM "+d.table.Hot+" t WHERE 1 = 1"+condition+" AND "+a.filter(filter, false),
+		"    ORDER BY t.id) WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
+		"ORDER BY id FOR UPDATE")
+	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
+		var id int64
+		var place string
+		var places []string
+		err := backend.All(ctx, tx, pending, func() { ids, places = append(ids, id), append(places, place) }, &id, &place)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		var insert, remove args
+		const given = " WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM "
+		_, err = backend.Exec(ctx, tx,
+			insert.query(
+				"INSERT INTO "+d.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+				"SELECT "+backend.KeptFor(insert.Add(filter.To))+", 0, 0, t.available_at, t.last_error, 'scheduled', 0",
+				"FROM "+d.table.Hot+" t"+given+givenPlaces(&insert, places)+")"),
+			remove.query("DELETE FROM "+d.table.Hot+" t"+given+givenPlaces(&remove, places)+")"))
+		return err
+	})
+	return ids, err
+}
+
+// givenPlaces are rows by their ROWIDs.
+func givenPlaces(a *args, places []string) string {
+	return given(a, places, "place VARCHAR2(18) PATH '$'")
 }
 
 // Parked implements [backend.Backend].

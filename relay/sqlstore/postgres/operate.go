@@ -109,8 +109,18 @@ func (a *args) filter(filter backend.Filter) string {
 // means.
 func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	var a args
+	if what == backend.RedirectPending {
+		query := "WITH pending AS MATERIALIZED (" +
+			"\n    SELECT lane, id, message_id FROM " + p.table.Hot + " AS t WHERE true" + what.Condition(p.table.Hot, p.table.Held, "now()") + " AND " + a.filter(filter) +
+			"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)," +
+			"\nhot AS (DELETE FROM " + p.table.Hot + " AS t USING pending AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id" +
+			"\n    RETURNING " + backend.KeptFor(a.add(filter.To, "text")+" AS sinks") + ", t.available_at, t.last_error)" +
+			"\nINSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.Changing + ", state, holds)" +
+			"\nSELECT " + backend.Kept + ", 0, 0, available_at, last_error, 'scheduled', 0 FROM hot RETURNING id"
+		return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
+	}
 	sets := what.Set("now()", "'9999-01-01 00:00:00+00'")
-	if what == backend.Redirect {
+	if what.Redirects() {
 		sets += ", sinks = " + a.add(filter.To, "text")
 	}
 	change := "UPDATE " + p.table.Held + " AS t SET " + sets + "\nFROM parked AS p"
@@ -118,7 +128,7 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
 	}
 	query := "WITH parked AS MATERIALIZED (" +
-		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = '" + string(what.State()) + "'" + what.Condition(p.table.Held, "now()") + " AND " + a.filter(filter) +
+		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = '" + string(what.State()) + "'" + what.Condition(p.table.Hot, p.table.Held, "now()") + " AND " + a.filter(filter) +
 		"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)" +
 		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks" +
 		"\nRETURNING t.id"

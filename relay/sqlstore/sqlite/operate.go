@@ -3,6 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"strconv"
@@ -80,19 +81,40 @@ func conditions(filter backend.Filter) (string, []any) {
 
 // ChangeParked implements [backend.Backend].
 func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
+	where, values := conditions(filter)
+	condition := what.Condition(s.table.Hot, s.table.Held, s.sql.Text("now"))
+	if what == backend.RedirectPending {
+		return s.redirectPending(ctx, filter.To, query("SELECT t.id FROM "+s.table.Hot+" AS t WHERE true"+condition+" AND "+where+" ORDER BY t.id LIMIT ?", append(values, int64(filter.Limit))...))
+	}
 	var args []any
 	sets := what.Set(s.sql.Text("now"), "'9999-01-01 00:00:00.000'")
-	if what == backend.Redirect {
+	if what.Redirects() {
 		sets, args = sets+", sinks = ?", append(args, filter.To)
 	}
 	change := "UPDATE " + s.table.Held + " SET " + sets + "\nWHERE"
 	if what.Deletes() {
 		change = "DELETE FROM " + s.table.Held + " WHERE"
 	}
-	where, values := conditions(filter)
 	args = append(append(args, values...), int64(filter.Limit))
-	return backend.IDs(ctx, s.db, query(change+" (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM "+s.table.Held+" AS t WHERE t.state = '"+string(what.State())+"'"+what.Condition(s.table.Held, s.sql.Text("now"))+" AND "+where+
+	return backend.IDs(ctx, s.db, query(change+" (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM "+s.table.Held+" AS t WHERE t.state = '"+string(what.State())+"'"+condition+" AND "+where+
 		" ORDER BY t.id LIMIT ?) RETURNING id", args...))
+}
+
+// redirectPending moves hot rows, whose ids the query selects, to the held ones.
+func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend.Query) (ids []int64, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		var id int64
+		if err := backend.All(ctx, tx, pending, func() { ids = append(ids, id) }, &id); err != nil {
+			return err
+		}
+		const given = " WHERE t.id IN (SELECT value FROM json_each(?))"
+		_, err := backend.Exec(ctx, tx,
+			query("INSERT INTO "+s.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
+				"\nSELECT "+backend.KeptFor("?")+", 0, 0, t.available_at, t.last_error, 'scheduled', 0 FROM "+s.table.Hot+" AS t"+given, to, bind.JSON(ids)),
+			query("DELETE FROM "+s.table.Hot+" AS t"+given, bind.JSON(ids)))
+		return err
+	})
+	return ids, err
 }
 
 // Parked implements [backend.Backend].

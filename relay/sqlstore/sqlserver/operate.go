@@ -69,8 +69,19 @@ func among(a *args, column string, texts []string) string {
 // ChangeParked implements [backend.Backend].
 func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	var a args
+	condition := what.Condition(d.table.Hot, d.table.Held, "SYSUTCDATETIME()")
+	if what == backend.RedirectPending {
+		return backend.IDs(ctx, d.db, a.query(
+			d.sql.Text("read committed"),
+			"WITH pending AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Hot+" AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)"+
+				"\n    WHERE 1 = 1"+condition+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
+			"DELETE FROM pending",
+			"OUTPUT "+strings.ReplaceAll(backend.KeptFor(a.add(filter.To)), "t.", "deleted.")+", 0, 0, deleted.available_at, deleted.last_error, N'scheduled', 0",
+			"INTO "+d.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+			"OUTPUT deleted.id"))
+	}
 	sets := what.Set("SYSUTCDATETIME()", "CONVERT(datetime2(7), '9999-01-01T00:00:00', 126)")
-	if what == backend.Redirect {
+	if what.Redirects() {
 		sets += ", sinks = " + a.add(filter.To)
 	}
 	change := "UPDATE parked SET " + sets + "\nOUTPUT inserted.id"
@@ -84,7 +95,7 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 	return backend.IDs(ctx, d.db, a.query(
 		d.sql.Text("read committed"),
 		"WITH parked AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Held+" AS t WITH ("+index+"UPDLOCK, ROWLOCK)"+
-			"\n    WHERE t.state = N'"+string(what.State())+"'"+what.Condition(d.table.Held, "SYSUTCDATETIME()")+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
+			"\n    WHERE t.state = N'"+string(what.State())+"'"+condition+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
 		change))
 }
 

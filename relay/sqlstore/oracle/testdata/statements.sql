@@ -1468,7 +1468,7 @@ UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'sc
 
 -- redirect
 SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (
-    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND NVL(o.sinks, ',') <> NVL(t.sinks, ',')) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND NVL(o.sinks, ',') <> NVL(t.sinks, ',')) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')
     ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :3)
 ORDER BY id FOR UPDATE;
 --   1: 0
@@ -1478,6 +1478,49 @@ UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'sc
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP '9999-01-01 00:00:00' ELSE expires_at END, t.sinks = :1 WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:2, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
 --   1: other
 --   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
+
+-- redirect what waits: retry
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'retry' AND ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'retry' THEN t.id END IS NOT NULL AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND NVL(o.sinks, ',') <> NVL(t.sinks, ',')) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :3) > 0
+    ORDER BY CASE WHEN t.state = 'retry' THEN t.id END) WHERE ROWNUM <= :4)
+ORDER BY id FOR UPDATE;
+--   1: 0
+--   2: t
+--   3: ,s,
+--   4: 10
+UPDATE app."Events_held" t SET attempts = 0, crashes = 0, available_at = NULL, t.sinks = :1 WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:2, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: other
+--   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
+
+-- redirect what waits: scheduled
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'scheduled' AND ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'scheduled' THEN t.id END IS NOT NULL AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND NVL(o.sinks, ',') <> NVL(t.sinks, ',')) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :3) > 0
+    ORDER BY CASE WHEN t.state = 'scheduled' THEN t.id END) WHERE ROWNUM <= :4)
+ORDER BY id FOR UPDATE;
+--   1: 0
+--   2: t
+--   3: ,s,
+--   4: 10
+UPDATE app."Events_held" t SET attempts = 0, crashes = 0, t.sinks = :1 WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:2, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: other
+--   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
+
+-- redirect what waits: pending
+SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events" WHERE ROWID IN (SELECT place FROM (
+    SELECT t.ROWID AS place FROM app."Events" t WHERE 1 = 1 AND (t.claimed_until IS NULL OR t.claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :3) > 0
+    ORDER BY t.id) WHERE ROWNUM <= :4)
+ORDER BY id FOR UPDATE;
+--   1: 0
+--   2: t
+--   3: ,s,
+--   4: 10
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, :1, 0, 0, t.available_at, t.last_error, 'scheduled', 0
+FROM app."Events" t WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:2, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: other
+--   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
+DELETE FROM app."Events" t WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
+--   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
 -- ask for a skip
 SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (

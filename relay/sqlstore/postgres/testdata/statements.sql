@@ -1081,7 +1081,7 @@ RETURNING t.id;
 
 -- redirect
 WITH parked AS MATERIALIZED (
-    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > $2::bigint AND t.topic = $3::text
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > $2::bigint AND t.topic = $3::text
     ORDER BY id LIMIT $4::bigint FOR UPDATE)
 UPDATE app."Events_held" AS t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = now(),
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00+00' ELSE expires_at END, sinks = $1::text
@@ -1091,6 +1091,46 @@ RETURNING t.id;
 --   2: 0
 --   3: t
 --   4: 10
+
+-- redirect what waits: retry
+WITH parked AS MATERIALIZED (
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'retry' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > $2::bigint AND t.topic = $3::text AND strpos(',' || t.sinks || ',', $4::text) > 0
+    ORDER BY id LIMIT $5::bigint FOR UPDATE)
+UPDATE app."Events_held" AS t SET attempts = 0, crashes = 0, available_at = NULL, sinks = $1::text
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks
+RETURNING t.id;
+--   1: other
+--   2: 0
+--   3: t
+--   4: ,s,
+--   5: 10
+
+-- redirect what waits: scheduled
+WITH parked AS MATERIALIZED (
+    SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'scheduled' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > $2::bigint AND t.topic = $3::text AND strpos(',' || t.sinks || ',', $4::text) > 0
+    ORDER BY id LIMIT $5::bigint FOR UPDATE)
+UPDATE app."Events_held" AS t SET attempts = 0, crashes = 0, sinks = $1::text
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks
+RETURNING t.id;
+--   1: other
+--   2: 0
+--   3: t
+--   4: ,s,
+--   5: 10
+
+-- redirect what waits: pending
+WITH pending AS MATERIALIZED (
+    SELECT lane, id, message_id FROM app."Events" AS t WHERE true AND (t.claimed_until IS NULL OR t.claimed_until < now()) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > $1::bigint AND t.topic = $2::text AND strpos(',' || t.sinks || ',', $3::text) > 0
+    ORDER BY id LIMIT $4::bigint FOR UPDATE),
+hot AS (DELETE FROM app."Events" AS t USING pending AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, $5::text AS sinks, t.available_at, t.last_error)
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, 0, 0, available_at, last_error, 'scheduled', 0 FROM hot RETURNING id;
+--   1: 0
+--   2: t
+--   3: ,s,
+--   4: 10
+--   5: other
 
 -- ask for a skip
 WITH parked AS MATERIALIZED (

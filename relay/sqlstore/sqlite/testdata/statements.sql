@@ -712,11 +712,43 @@ WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."E
 -- redirect
 UPDATE app."Events_held" SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00.000' ELSE expires_at END, sinks = ?
-WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > ? AND t.topic = ? ORDER BY t.id LIMIT ?) RETURNING id;
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > ? AND t.topic = ? ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: other
 --   2: 0
 --   3: t
 --   4: 10
+
+-- redirect what waits: retry
+UPDATE app."Events_held" SET attempts = 0, crashes = 0, available_at = NULL, sinks = ?
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'retry' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > ? AND t.topic = ? AND instr(',' || t.sinks || ',', ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: other
+--   2: 0
+--   3: t
+--   4: ,s,
+--   5: 10
+
+-- redirect what waits: scheduled
+UPDATE app."Events_held" SET attempts = 0, crashes = 0, sinks = ?
+WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'scheduled' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > ? AND t.topic = ? AND instr(',' || t.sinks || ',', ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: other
+--   2: 0
+--   3: t
+--   4: ,s,
+--   5: 10
+
+-- redirect what waits: pending
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT t.id FROM app."Events" AS t WHERE true AND (t.claimed_until IS NULL OR t.claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now')) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > ? AND t.topic = ? AND instr(',' || t.sinks || ',', ?) > 0 ORDER BY t.id LIMIT ?;
+--   1: 0
+--   2: t
+--   3: ,s,
+--   4: 10
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, 0, 0, t.available_at, t.last_error, 'scheduled', 0 FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?));
+--   1: other
+--   2: []
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?));
+--   1: []
 
 -- ask for a skip
 UPDATE app."Events_held" SET state = 'retry', holds = 2, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')

@@ -1132,7 +1132,7 @@ OUTPUT inserted.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p2) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
-    WHERE t.state = N'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) ORDER BY t.id)
+    WHERE t.state = N'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) ORDER BY t.id)
 UPDATE parked SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYSUTCDATETIME(),
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN CONVERT(datetime2(7), '9999-01-01T00:00:00', 126) ELSE expires_at END, sinks = @p1
 OUTPUT inserted.id;
@@ -1140,6 +1140,47 @@ OUTPUT inserted.id;
 --   2: 10
 --   3: 0
 --   4: t
+
+-- redirect what waits: retry
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH parked AS (
+    SELECT TOP (@p2) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
+    WHERE t.state = N'retry' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) AND CHARINDEX(@p5, CONCAT(N',', t.sinks, N',')) > 0 ORDER BY t.id)
+UPDATE parked SET attempts = 0, crashes = 0, available_at = NULL, sinks = @p1
+OUTPUT inserted.id;
+--   1: other
+--   2: 10
+--   3: 0
+--   4: t
+--   5: ,s,
+
+-- redirect what waits: scheduled
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH parked AS (
+    SELECT TOP (@p2) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
+    WHERE t.state = N'scheduled' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) AND CHARINDEX(@p5, CONCAT(N',', t.sinks, N',')) > 0 ORDER BY t.id)
+UPDATE parked SET attempts = 0, crashes = 0, sinks = @p1
+OUTPUT inserted.id;
+--   1: other
+--   2: 10
+--   3: 0
+--   4: t
+--   5: ,s,
+
+-- redirect what waits: pending
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH pending AS (
+    SELECT TOP (@p1) * FROM app."Events" AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE 1 = 1 AND (t.claimed_until IS NULL OR t.claimed_until < SYSUTCDATETIME()) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > @p2 AND t.topic = @p3 AND DATALENGTH(t.topic) = DATALENGTH(@p3) AND CHARINDEX(@p4, CONCAT(N',', t.sinks, N',')) > 0 ORDER BY t.id)
+DELETE FROM pending
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, @p5, 0, 0, deleted.available_at, deleted.last_error, N'scheduled', 0
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id;
+--   1: 10
+--   2: 0
+--   3: t
+--   4: ,s,
+--   5: other
 
 -- ask for a skip
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
