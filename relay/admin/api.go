@@ -306,7 +306,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}{Messages: []operate.Message{}}
 	payloads := 0
 	for _, info := range found {
-		info.LastError = a.hideText(info.LastError)
+		a.hideInfo(&info)
 		answer.Messages = append(answer.Messages, operate.NewMessage(info))
 		payloads += len(info.Message.Payload)
 	}
@@ -387,10 +387,7 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 		if hide {
 			info.Message.Payload, each.PayloadCut = nil, false
 		}
-		info.LastError = a.hideText(info.LastError)
-		if a.options.HidePayloads && info.Malformed != "" {
-			info.Malformed = hidden
-		}
+		a.hideInfo(&info)
 		each.FullMessage = operate.NewFullMessage(info)
 		if !sought.All() {
 			each.LookedUntil = sought.Until

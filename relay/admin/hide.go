@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 
@@ -19,6 +20,24 @@ func (a *api) hideText(text string) string {
 		return text
 	}
 	return reasoned.FindString(text) + hidden
+}
+
+// hideInfo leaves of what a message carries, and of what its sink said, the names of headers and the reason of an error.
+func (a *api) hideInfo(info *storage.Info) {
+	if !a.options.HidePayloads {
+		return
+	}
+	info.LastError = a.hideText(info.LastError)
+	if info.Receipt != "" {
+		info.Receipt = hidden
+	}
+	if info.Malformed != "" {
+		info.Malformed = hidden
+	}
+	info.Message.Headers = maps.Clone(info.Message.Headers)
+	for name := range info.Message.Headers {
+		info.Message.Headers[name] = hidden
+	}
 }
 
 // hideReason leaves what a person has written, and of a blown fuse its numbers.

@@ -80,7 +80,7 @@ type Options struct {
 	// one of either doesn't change.
 	Tokens func() (reader, operator string)
 
-	// HidePayloads never shows what messages carry; keys and headers are shown.
+	// HidePayloads never shows what messages carry, nor texts that may repeat it: receipts, the values of headers, and of errors all but the reason. Keys and the names of headers are shown.
 	HidePayloads bool
 
 	// CertFile and KeyFile make the server speak TLS. They are read again when they change.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -28,6 +29,48 @@ func TestReadinessTellsStrangersNoReason(t *testing.T) {
 		reader := ask(o, "GET", "/readyz", "Accept", accept, "Authorization", "Bearer "+readers)
 		if text := reader.Body.String(); reader.Code != 503 || !strings.Contains(text, "db.internal") || !strings.Contains(text, "relay-7") {
 			t.Errorf("a reader got %d %s", reader.Code, text)
+		}
+	}
+}
+
+// Where payloads are hidden neither the values of headers nor receipts, which are a sink's answers, are shown: their names stay.
+func TestHiddenHeadersAndReceipts(t *testing.T) {
+	t.Parallel()
+	for _, hides := range []bool{false, true} {
+		d := newDesk(t, 0, func(o *Options) { o.HidePayloads = hides })
+		d.db.Write(outbox.Message{Topic: "t", Payload: []byte("secret"), Headers: map[string]string{"copy-of-payload": "secret in a header"}})
+		lanes, err := d.store.Acquire(t.Context(), "r", storage.Lanes, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := d.store.List(t.Context(), storage.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := storage.Settlement{ID: found[0].ID, Lane: found[0].Lane, MessageID: found[0].Message.ID, State: storage.StateDone, Receipt: "accepted: secret"}
+		for _, lane := range lanes {
+			if lane.Lane == done.Lane {
+				done.Fence = lane.Fence
+			}
+		}
+		if counts, err := d.store.Settle(t.Context(), "r", true, []storage.Settlement{done}); err != nil || counts.Changed != 1 {
+			t.Fatal(counts, err)
+		}
+		for path, shown := range map[string][]string{
+			"/api/messages":   {`"receipt":"(hidden)"`},
+			"/api/messages/1": {`"receipt":"(hidden)"`, `"headers":{"copy-of-payload":"(hidden)"}`},
+		} {
+			text := d.ask("GET", path, "").Body.String()
+			if !hides {
+				shown = []string{"accepted: secret"}
+			} else if strings.Contains(text, "secret") {
+				t.Errorf("%s shows what is hidden: %s", path, text)
+			}
+			for _, want := range shown {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s has no %s: %s", path, want, text)
+				}
+			}
 		}
 	}
 }
