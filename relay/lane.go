@@ -402,6 +402,9 @@ func (i *item) settlement() storage.Settlement {
 		State: r.state, Holds: r.holds, Attempts: i.row.Attempts + r.charged, Crashes: i.row.Crashes, Delay: r.delay, Error: r.problem, Receipt: r.receipt,
 		DeadLetter: r.deadLetter,
 	}
+	if i.row.Deferred {
+		s.AvailableAt = i.row.Message.AvailableAt
+	}
 	if i.lane != nil {
 		s.Fence = i.lane.Fence
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -151,7 +152,7 @@ func (db *DB) write(copies []*record) {
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
 		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID, s.Sinks}]
-		if r == nil || r.state == storage.StateError || s.Holds && r.row.Holds != storage.NoHold || s.State == storage.StateRetry && s.Left == "" && r.row.Holds >= storage.WantSkip {
+		if r == nil || r.state == storage.StateError || s.Holds && r.row.Holds != storage.NoHold || s.State == storage.StateRetry && s.Left == "" && r.row.Holds >= storage.WantSkip || changedSince(r, s) {
 			return nil
 		}
 		return r
@@ -165,6 +166,12 @@ func (db *DB) settleable(s storage.Settlement) *record {
 		return nil
 	}
 	return r
+}
+
+// changedSince says that the held row was settled, or changed by an operator, after it was read.
+func changedSince(r *record, s storage.Settlement) bool {
+	stays := s.Left == "" && s.State != storage.StateDone && s.State != storage.StateDiscarded
+	return stays && !s.AvailableAt.IsZero() && r.row.Message.AvailableAt.After(s.AvailableAt.Add(time.Millisecond))
 }
 
 // move takes a row from its table to that of its new state.

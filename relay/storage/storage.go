@@ -263,6 +263,10 @@ type Settlement struct {
 	Token     string // by rows: the token that it was claimed with
 	Deferred  bool   // where the row was read from, as in Row
 
+	// AvailableAt, with Deferred, is that of the row as it was read. A row that stays held and has a later time by now was settled
+	// before, or is as an operator wants it since: it isn't this settlement's to change. Zero: whichever it has.
+	AvailableAt time.Time
+
 	// Sinks are those of the row as it was read. Held rows of one message differ by them, and one
 	// with others isn't this settlement's to change. Of a pending row, of which a message has
 	// one, they count only with Left.

@@ -105,6 +105,7 @@ func checks() []check {
 		{name: "skip lets a key go on", run: skipLetsAKeyGoOn},
 		{name: "discard of a held key", run: discardOfAHeldKey},
 		{name: "a decision outlives a repeated settlement", run: decisionOutlivesARepeatedSettlement},
+		{name: "changes outlive a repeated settlement", run: changesOutliveARepeatedSettlement},
 
 		{name: "settle for some sinks", run: settleForSome},
 		{name: "settle for some sinks, not kept", run: settleForSomeUnkept},

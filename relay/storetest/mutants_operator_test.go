@@ -175,6 +175,15 @@ func holdMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
+		{"a settlement overwrites what was changed", []string{"changes outlive a repeated settlement"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+				blind := slices.Clone(settlements)
+				for i := range blind {
+					blind[i].AvailableAt = time.Time{}
+				}
+				return s.Settle(ctx, name, keep, blind)
+			}}
+		}},
 		{"a retry overwrites what was decided", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return each.State != storage.StateRetry || !each.Deferred })

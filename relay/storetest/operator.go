@@ -241,6 +241,50 @@ func discardOfAHeldKey(t testing.TB, table Table) {
 	}
 }
 
+// What an operator has done with a row outlives the settlement before, which is written again as its answer was lost: so does its
+// dead letter, of which there is one.
+func changesOutliveARepeatedSettlement(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for number, test := range []struct {
+		name  string
+		state storage.State
+		holds bool
+		then  func(storage.Filter) int
+	}{
+		{"retry", storage.StateRetry, false, a.requeue},
+		{"requeue", storage.StateError, false, a.requeue},
+		{"requeue of a held key", storage.StateError, true, a.requeue},
+	} {
+		row := a.row(write(t, table, keyed(test.name, 1)...)[0])
+		a.mustSettle(a.as(storage.StateRetry, row))
+		row = a.due()[0]
+		s := a.as(test.state, row)
+		s.AvailableAt, s.Holds, s.Delay, s.Error = row.Message.AvailableAt, test.holds, time.Hour, "no"
+		if test.state == storage.StateError {
+			s = dying(s, number)
+		}
+		time.Sleep(pause) // the database's clock moves on
+		a.mustSettle(s)
+		letters := len(a.deadLetters())
+		time.Sleep(pause) // the database's clock moves on
+		if n := test.then(storage.Filter{State: test.state, Key: test.name}); n != 1 {
+			t.Errorf("%s: changed %d rows, want 1", test.name, n)
+		}
+		if counts := a.settle(s); counts != (storage.Settled{Missing: 1}) {
+			t.Errorf("%s: settled again: %+v", test.name, counts)
+		}
+		due := a.due()
+		if len(due) != 1 || due[0].ID != row.ID || len(a.deadLetters()) != letters {
+			t.Errorf("%s: due after another settlement: %+v, and %d dead letters", test.name, due, len(a.deadLetters()))
+			continue
+		}
+		again := a.as(storage.StateRetry, due[0])
+		again.AvailableAt = due[0].Message.AvailableAt
+		a.mustSettle(again) // as it was read by then
+		a.mustSettle(a.allAs(storage.StateDone, a.due())...)
+	}
+}
+
 // A park or a retry that is written again, as its answer was lost, finds the row decided about by then, and
 // leaves it so.
 func decisionOutlivesARepeatedSettlement(t testing.TB, table Table) {

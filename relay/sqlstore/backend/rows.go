@@ -78,6 +78,20 @@ const Undecided = "(t.holds < 2 OR g.holds = 0)"
 // wants of it outlives a repeated retry, too.
 const UndecidedStays = "(t.holds < 2 OR g.holds = 0 AND g.state <> 'retry')"
 
+// AsRead is a condition of a settlement of the held row t after which it stays held, or has a dead letter: its time is no later than
+// when it was read, so that what an operator wants of it outlives a settlement whose answer was lost, and that is written once more.
+func AsRead(readAt string) string {
+	return "(t.available_at IS NULL OR t.available_at <= " + readAt + ")"
+}
+
+// ReadAt is the time for AsRead. A millisecond is the coarsest that a database rounds to.
+func ReadAt(s *storage.Settlement) time.Time {
+	if s.AvailableAt.IsZero() {
+		return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	}
+	return s.AvailableAt.Add(time.Millisecond)
+}
+
 // HoldsOf is what a settlement makes of the column holds.
 func HoldsOf(s *storage.Settlement) int64 {
 	if s.State == storage.StateError && s.Holds {

@@ -174,8 +174,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot, hot, m.claimed)})
 	}
 	if len(held) > 0 {
-		holds := givens(m.server, held, "holds").value("holds")
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Held, held, join(" AND t.state <> 'error' AND (t.holds < 2 OR ", holds, " = 0)"))})
+		g := givens(m.server, held, "holds", "read_at")
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Held, held, join(" AND t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0) AND ", g.asRead()))})
 	}
 	return writes
 }
@@ -183,7 +183,7 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 // copies writes the messages that settlements have as their DeadLetter: of those rows of a table
 // that meet a condition, which are locked.
 func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
-	used := []string{"holds", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
+	used := []string{"holds", "read_at", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
 	if backend.BySinks(&settlements[0]) {
 		used = append(used, "sinks")
 	}
@@ -215,12 +215,12 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 		writes = append(writes, backend.Write{Query: held}, m.remove(m.table.Hot, m.claimed, some))
 	}
 	if some := groups.HeldHeld; len(some) > 0 {
-		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "sinks")
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "read_at", "sinks")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
 			"UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.state = ", g.value("state"), ", t.holds = ", g.value("holds"), ", t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
 			", t.changes = t.changes + 1, t.available_at = ", g.availableAt(), ", t.last_error = ", g.nullable("error", "t.last_error"),
-			"\nWHERE t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0 AND ", g.value("state"), " <> 'retry')").query()})
+			"\nWHERE t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0 AND ", g.value("state"), " <> 'retry') AND ", g.asRead()).query()})
 	}
 	if some := groups.Freed; len(some) > 0 {
 		g := givens(m.server, some, "attempts", "crashes", "error")
@@ -295,6 +295,7 @@ var givenColumns = []column{
 	{"error", "longtext", func(s *storage.Settlement) any { return s.Error }},
 	{"receipt", "longtext", func(s *storage.Settlement) any { return s.Receipt }},
 	{"holds", "smallint", func(s *storage.Settlement) any { return backend.HoldsOf(s) }},
+	{"read_at", "varchar(30)", func(s *storage.Settlement) any { return timestamp(backend.ReadAt(s)) }},
 	{"copy_id", "char(36)", func(s *storage.Settlement) any { return s.DeadLetter.MessageID }},
 	{"copy_topic", "varchar(255)", func(s *storage.Settlement) any { return s.DeadLetter.Topic }},
 	{"copy_headers", "longtext", func(s *storage.Settlement) any { return s.DeadLetter.Headers }},
@@ -347,6 +348,11 @@ func (g *given) nullable(name, otherwise string) text {
 	default:
 		return value
 	}
+}
+
+// asRead is backend.AsRead of a row t.
+func (g *given) asRead() text {
+	return join("(t.available_at IS NULL OR t.available_at <= CAST(", g.value("read_at"), " AS DATETIME(6)))")
 }
 
 // availableAt is a time from now for a retry, now for a row that is parked and holds its key,

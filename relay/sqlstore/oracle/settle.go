@@ -122,9 +122,16 @@ func items(settlements []storage.Settlement) [][]any {
 		if s.Token != "" {
 			claim = s.Token
 		}
-		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), bind.OracleCut(s.Error), bind.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
+		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), bind.OracleCut(s.Error), bind.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, readAt(s)}
 	})
 }
+
+func readAt(s *settlement) string {
+	return backend.ReadAt(s).UTC().Format("2006-01-02 15:04:05.000000")
+}
+
+// asTime is a time of such a text.
+func asTime(text string) string { return "TO_TIMESTAMP(" + text + ", 'YYYY-MM-DD HH24:MI:SS.FF6')" }
 
 // moving makes the statements that move the rows that are still the relay's:
 // the claim is a join with the lanes, or the token.
@@ -152,7 +159,7 @@ const (
 // given are the settlements, as g, of rows that may be the relay's.
 func (m moving) given(a *args, settlements []storage.Settlement) string {
 	given := given(a, items(settlements), "\n        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', "+m.claim+
-		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',\n        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]'")
+		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',\n        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]'")
 	if m.byLanes {
 		given += "\n    JOIN " + m.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = " + a.Add(m.relay)
 	}
@@ -204,7 +211,7 @@ func (m moving) copy(from string, s *storage.Settlement) backend.Query {
 		where += " AND " + same("NVL(t.sinks, ',')", a.Add(cmp.Or(s.Sinks, ",")))
 	}
 	if s.Deferred {
-		where += " AND t.state <> 'error' AND (t.holds < 2 OR " + a.Add(backend.HoldsOf(s)) + " = 0)"
+		where += " AND t.state <> 'error' AND (t.holds < 2 OR " + a.Add(backend.HoldsOf(s)) + " = 0) AND " + backend.AsRead(asTime(a.Add(readAt(s))))
 	} else if !m.byLanes {
 		where += " AND t.claim_token = " + a.Add(s.Token)
 	}
@@ -272,7 +279,7 @@ func (m moving) change(settlements []storage.Settlement) []backend.Write {
 		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+" AND "+sameSinks+")",
 		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,",
 		"    t.available_at = "+available+", t.last_error = "+fault,
-		"    WHERE t.state <> 'error' AND "+backend.UndecidedStays)}}
+		"    WHERE t.state <> 'error' AND "+backend.UndecidedStays+" AND "+backend.AsRead(asTime("g.read_at")))}}
 }
 
 func (m moving) free(settlements []storage.Settlement) []backend.Write {

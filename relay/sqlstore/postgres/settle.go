@@ -145,7 +145,7 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 			claim = " JOIN held USING (lane, fence)"
 		}
 		if some[0].Deferred {
-			from, where = p.table.Held, " AND t.state <> 'error' AND "+backend.Undecided
+			from, where = p.table.Held, " AND t.state <> 'error' AND "+backend.Undecided+" AND "+backend.AsRead("g.read_at")
 		} else if some[0].Token != "" {
 			where = " AND t.claim_token = " + with.add(some[0].Token, "text")
 		}
@@ -165,6 +165,7 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 	c.rows(settlements)
 	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
+	add(c, "read_at", "timestamptz", backend.Column(settlements, readAt))
 	add(c, "copy_id", "uuid", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.MessageID }))
 	add(c, "copy_topic", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Topic }))
 	add(c, "copy_headers", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Headers }))
@@ -282,6 +283,10 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	}
 
+	if len(groups.HeldHeld) > 0 {
+		add(c, "read_at", "timestamptz", backend.Column(settlements, readAt))
+	}
+
 	hot, held := p.table.Hot, p.table.Held
 	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theHotRow + ") AS x)"
 	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRowOfSinks + ") AS x)"
@@ -325,7 +330,7 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	if len(groups.HeldHeld) > 0 {
 		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes,"+
 			" available_at = "+newAvailable+", last_error = "+newError+
-			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND "+backend.UndecidedStays+" RETURNING t.id)")
+			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at")+" RETURNING t.id)")
 	}
 	if len(groups.Freed) > 0 {
 		with.changes, with.parts = append(with.changes, "freed"), append(with.parts, "freed AS (UPDATE "+hot+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+
@@ -391,6 +396,8 @@ func (c *given) outcomes(settlements []storage.Settlement) {
 	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
 	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
 }
+
+func readAt(s *storage.Settlement) string { return backend.ReadAt(s).UTC().Format(timestamp) }
 
 func (c *given) array(name, placeholder string) {
 	c.arrays, c.names, c.selected = append(c.arrays, placeholder), append(c.names, name), append(c.selected, name)

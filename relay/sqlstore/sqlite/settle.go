@@ -110,7 +110,7 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, m.claimed, m.args...)})
 	}
 	if len(held) > 0 {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Held+byID, held, " AND t.state <> 'error' AND "+backend.Undecided)})
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Held+byID, held, " AND t.state <> 'error' AND "+backend.Undecided+" AND "+backend.AsRead("g.read_at"))})
 	}
 	return writes
 }
@@ -120,14 +120,14 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		c := s.DeadLetter
-		return []any{s.ID, s.Lane, s.MessageID, s.Sinks, backend.HoldsOf(s), c.MessageID, c.Topic, bind.Nullable(c.Headers), c.Sinks}
+		return []any{s.ID, s.Lane, s.MessageID, s.Sinks, backend.HoldsOf(s), c.MessageID, c.Topic, bind.Nullable(c.Headers), c.Sinks, backend.ReadAt(s).UTC().Format(timeFormat)}
 	}))
 	if backend.BySinks(&settlements[0]) {
 		where = " AND t.sinks = g.sinks" + where
 	}
 	return query("INSERT INTO "+s.table.Hot+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom(s.sql.Text("now"))+`
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
-    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks FROM json_each(?) AS j) AS g CROSS JOIN `+
+    json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks, json_extract(j.value, '$[9]') AS read_at FROM json_each(?) AS j) AS g CROSS JOIN `+
 		from+" ON "+theRow+where+"\nORDER BY t.id", append([]any{items}, args...)...)
 }
 
@@ -148,7 +148,7 @@ FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+m.claimed, append([]any{items
 	if len(groups.HeldHeld) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+held+byID+`
 SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
-FROM `+given+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.UndecidedStays, items(groups.HeldHeld))})
+FROM `+given+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at"), items(groups.HeldHeld))})
 	}
 	if len(groups.Freed) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+hot+byID+`
@@ -217,16 +217,16 @@ func (s *SQLite) found(table string, settlements []storage.Settlement) (from str
 // given is the list of settlements with its columns, and givenParts of those for some sinks.
 const (
 	given      = "(SELECT " + columns + " FROM json_each(?) AS j) AS g"
-	givenParts = "(SELECT " + columns + ", json_extract(j.value, '$[11]') AS part, json_extract(j.value, '$[12]') AS rest FROM json_each(?) AS j) AS g"
+	givenParts = "(SELECT " + columns + ", json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[13]') AS rest FROM json_each(?) AS j) AS g"
 )
 
 const columns = "json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, " +
 	"json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, " +
-	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks"
+	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS read_at"
 
 func items(settlements []storage.Settlement) string {
 	return bind.JSON(backend.Column(settlements, func(s *relayed) []any {
-		item := []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID, backend.HoldsOf(s), s.Sinks}
+		item := []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID, backend.HoldsOf(s), s.Sinks, backend.ReadAt(s).UTC().Format(timeFormat)}
 		if s.Left != "" {
 			item = append(item, s.For, s.Left)
 		}

@@ -121,19 +121,19 @@ func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate st
 	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
-		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), bind.Nullable(s.Error), bind.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
+		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), bind.Nullable(s.Error), bind.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, timestamp(backend.ReadAt(s))}
 	})
-	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest"
+	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at"
 	m.add(
 		d.sql.Text("prepare"),
 		"DECLARE @changed bigint = 0;",
 		"DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim "+claim+collate+" NOT NULL, state nvarchar(10) "+binary+" NOT NULL, held bit NOT NULL,",
 		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,",
-		"    sinks nvarchar(400) "+binary+" NOT NULL, part nvarchar(400) "+binary+" NOT NULL, rest nvarchar(400) "+binary+" NOT NULL, INDEX place CLUSTERED (lane, id));",
+		"    sinks nvarchar(400) "+binary+" NOT NULL, part nvarchar(400) "+binary+" NOT NULL, rest nvarchar(400) "+binary+" NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));",
 		"INSERT INTO @given ("+columns+")",
 		"SELECT "+columns+" FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
 		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',",
-		"    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');")
+		"    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');")
 	return m
 }
 
@@ -176,7 +176,7 @@ func (m *moves) move(relay string, keep bool) {
 	}
 	if len(m.groups.HeldHeld) > 0 {
 		m.change(m.table.Held, "state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
-			"g.state <> N'done' AND "+held+" AND "+backend.UndecidedStays)
+			"g.state <> N'done' AND "+held+" AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at"))
 	}
 	if len(m.groups.Freed) > 0 {
 		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
@@ -194,7 +194,7 @@ func (m *moves) deadLetters() {
 		m.copies(m.table.Hot, m.deadHot, where)
 	}
 	if len(m.deadHeld) > 0 {
-		m.copies(m.table.Held, m.deadHeld, heldRow+" AND "+backend.Undecided)
+		m.copies(m.table.Held, m.deadHeld, heldRow+" AND "+backend.Undecided+" AND "+backend.AsRead("g.read_at"))
 	}
 }
 

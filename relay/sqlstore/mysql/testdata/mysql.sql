@@ -262,9 +262,10 @@ WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', message_id));
 UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
-WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0 AND ? <> 'retry');
+WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0 AND ? <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
 --   1: error
 --   2: error
+--   3: 9999-12-31 00:00:00.000000
 
 -- settle: dead letters
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
@@ -282,11 +283,12 @@ ORDER BY t.id FOR UPDATE OF t;
 INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
 SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = '' AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = '' AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0) AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)))
 ORDER BY t.id FOR UPDATE OF t;
 --   1: 0197a3b4-0000-7abc-8def-000000000021
 --   2: dead.other
 --   3: 
+--   4: 9999-12-31 00:00:00.000000
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
@@ -304,9 +306,10 @@ WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', message_id));
 UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 1, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error = t.last_error
-WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0 AND ? <> 'retry');
+WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0 AND ? <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
 --   1: error
 --   2: error
+--   3: 9999-12-31 00:00:00.000000
 
 -- settle for some sinks
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
@@ -357,12 +360,13 @@ ORDER BY t.id FOR UPDATE OF t;
 INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
 SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority, CASE WHEN t.expires_at > utc_timestamp(6) THEN t.expires_at END, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0) AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)))
 ORDER BY t.id FOR UPDATE OF t;
 --   1: 0197a3b4-0000-7abc-8def-000000000021
 --   2: dead.other
 --   3: 
 --   4: a,b
+--   5: 9999-12-31 00:00:00.000000
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, coalesce(CASE WHEN year(t.created_at) > 0 AND month(t.created_at) > 0 AND dayofmonth(t.created_at) BETWEEN 1 AND dayofmonth(last_day(t.created_at)) THEN t.created_at END, utc_timestamp(6)), CASE WHEN year(t.expires_at) > 0 AND month(t.expires_at) > 0 AND dayofmonth(t.expires_at) BETWEEN 1 AND dayofmonth(last_day(t.expires_at)) THEN t.expires_at END, ?, 2, 0, CASE WHEN year(t.available_at) > 0 AND month(t.available_at) > 0 AND dayofmonth(t.available_at) BETWEEN 1 AND dayofmonth(last_day(t.available_at)) THEN t.available_at END, ?, ?, 0
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)

@@ -565,20 +565,20 @@ SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic,
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   2: r
 
 -- settle: done, with receipts of their own
@@ -598,20 +598,20 @@ SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic,
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[6,1,7,"done",1,0,0
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[6,1,7,"done",1,0,0
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   2: r
 
 -- settle: done, not kept
@@ -630,10 +630,10 @@ DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   2: r
 
 -- settle: everything
@@ -653,69 +653,69 @@ SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic,
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   2: r
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error';
 --   1: r
---   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"","",""]]
+--   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"","","","9999-12-31 00:00:00.00
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events_held" d WHERE (d.id, d.message_id, NVL(d.sinks, ',')) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id, NVL(t.sinks, ',')
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error');
---   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"","",""]]
+--   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"","","","9999-12-31 00:00:00.00
 --   2: r
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
---   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","","","
 --   2: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","","","
 --   2: r
 MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY'))
 WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,
     t.available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error)
-    WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry');
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"","",""]]
+    WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= TO_TIMESTAMP(g.read_at, 'YYYY-MM-DD HH24:MI:SS.FF6'));
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"","","","9999-12-31 00:00:00.0
 --   2: r
 
 -- settle: dead letters
@@ -759,8 +759,8 @@ END;
 --   1: [7]
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
 SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events_held" t
-WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0)
-    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :10 AND l.owner = :11);
+WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0) AND (t.available_at IS NULL OR t.available_at <= TO_TIMESTAMP(:10, 'YYYY-MM-DD HH24:MI:SS.FF6'))
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :11 AND l.owner = :12);
 --   1: 0197a3b4-0000-7abc-8def-000000000021
 --   2: dead.other
 --   3: <nil>
@@ -770,56 +770,57 @@ WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, '
 --   7: 0197a3b4-0000-7abc-8def-000000000007
 --   8: ,
 --   9: 1
---   10: 8
---   11: r
+--   10: 9999-12-31 00:00:00.000000
+--   11: 8
+--   12: r
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   2: r
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
---   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","","","
 --   2: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","",""]]
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","","","
 --   2: r
 MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY'))
 WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,
     t.available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error)
-    WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry');
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"","",""]]
+    WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= TO_TIMESTAMP(g.read_at, 'YYYY-MM-DD HH24:MI:SS.FF6'));
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"","","","9999-12-31 00:00:00.0
 --   2: r
 
 -- settle for some sinks
@@ -839,18 +840,18 @@ SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic,
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c","9999-12-31 00:0
 --   3: r
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
 --   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","a","b"
@@ -858,30 +859,30 @@ FROM JSON_TABLE(:1, '$[*]' COLUMNS (
 MERGE INTO app."Events" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
 WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
     WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"],[6,1,7,"retry",
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c","9999-12-31 00:0
 --   2: r
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a"]]
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a","9999-12-31 00:00
 --   2: r
 MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
 WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
     WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a"]]
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"a,b","b","a","9999-12-31 00:00
 --   2: r
 
 -- settle for some sinks: dead letters
@@ -926,8 +927,8 @@ END;
 --   1: [7]
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
 SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority, CASE WHEN t.expires_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN t.expires_at END, :4 FROM app."Events_held" t
-WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0)
-    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :10 AND l.owner = :11);
+WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(:8, 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR :9 = 0) AND (t.available_at IS NULL OR t.available_at <= TO_TIMESTAMP(:10, 'YYYY-MM-DD HH24:MI:SS.FF6'))
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :11 AND l.owner = :12);
 --   1: 0197a3b4-0000-7abc-8def-000000000021
 --   2: dead.other
 --   3: <nil>
@@ -937,14 +938,15 @@ WHERE t.id = :5 AND t.lane = :6 AND t.message_id = :7 AND NLSSORT(NVL(t.sinks, '
 --   7: 0197a3b4-0000-7abc-8def-000000000007
 --   8: a,b
 --   9: 1
---   10: 8
---   11: r
+--   10: 9999-12-31 00:00:00.000000
+--   11: 8
+--   12: r
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
 --   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","a","b"
@@ -952,7 +954,7 @@ FROM JSON_TABLE(:1, '$[*]' COLUMNS (
 MERGE INTO app."Events" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
 WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
     WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY');
@@ -963,19 +965,19 @@ SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic,
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b"]]
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b","9999-12-31 00:00
 --   2: r
 MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
 WHEN MATCHED THEN UPDATE SET t.sinks = g.rest
     WHERE NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b"]]
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"a,b","a","b","9999-12-31 00:00
 --   2: r
 
 -- settle: deferred rows of two sinks
@@ -995,20 +997,20 @@ SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic,
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error';
 --   1: r
---   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"a","",""],[8,2,8,"done",0,0,0,"
+--   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"a","","","9999-12-31 00:00:00.0
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events_held" d WHERE (d.id, d.message_id, NVL(d.sinks, ',')) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id, NVL(t.sinks, ',')
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY') AND t.state <> 'error');
---   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"a","",""],[8,2,8,"done",0,0,0,"
+--   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0,"a","","","9999-12-31 00:00:00.0
 --   2: r
 
 -- settle by rows: done
@@ -1021,23 +1023,23 @@ END;
 --   1: [10]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
 --   1: r
---   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 
 -- settle by rows
 BEGIN
@@ -1049,31 +1051,31 @@ END;
 --   1: [9,10]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0,"","",""],[10,2,"t","done",
+--   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0,"","","","9999-12-31 00:00:
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
 --   1: r
---   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 MERGE INTO app."Events" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
 WHEN MATCHED THEN UPDATE SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.claim_stamp = NULL,
     t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = NVL(g.fault, t.last_error)
     WHERE t.claim_token = g.claim;
---   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0,"","",""]]
+--   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0,"","","","9999-12-31 00:00:
 
 -- settle by rows, not kept
 BEGIN
@@ -1085,29 +1087,29 @@ END;
 --   1: [10,11]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[11,2,"t","retry",1
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
---   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","","","9999-
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","","","9999-
 
 -- settle by rows: a dead letter
 BEGIN
@@ -1119,7 +1121,7 @@ END;
 --   1: [10,11]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[11,2,"t","error",1
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 BEGIN
     FOR locked IN (
     SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
@@ -1142,24 +1144,24 @@ DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-31 00:00:00
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
---   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
+--   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","","","9999-
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
-        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]')) g
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","",""]]
+--   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","","","9999-
 
 -- purge
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';

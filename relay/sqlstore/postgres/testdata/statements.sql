@@ -442,21 +442,21 @@ WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 
 -- settle: everything
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, $16::text AS sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, $16::text AS sinks, $17::timestamptz AS read_at FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
 back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $17::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $18::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
 moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
     SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
 stayed AS (UPDATE app."Events_held" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
-    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') RETURNING t.id)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at) RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM back) + (SELECT count(*) FROM stayed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($19::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
@@ -473,12 +473,13 @@ WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   14: {"0/5","","",""}
 --   15: 0
 --   16: 
---   17: r
---   18: true
+--   17: 9999-12-31 00:00:00+00
+--   18: r
+--   19: true
 
 -- settle: dead letters
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::timestamptz AS read_at, $11::uuid AS copy_id, $12::text AS copy_topic, $13::text AS copy_headers, $14::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
 found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id LIMIT 1 FOR UPDATE) AS t)
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
@@ -492,14 +493,15 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   7: {7}
 --   8: 
 --   9: 0
---   10: 0197a3b4-0000-7abc-8def-000000000020
---   11: dead
---   12: {"rowrelay-dead-letter-sink":"a"}
---   13: c
+--   10: 9999-12-31 00:00:00+00
+--   11: 0197a3b4-0000-7abc-8def-000000000020
+--   12: dead
+--   13: {"rowrelay-dead-letter-sink":"a"}
+--   14: c
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::timestamptz AS read_at, $11::uuid AS copy_id, $12::text AS copy_topic, $13::text AS copy_headers, $14::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
 found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events_held" AS t
-    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) AND (t.available_at IS NULL OR t.available_at <= g.read_at) LIMIT 1 FOR UPDATE) AS t)
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
 SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id;
 --   1: {2}
@@ -511,24 +513,25 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   7: {8}
 --   8: 
 --   9: 1
---   10: 0197a3b4-0000-7abc-8def-000000000021
---   11: dead.other
---   12: 
+--   10: 9999-12-31 00:00:00+00
+--   11: 0197a3b4-0000-7abc-8def-000000000021
+--   12: dead.other
 --   13: 
+--   14: 
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, holds, $16::text AS sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $15::smallint[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, holds) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, holds, $16::text AS sinks, $17::timestamptz AS read_at FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $15::smallint[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, holds) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $17::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $18::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
 moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
     SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
 stayed AS (UPDATE app."Events_held" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
-    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') RETURNING t.id)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at) RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM stayed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($19::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
@@ -545,8 +548,9 @@ WHERE ($18::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   14: {"0/5","",""}
 --   15: {0,0,1}
 --   16: 
---   17: r
---   18: true
+--   17: 9999-12-31 00:00:00+00
+--   18: r
+--   19: true
 
 -- settle for some sinks
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
@@ -591,7 +595,7 @@ WHERE ($20::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
 -- settle for some sinks: dead letters
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::timestamptz AS read_at, $11::uuid AS copy_id, $12::text AS copy_topic, $13::text AS copy_headers, $14::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
 found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks LIMIT 1 FOR UPDATE) AS t)
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
@@ -605,14 +609,15 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   7: {7}
 --   8: 
 --   9: 0
---   10: 0197a3b4-0000-7abc-8def-000000000020
---   11: dead
---   12: {"rowrelay-dead-letter-sink":"a"}
---   13: c
+--   10: 9999-12-31 00:00:00+00
+--   11: 0197a3b4-0000-7abc-8def-000000000020
+--   12: dead
+--   13: {"rowrelay-dead-letter-sink":"a"}
+--   14: c
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::uuid AS copy_id, $11::text AS copy_topic, $12::text AS copy_headers, $13::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS sinks, $9::smallint AS holds, $10::timestamptz AS read_at, $11::uuid AS copy_id, $12::text AS copy_topic, $13::text AS copy_headers, $14::text AS copy_sinks FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
 found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events_held" AS t
-    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) AND (t.available_at IS NULL OR t.available_at <= g.read_at) LIMIT 1 FOR UPDATE) AS t)
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
 SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id;
 --   1: {2}
@@ -624,10 +629,11 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   7: {8}
 --   8: a,b
 --   9: 1
---   10: 0197a3b4-0000-7abc-8def-000000000021
---   11: dead.other
---   12: 
+--   10: 9999-12-31 00:00:00+00
+--   11: 0197a3b4-0000-7abc-8def-000000000021
+--   12: dead.other
 --   13: 
+--   14: 
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::text AS state, held, attempts, $11::integer AS crashes, delay, error, $14::text AS receipt, holds, sinks, $17::text AS part, $18::text AS rest FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $15::smallint[], $16::text[]) AS u (id, lane, message_id, fence, held, attempts, delay, error, holds, sinks) JOIN held USING (lane, fence)),
 hot AS (UPDATE app."Events" AS t SET sinks = g.rest
@@ -782,7 +788,7 @@ WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   13: true
 
 -- settle by rows: a dead letter
-WITH given AS MATERIALIZED (SELECT id, lane, message_id, $5::text AS sinks, $6::smallint AS holds, $7::uuid AS copy_id, $8::text AS copy_topic, $9::text AS copy_headers, $10::text AS copy_sinks FROM unnest($2::bigint[], $3::smallint[], $4::uuid[]) AS u (id, lane, message_id)),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $5::text AS sinks, $6::smallint AS holds, $7::timestamptz AS read_at, $8::uuid AS copy_id, $9::text AS copy_topic, $10::text AS copy_headers, $11::text AS copy_sinks FROM unnest($2::bigint[], $3::smallint[], $4::uuid[]) AS u (id, lane, message_id)),
 found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = $1::text LIMIT 1 FOR UPDATE) AS t)
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
@@ -793,10 +799,11 @@ SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, pr
 --   4: {0197a3b4-0000-7abc-8def-000000000011}
 --   5: 
 --   6: 0
---   7: 0197a3b4-0000-7abc-8def-000000000020
---   8: dead
---   9: {"rowrelay-dead-letter-sink":"a"}
---   10: c
+--   7: 9999-12-31 00:00:00+00
+--   8: 0197a3b4-0000-7abc-8def-000000000020
+--   9: dead
+--   10: {"rowrelay-dead-letter-sink":"a"}
+--   11: c
 WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt, $12::smallint AS holds FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
@@ -1298,7 +1305,7 @@ INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || $1::text, $
 
 -- replay
 SELECT set_config('lock_timeout', '3s', true);
-WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $5::text AS sinks, $6::smallint AS holds, copy_id, $8::text AS copy_topic, copy_headers, $10::text AS copy_sinks FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $4::bigint[], $7::uuid[], $9::text[]) AS u (id, lane, message_id, fence, copy_id, copy_headers)),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $5::text AS sinks, $6::smallint AS holds, $7::timestamptz AS read_at, copy_id, $9::text AS copy_topic, copy_headers, $11::text AS copy_sinks FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $4::bigint[], $8::uuid[], $10::text[]) AS u (id, lane, message_id, fence, copy_id, copy_headers)),
 found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers, g.copy_sinks FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END AS expires_at FROM app."Events_done" AS t
     WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks LIMIT 1 FOR UPDATE) AS t)
 INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks)
@@ -1310,10 +1317,11 @@ RETURNING lane, id;
 --   4: {0,0}
 --   5: 
 --   6: 0
---   7: {"0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"}
---   8: t
---   9: {"{\"n\":\"5\"}","{\"n\":\"6\"}"}
---   10: 
+--   7: 9999-12-31 00:00:00+00
+--   8: {"0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"}
+--   9: t
+--   10: {"{\"n\":\"5\"}","{\"n\":\"6\"}"}
+--   11: 
 UPDATE app."Events_settings" SET value = $1::text WHERE name = 'replay.' || $2::text AND value = $3::text;
 --   1: {"n":1}
 --   2: r

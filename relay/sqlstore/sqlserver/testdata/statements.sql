@@ -428,11 +428,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -451,7 +451,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31T
 --   2: r
 --   3: r
 
@@ -463,11 +463,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -486,7 +486,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[1,6,7,"don
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31T
 --   2: r
 --   3: r
 
@@ -498,11 +498,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -519,7 +519,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""]]
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31T
 --   2: r
 
 -- settle: everything
@@ -530,11 +530,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -566,13 +566,13 @@ OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry')
+WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at)
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[1,6,7,"ret
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31T
 --   2: r
 --   3: r
 --   4: r
@@ -585,11 +585,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -613,7 +613,7 @@ FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniq
     copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
 INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
 INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0) AND (t.available_at IS NULL OR t.available_at <= g.read_at)
 ORDER BY t.id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
@@ -632,13 +632,13 @@ OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry')
+WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at)
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","",""],[1,6,7,"err
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31T
 --   2: r
 --   3: [[1,6,"0197a3b4-0000-7abc-8def-000000000006","","0197a3b4-0000-7abc-8def-000000000020","dead","{\"ro
 --   4: [[2,7,"0197a3b4-0000-7abc-8def-000000000007","","0197a3b4-0000-7abc-8def-000000000021","dead.other",
@@ -652,11 +652,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -693,7 +693,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c"],[1,6,7,
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","a","b,c","9999-12
 --   2: r
 --   3: r
 
@@ -705,11 +705,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -733,7 +733,7 @@ FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniq
     copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c
 INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks COLLATE Latin1_General_100_BIN2
 INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0) AND (t.available_at IS NULL OR t.available_at <= g.read_at)
 ORDER BY t.id
 OPTION (FORCE ORDER, LOOP JOIN);
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
@@ -772,11 +772,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -795,7 +795,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[2,8,8,"done",true,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000008",0,"a","",""],[2,8,8,"done
+--   1: [[2,8,8,"done",true,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000008",0,"a","","","9999-12-31T0
 --   2: r
 --   3: r
 
@@ -807,11 +807,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -829,7 +829,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","",""]]
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-3
 --   2: r
 
 -- settle by rows
@@ -840,11 +840,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -867,7 +867,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,9,"t","pending",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000009",0,"","",""],[2,10,"
+--   1: [[2,9,"t","pending",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000009",0,"","","","9999-12
 --   2: r
 
 -- settle by rows, not kept
@@ -878,11 +878,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -905,7 +905,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[2,11,"t"
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-3
 
 -- settle by rows: a dead letter
 SET NOCOUNT ON;
@@ -915,11 +915,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -951,7 +951,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","",""],[2,11,"t"
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0,"","","","9999-12-3
 --   2: [[2,11,"0197a3b4-0000-7abc-8def-000000000011","","0197a3b4-0000-7abc-8def-000000000020","dead","{\"r
 
 -- purge
