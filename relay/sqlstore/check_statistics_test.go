@@ -38,5 +38,7 @@ func TestCheckDoesNotJudgePlansWithoutStatistics(t *testing.T) {
 		check("without statistics")
 		exec(t, table.DB, "ANALYZE outbox")
 		check("with statistics of one table")
+		exec(t, table.DB, "ANALYZE outbox_held")
+		check("with statistics of both, half of the held rows in retry")
 	})
 }

@@ -225,12 +225,32 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 			if name := p.bare(table); !strings.Contains(line, "Seq Scan on "+name+" ") && !strings.HasSuffix(line, "Seq Scan on "+name) {
 				continue
 			}
-			if bytes, err := p.judgedBytes(ctx, table); err != nil || bytes > largeTable {
+			bytes, err := p.judgedBytes(ctx, table)
+			if err != nil || bytes <= largeTable {
+				continue
+			}
+			if right, err := p.readsMostOf(ctx, table, line); err != nil || !right {
 				return strings.TrimSpace(line), err
 			}
 		}
 	}
 	return "", nil
+}
+
+// readsMostOf says whether a scan is to return a tenth of the table's rows or more, by the server's statistics, while all indexes are there:
+// then to read all of it takes less than to go by an index, as where half of the held rows are retries.
+func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, error) {
+	rows := "0"
+	if estimate := estimated.FindStringSubmatch(scan); estimate != nil {
+		rows = estimate[1]
+	}
+	var indexes []string
+	for _, name := range map[string][]string{p.table.Held: {"held_due", "held_retry", "held_error", "held_message"}, p.table.Done: {"done_finished"}, p.table.IDs: {"ids_written"}}[table] {
+		indexes = append(indexes, p.table.Index(name))
+	}
+	var right bool
+	err := backend.One(ctx, p.db, p.sql.Query("reads most of a table", table, rows, bind.PostgresArray(indexes)), &right)
+	return right, err
 }
 
 // judgedBytes is the size of a table, and 0 as long as the server has no statistics of it: then it plans by assumptions, and

@@ -549,6 +549,12 @@ SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_sta
 FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
 WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid)
 
+-- $1 a table, $2 the rows that a scan of it is to return, $3 the indexes that it has to have.
+-- name: reads most of a table
+SELECT $2::bigint >= c.reltuples / 10 AND NOT EXISTS (
+    SELECT 1 FROM unnest($3::text[]) AS n (name) WHERE NOT EXISTS (SELECT 1 FROM pg_index AS i WHERE i.indexrelid = to_regclass(n.name) AND i.indisvalid))
+FROM pg_class AS c WHERE c.oid = to_regclass($1::text)
+
 -- name: oldest transaction
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes'
 
