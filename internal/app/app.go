@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -103,6 +104,7 @@ type App struct {
 	sources    []*source
 	state      *admin.State     // what pages remember; of all daemons that follow each other
 	metrics    *metrics.Metrics // nil where the configuration has no admin server
+	follows    bool             // the metrics are those of the daemon before
 	admin      *admin.Server    // likewise
 	cancel     func()           // stops relays and counts; nil until they run
 	running    sync.WaitGroup
@@ -130,14 +132,20 @@ type source struct {
 
 // New makes a daemon from a configuration that package config has read. It
 // opens nothing; the error tells of all sinks that can't be made.
-func New(c config.Config, options Options) (*App, error) {
+func New(c config.Config, options Options) (*App, error) { return newApp(c, options, nil) }
+
+// newApp is New of a daemon that counts on where another one ends, if that has metrics.
+func newApp(c config.Config, options Options, counted *metrics.Metrics) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
 	a := &App{config: c, options: options, logger: cmp.Or(options.Logger, slog.Default()), back: make(chan *source), state: admin.NewState()}
 	a.secrets = newSecrets(c, a.logger)
 	if c.Admin.Listen != "" {
-		a.metrics = metrics.New(options.Build)
+		a.follows = counted != nil
+		if a.metrics = counted; counted == nil {
+			a.metrics = metrics.New(options.Build)
+		}
 	}
 	a.ended, a.end = context.WithCancel(context.Background())
 	var problems []error
@@ -163,7 +171,9 @@ func (a *App) newSource(from config.Source) (*source, error) {
 		s.sinks[to.Name] = to.SinkOptions
 	}
 	if a.config.Admin.Listen != "" {
-		s.metrics = a.metrics.Source(from.Name, names...)
+		if s.metrics = a.metrics.Following(from.Name); !a.follows {
+			a.metrics.Source(from.Name, names...)
+		}
 		s.watch = admin.NewWatch(s.metrics, names...)
 	}
 	return s, nil
@@ -227,6 +237,12 @@ func (a *App) Start(ctx context.Context) (err error) {
 			err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
+	if a.follows { // the daemon before has ended
+		a.metrics.Restart()
+		for _, s := range a.sources {
+			a.metrics.Source(s.config.Name, slices.Sorted(maps.Keys(s.sinks))...)
+		}
+	}
 	if err := a.openTables(ctx, func(*source) bool { return !a.options.Drain }); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -98,5 +99,48 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 				t.Errorf("%d tables of pages are still open", n)
 			}
 		})
+	}
+}
+
+// A new configuration lets counters continue, and gauges begin again: those of a source that is gone are shown no more.
+func TestCountersContinueWithANewConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newBench("a", "b", "c")
+	c := b.config("a", "b")
+	c.Admin = config.Admin{Listen: "127.0.0.1:0"}
+	first := make1(t, c, b.options(t))
+	if err := first.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.write("a", "1", "2")
+	b.write("b", "3")
+	waitFor(t, first, "/metrics", `rowrelay_delivered_total{sink="all",source="a"} 2`)
+	waitFor(t, first, "/metrics", `rowrelay_delivered_total{sink="all",source="b"} 1`)
+	changed := c
+	changed.Sources = b.config("a", "c").Sources
+	next, err := first.prepare(t.Context(), changed, func(*source) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.handOver(next)
+	if err := first.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.write("a", "4")
+	waitFor(t, next, "/metrics", `rowrelay_delivered_total{sink="all",source="a"} 3`)
+	waitFor(t, next, "/metrics", `rowrelay_lag_seconds_count{sink="all",source="a"} 3`)
+	waitFor(t, next, "/metrics", `rowrelay_lanes_held{source="c"} 64`)
+	answer := httptest.NewRecorder()
+	next.metrics.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, gone := range []string{`rowrelay_lanes_held{source="b"}`, `rowrelay_last_poll_timestamp_seconds{source="b"}`, `rowrelay_sink_up{sink="all",source="b"}`, `rowrelay_unrouted_topics{source="b"}`} {
+		if strings.Contains(answer.Body.String(), gone) {
+			t.Errorf("it still shows %s", gone)
+		}
+	}
+	if err := next.Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -80,7 +80,7 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 	limited, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
 	defer context.AfterFunc(a.ended, cancel)()
-	next, err := New(c, a.options)
+	next, err := newApp(c, a.options, a.metrics)
 	if err != nil {
 		return nil, err
 	}

@@ -100,6 +100,17 @@ func New(build Build) *Metrics {
 	return m
 }
 
+// Restart forgets what gauges show of all sources, as relays of another configuration follow: [Metrics.Source] lets those of each
+// begin again. What was counted stays, also of a source or a sink that is gone.
+func (m *Metrics) Restart() {
+	for _, gauge := range []*prometheus.GaugeVec{
+		m.lanesHeld, m.waits, m.sinkUp, m.lastPoll, m.inFlight, m.buffered, m.messages, m.oldest, m.oldestRetry, m.held, m.oldestHeld, m.controls, m.relays,
+	} {
+		gauge.Reset()
+	}
+	m.unrouted.forget()
+}
+
 // Registry is where everything is registered, for an application that has
 // metrics of its own to add.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }

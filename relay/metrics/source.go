@@ -55,6 +55,10 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	return &Source{name: name, metrics: m}
 }
 
+// Following returns the observer of a source whose relay follows that of another configuration. Nothing of it begins before the
+// other has ended: then call [Metrics.Restart] and, for each source, [Metrics.Source].
+func (m *Metrics) Following(name string) *Source { return &Source{name: name, metrics: m} }
+
 // stages are those at which a relay fails, and so counts from 0.
 var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found late", "journal", "settle", "settle refused", "purge", "listen", "drain", "stuck", "status"}
 

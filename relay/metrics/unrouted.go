@@ -40,6 +40,12 @@ func (u *unrouted) source(name string) {
 	}
 }
 
+func (u *unrouted) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	clear(u.topics)
+}
+
 func (u *unrouted) met(source, topic string) {
 	u.source(source)
 	u.mu.Lock()
