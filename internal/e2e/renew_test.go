@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -10,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -167,6 +170,73 @@ func TestRenewedPasswordOfABroker(t *testing.T) {
 			m.swap(map[string]string{"password": to.right + "\n"})
 			s.wantAll(100)
 		})
+	}
+}
+
+// The password of the relay's user is changed on the broker while a connection is open, which the broker then closes; the file is renewed
+// a while after. Nothing is lost, and nothing charged.
+func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
+	t.Parallel()
+	address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ")
+	u, err := url.Parse(address)
+	check(t, err)
+	port, err := strconv.Atoi(u.Port())
+	check(t, err)
+	manage := func(method, path string, body, result any) {
+		t.Helper()
+		text, err := json.Marshal(body)
+		check(t, err)
+		request, err := http.NewRequest(method, fmt.Sprintf("http://%s:%d%s", u.Hostname(), port+1, path), bytes.NewReader(text))
+		check(t, err)
+		password, _ := u.User.Password()
+		request.SetBasicAuth(u.User.Username(), password)
+		response, err := http.DefaultClient.Do(request)
+		check(t, err)
+		defer response.Body.Close()
+		if response.StatusCode > 299 && response.StatusCode != http.StatusNotFound { // it has ended by then
+			t.Fatalf("%s %s: %s", method, path, response.Status)
+		}
+		if result != nil {
+			check(t, json.NewDecoder(response.Body).Decode(result))
+		}
+	}
+	user := "renewed-" + rand.Text()[:12]
+	setPassword := func(password string) {
+		manage("PUT", "/api/users/"+user, map[string]any{"password": password, "tags": ""}, nil)
+	}
+	setPassword("one")
+	t.Cleanup(func() { manage("DELETE", "/api/users/"+user, nil, nil) })
+	manage("PUT", "/api/permissions/%2F/"+user, map[string]any{"configure": "", "write": ".*", "read": ".*"}, nil)
+	hangUp := func() (closed int) {
+		var connections []struct{ Name, User string }
+		manage("GET", "/api/connections", nil, &connections)
+		for _, c := range connections {
+			if c.User == user {
+				manage("DELETE", "/api/connections/"+url.PathEscape(c.Name), nil, nil)
+				closed++
+			}
+		}
+		return closed
+	}
+
+	s, queue := newScene(t, "sqlite/modernc"), newRabbitQueue(t, address, "classic")
+	m := newMount(t, map[string]string{"password": "one"})
+	p := s.byFile(fmt.Sprintf("sources: {shop: {database: %q}}\nsinks: {broker: {type: rabbitmq, hosts: [%q], username: %q, routing_key: %q, password_file: %q, max_attempts: 1}}\n",
+		s.URL, u.Host, user, queue.name, m.path("password")))
+	s.writeOrders(100, 1)
+	s.wantAll(100)
+	setPassword("two")
+	eventually(t, "the broker has closed the relay's connection", func() bool { return hangUp() > 0 })
+	s.writeOrders(100, 1000)
+	p.says(t, "reason=auth")
+	m.swap(map[string]string{"password": "two\n"})
+	s.wantAll(200)
+	came := map[string]bool{}
+	for _, each := range queue.received() {
+		came[each.id] = true
+	}
+	if len(came) != 200 || strings.Count(p.log.String(), "relaying") != 1 {
+		t.Errorf("%d messages came, want 200, or the relay was started again:\n%s", len(came), p.log)
 	}
 }
 
