@@ -131,7 +131,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 			for expression, want := range map[string]string{
 				"@@" + isolation: "READ-COMMITTED", "@@time_zone": "+00:00", "@@autocommit": "1",
 				"@@character_set_client": "utf8mb4", "@@sql_mode LIKE '%STRICT_ALL_TABLES%'": "1",
-				"@@sql_safe_updates": "0", "@@sql_big_selects": "1", "@@sql_select_limit": "18446744073709551615",
+				"@@completion_type": "NO_CHAIN", "@@sql_safe_updates": "0", "@@sql_big_selects": "1", "@@sql_select_limit": "18446744073709551615",
 			} {
 				var got string
 				if err := connection.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&got); err != nil || got != want {

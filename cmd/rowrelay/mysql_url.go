@@ -28,8 +28,9 @@ var mysqlFixed = map[string]string{
 	"charset":               "utf8mb4",
 	"sql_mode":              "'TRADITIONAL'", // what is too long is an error, not cut off
 	"autocommit":            "1",
-	"sql_safe_updates":      "0", // changes of whole tables
-	"sql_big_selects":       "1", // whatever max_join_size is
+	"completion_type":       "'NO_CHAIN'", // a commit ends a transaction, and nothing else
+	"sql_safe_updates":      "0",          // changes of whole tables
+	"sql_big_selects":       "1",          // whatever max_join_size is
 	"sql_select_limit":      "18446744073709551615",
 	"transaction_isolation": "'READ-COMMITTED'",
 	"tx_isolation":          "'READ-COMMITTED'",

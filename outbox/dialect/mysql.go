@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"regexp"
@@ -260,7 +261,7 @@ func (mysql) Server(table Table) (facts Query, trial *Trial) {
 	facts = Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
 		" 'group_replication_group_name', 'group_replication_single_primary_mode'," +
 		" 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'," +
-		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects'," +
+		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'completion_type', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects'," +
 		" 'character_set_client', 'character_set_connection', 'character_set_results')"}
 	lanes := table.Backquoted().Lanes
 	return facts, &Trial{
@@ -291,7 +292,10 @@ var mysqlNumbers = regexp.MustCompile(`^v?(\d+\.\d+(?:\.\d+)?)`)
 func (d mysql) Fit(server Server) (Fit, error) {
 	facts := server.Facts
 	is, version := flavourMySQL, strings.TrimPrefix(facts["version"], "5.5.5-") // with which MariaDB's replicas begin theirs
-	if strings.Contains(version, "TiDB") {                                      // whose servers give out ids out of order, and don't show open transactions
+	if version == "" {
+		return Fit{}, errors.New("the server doesn't list all of its variables: set sql_select_limit of this session to its default, in the URL or in the server")
+	}
+	if strings.Contains(version, "TiDB") { // whose servers give out ids out of order, and don't show open transactions
 		return Fit{}, fmt.Errorf("the server is TiDB %s, which rowrelay does not support: use MySQL, MariaDB or PostgreSQL", version)
 	}
 	if strings.Contains(strings.ToLower(version+facts["version_comment"]), "mariadb") {
@@ -370,6 +374,10 @@ func mysqlSession(facts map[string]string) error {
 			return fmt.Errorf("%s of this session is READ-UNCOMMITTED, and messages would be delivered that are never committed:"+
 				" set it to READ-COMMITTED or REPEATABLE-READ, in the URL or in the server", name)
 		}
+	}
+	if value := facts["completion_type"]; value != "" && value != "NO_CHAIN" {
+		return fmt.Errorf("completion_type of this session is %s, with which a commit begins another transaction or ends the connection:"+
+			" set it to NO_CHAIN, in the URL or in the server", value)
 	}
 	if facts["autocommit"] == "OFF" {
 		return fmt.Errorf("autocommit of this session is OFF: set it to ON, in the URL or in the server")

@@ -34,7 +34,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "see that the server runs, and that the URL, the user and the password are right"}}
 	}
 	findings := []Finding{{Name: "connection", OK: true}}
-	unordered, err := s.detect(ctx)
+	unordered, err := s.detect(ctx, func(context.Context) error { return nil })
 	if err != nil {
 		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README on the versions that are supported"})
 	}

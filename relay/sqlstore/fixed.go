@@ -62,6 +62,14 @@ func (s *Store) restoreRows(ctx context.Context) error {
 	return nil
 }
 
+// restoreLanes restores what the trial of a relay's start needs. An error of the count shows again in what follows.
+func (s *Store) restoreLanes(ctx context.Context) error {
+	if missing, _, err := s.missingRows(ctx); err != nil || missing == "" || s.options.Operator {
+		return nil
+	}
+	return s.restoreRows(ctx)
+}
+
 // keepRows is restoreRows now and then, for a relay that lives. It also fails when rows are hidden from it.
 func (s *Store) keepRows(ctx context.Context) error {
 	now := time.Now()

@@ -125,7 +125,7 @@ func TestMySQLUnfitSession(t *testing.T) {
 			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
 		}
 		for setting, value := range map[string]string{"tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0", "character_set_results": "latin1",
-			"sql_safe_updates": "1", "sql_select_limit": "1000", "sql_big_selects": "0"} {
+			"sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0", "completion_type": "'CHAIN'"} {
 			if setting == "tx_isolation" && m.Name == "mysql/gosql" {
 				setting = "transaction_isolation"
 			}

@@ -131,13 +131,7 @@ func open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err != nil {
 		return nil, err
 	}
-	// The trial below needs the lanes. An error of the count shows again in what follows.
-	if missing, _, countErr := s.missingRows(ctx); countErr == nil && missing != "" && !options.Operator {
-		if err := s.restoreRows(ctx); err != nil {
-			return nil, fmt.Errorf("open table %s: %w", s.table, err)
-		}
-	}
-	unordered, err := s.detect(ctx)
+	unordered, err := s.detect(ctx, s.restoreLanes)
 	if err != nil {
 		return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 	}
@@ -222,19 +216,30 @@ func (s *Store) checkVersion(ctx context.Context) error {
 
 // detect asks what the server is, goes on with the variant of the dialect that fits it,
 // and keeps what there is to know. Unordered is as in [dialect.Fit].
-func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
-	if fitting, differs := s.dialect.(dialect.Fitting); differs {
-		server := dialect.Server{Facts: map[string]string{}, Skips: true}
+func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) error) (unordered bool, err error) {
+	fitting, differs := s.dialect.(dialect.Fitting)
+	server := dialect.Server{Facts: map[string]string{}, Skips: true}
+	var trial *dialect.Trial
+	if differs {
 		var name, value string
-		facts, trial := fitting.Server(s.table)
+		var facts backend.Query
+		facts, trial = fitting.Server(s.table)
 		if err := backend.All(ctx, s.db, facts, func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
 			return false, fmt.Errorf("ask what the server is: %w", err)
 		}
-		if trial != nil {
-			if server.Skips, err = s.skips(ctx, trial); err != nil {
-				return false, fmt.Errorf("try whether the server skips locked rows: %w", err)
-			}
+		if _, err := fitting.Fit(server); err != nil { // in a session that won't do, what follows may fail
+			return false, err
 		}
+	}
+	if err := beforeTrial(ctx); err != nil {
+		return false, err
+	}
+	if trial != nil {
+		if server.Skips, err = s.skips(ctx, trial); err != nil {
+			return false, fmt.Errorf("try whether the server skips locked rows: %w", err)
+		}
+	}
+	if differs {
 		fit, err := fitting.Fit(server)
 		if err != nil {
 			return false, err
