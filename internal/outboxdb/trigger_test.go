@@ -14,6 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
@@ -188,6 +189,11 @@ func startRelay(t *testing.T, db database, take func(sinks.Message)) (ended <-ch
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startListening(t, store, listener, take)
+}
+
+func startListening(t *testing.T, store storage.Store, listener relay.Listener, take func(sinks.Message)) (ended <-chan error) {
+	t.Helper()
 	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Poll: time.Hour, Listener: listener, Sinks: map[string]relay.SinkOptions{
 		"handler": {Sink: inproc.Func(func(_ context.Context, m sinks.Message) error { take(m); return nil })},
 	}})

@@ -1,0 +1,90 @@
+package outboxdb_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// reporting is a listener that reports each wake and the error that each connection ended with.
+type reporting struct {
+	relay.Listener
+	woken chan struct{}
+	ended chan error
+}
+
+func (l reporting) Listen(ctx context.Context, wake func()) error {
+	err := l.Listener.Listen(ctx, func() {
+		wake()
+		select {
+		case l.woken <- struct{}{}:
+		case <-ctx.Done():
+		}
+	})
+	select {
+	case l.ended <- err:
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// With idle_session_timeout the server ends the listener's connection again and again. A relay that doesn't look by itself
+// delivers what is written, also after several such ends.
+func TestListensAgainAfterIdleSessionTimeout(t *testing.T) {
+	onPostgres(t, func(t *testing.T, db database) {
+		var name string
+		if err := db.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		db.exec(t, "ALTER DATABASE "+name+" SET idle_session_timeout = '1s'")
+		inner, err := relaypgx.NewListener(db.URL, relaypgx.ListenerOptions{Patience: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := sqlstore.Open(t.Context(), db.OpenAnother(t), db.dialect, sqlstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, got := reporting{inner, make(chan struct{}), make(chan error)}, make(chan string, 100)
+		startListening(t, store, listener, func(m sinks.Message) { got <- m.ID })
+		writer := newWriter(t, db.dialect, outbox.Options{Notify: true})
+		for ends := 0; ends < 3; {
+			select {
+			case <-listener.woken:
+			case err := <-listener.ended:
+				if ends++; err == nil {
+					t.Fatal("the listener returned without an error")
+				}
+			case <-time.After(5 * time.Minute):
+				t.Fatal("the server ends no connection")
+			}
+		}
+		message := outbox.Message{ID: outbox.NewID(), Topic: "t"}
+		for written := false; ; { // each connection that works wakes once, at its start
+			select {
+			case <-listener.woken:
+				if written {
+					continue
+				}
+				written = true
+				if err := writer.Write(t.Context(), outbox.WithoutTransaction(db.DB), message); err != nil {
+					t.Fatal(err)
+				}
+			case <-listener.ended:
+			case id := <-got:
+				if id != message.ID {
+					t.Errorf("message %s was delivered, want %s", id, message.ID)
+				}
+				return
+			case <-time.After(5 * time.Minute):
+				t.Fatal("the message was not delivered")
+			}
+		}
+	})
+}
