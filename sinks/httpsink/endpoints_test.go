@@ -3,6 +3,7 @@ package httpsink_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,7 +65,14 @@ func newTenant(t *testing.T, status int, pause func()) *tenant {
 func (e *tenant) received() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]string(nil), e.got...)
+	return slices.Clone(e.got)
+}
+
+// attempted returns what each request said about its attempt.
+func (e *tenant) attempted() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.attempts)
 }
 
 // TestEndpointsAreOutOfEachOthersWay: through a relay and a table. Of four
@@ -105,7 +113,7 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 	d.eventually("all messages of the endpoint that is well have arrived, though the slow one answers none", func() bool { return len(good.received()) >= 100 })
 	for _, row := range d.list(storage.StateRetry) {
 		if row.Message.Headers["to"] == slow.address && row.Attempts > 0 {
-			t.Error("the slow endpoint was waited for until the time was out")
+			t.Errorf("the slow endpoint was waited for until the time was out: a message waits after %d attempts with %q", row.Attempts, row.LastError)
 		}
 	}
 	close(release)
@@ -114,7 +122,7 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 	d.eventually("all messages have arrived where they are taken", func() bool { return len(down.received()) >= 50 && len(slow.received()) >= 12 })
 	inTurn(t, good)
 	inTurn(t, down)
-	for _, attempt := range append(down.attempts, slow.attempts...) {
+	for _, attempt := range append(down.attempted(), slow.attempted()...) {
 		if attempt != "1" {
 			t.Errorf("a message to an endpoint that was down or is slow came with attempt %s", attempt)
 		}

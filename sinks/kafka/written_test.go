@@ -194,7 +194,7 @@ func TestConsoleConsumer(t *testing.T) {
 		t.Fatalf("outcomes %s", got)
 	}
 	program := exec.Command(filepath.Join(logins(t).Get("folder"), "tool"), "org.apache.kafka.tools.consumer.ConsoleConsumer",
-		"--bootstrap-server", address, "--topic", topic, "--from-beginning", "--max-messages", "3", "--timeout-ms", "20000",
+		"--bootstrap-server", address, "--topic", topic, "--from-beginning", "--max-messages", "3", "--timeout-ms", "300000",
 		"--formatter-property", "print.key=true", "--formatter-property", "print.headers=true", "--formatter-property", "print.offset=true",
 		"--formatter-property", "null.literal=NULL")
 	program.Stderr = os.Stderr

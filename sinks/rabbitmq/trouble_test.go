@@ -334,7 +334,7 @@ func TestASilentHost(t *testing.T) {
 	silent.stall()
 	sink := newSink(t, b.options(silent.address(), good.address()))
 	t.Cleanup(func() { _ = sink.Close(context.Background()) })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := sink.Open(ctx); err != nil {
 		t.Fatal(err)
