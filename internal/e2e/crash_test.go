@@ -142,8 +142,8 @@ func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs fu
 		<-time.After(time.Second)
 		i := rand.IntN(len(relays))
 		owners := s.owned(relays[i].command.Process.Pid)
+		k := &kill{from: relays[i].name, at: time.Now()} // before the kill: another relay may notice it before we do
 		relays[i].kill()
-		k := &kill{from: relays[i].name, at: time.Now()}
 		kills = append(kills, k)
 		watchers.Go(func() { k.served = s.untilTaken(owners, k.at, lease+30*time.Second) })
 		start(i)
