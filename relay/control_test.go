@@ -611,10 +611,10 @@ func TestADrainWhoseOnlySinkIsPausedFails(t *testing.T) {
 	}
 }
 
-// hidesRows is a table whose reads and claims don't find a topic's rows.
+// hidesRows is a table whose reads and claims don't find the rows of topics that begin with "hidden".
 type hidesRows struct{ *memstore.Store }
 
-func hidden(row storage.Row) bool { return row.Message.Topic == "hidden" }
+func hidden(row storage.Row) bool { return strings.HasPrefix(row.Message.Topic, "hidden") }
 
 func (s hidesRows) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
@@ -623,7 +623,7 @@ func (s hidesRows) Read(ctx context.Context, positions []storage.Position, limit
 }
 
 func (s hidesRows) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
-	return s.Store.Scan(ctx, positions, except, func(c storage.Candidate) bool { return c.Topic != "hidden" && keep(c) })
+	return s.Store.Scan(ctx, positions, except, func(c storage.Candidate) bool { return !strings.HasPrefix(c.Topic, "hidden") && keep(c) })
 }
 
 func (s hidesRows) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {

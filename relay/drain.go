@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,23 +13,26 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The end of a drain. Once its reads find nothing more, a survey lists what is due in the table: messages that are
-// paused, and messages that could be delivered but that no read found. What must hold: a drain ends without an error only if
-// no message is left that is due, whatever hides it from the reads. Messages behind a key that waits for its next attempt
-// don't count, nor those in lanes of other relays.
+// The end of a drain. Once its reads find nothing more, a survey asks the store for all rows that are due, which it finds by
+// their times alone: messages that are paused, and messages that could be delivered but that no read found. What must hold:
+// a drain ends without an error only if no message is left that is due, whatever hides it from the reads. Two kinds of messages
+// don't count: those of other relays' lanes or topics, and those whose key waits at each of their sinks for a message that is
+// not due.
 
-// survey is a listing of what is due, and what it has found. It runs beside the loop, on copies of the loop's state.
+// survey is a search for rows that are due, and what it has found. It runs beside the loop, on copies of the loop's state.
 type survey struct {
 	lanes  map[int]bool // only messages of these lanes; nil: of all
 	topics []string     // only messages of these topics; empty: of all
 	byRows bool
 	pauses *pauses
 	sinks  []bool // by queue: paused
-	clock  databaseClock
+	before int64  // the id of the row that the survey before found unread; 0: none
+	began  time.Time
 
+	heldUp   map[int64]bool                          // held rows that are due, and whose keys wait
 	isPaused map[storage.ControlKind]map[string]bool // the controls that hold something back
 	unrouted map[string]bool                         // topics
-	unread   *storage.Info                           // the first message that could be delivered; nil if there is none
+	unread   *storage.Row                            // a message that could be delivered; nil if there is none
 	err      error
 }
 
@@ -43,23 +45,34 @@ type draining struct {
 
 	unread int64     // the message that the last survey has found unread; 0: none
 	since  time.Time // when it was found first
+
+	failures int       // surveys that failed, one after the other
+	failing  time.Time // when the first of them began
 }
 
 const (
-	// surveyInterval is the time between two surveys of a drain that look for the same unread message.
+	// surveyInterval is the time between two surveys of a drain, where one has failed or has found an unread message.
 	surveyInterval = 500 * time.Millisecond
 
-	// unreadFor is how long a message stays unread until the drain fails: another transaction may have locked it, or have
-	// written it just now.
+	// unreadFor is how long a message stays unread, or surveys fail, until the drain fails: another transaction may have
+	// locked the message, or have written it just now.
 	unreadFor = 10 * time.Second
 
-	surveyRows  = 1000
-	surveyPages = 100 // of each state; the rows behind them aren't looked at
+	// mostFailures is how many surveys fail at least until the drain does.
+	mostFailures = 3
+
+	// surveyTimeout bounds a survey: a million rows that are due and don't count take seconds.
+	surveyTimeout = time.Minute
+
+	// surveyRows is how many rows are judged together, and how many the first look asks for. Nearly always it is
+	// enough.
+	surveyRows = 1000
 )
 
 // beginSurvey has the table surveyed. all: the messages of other relays' lanes count, too.
 func (e *engine) beginSurvey(all bool) {
-	s := &survey{byRows: e.options.Claim == storage.ByRows, topics: e.options.Topics, pauses: e.control.pauses, clock: e.clock, isPaused: map[storage.ControlKind]map[string]bool{}, unrouted: map[string]bool{}}
+	s := &survey{byRows: e.options.Claim == storage.ByRows, topics: e.options.Topics, pauses: e.control.pauses, before: e.drain.unread, began: time.Now(),
+		heldUp: map[int64]bool{}, isPaused: map[storage.ControlKind]map[string]bool{}, unrouted: map[string]bool{}}
 	for _, q := range e.queues {
 		s.sinks = append(s.sinks, q.paused)
 	}
@@ -85,14 +98,28 @@ func (e *engine) surveyor(ctx context.Context) {
 	}
 }
 
-// afterSurvey has the drain look again if the survey has found a message that could be delivered, or has failed.
+// afterSurvey has the drain look again if the survey has found a message that could be delivered, or has failed, unless that
+// lasts.
 func (e *engine) afterSurvey(s *survey) {
 	d, now := &e.drain, time.Now()
 	d.busy, d.last = false, s
-	if s.unread != nil && d.unread != s.unread.ID {
-		d.unread, d.since = s.unread.ID, now
+	again := false
+	switch {
+	case s.err != nil:
+		if d.failures++; d.failures == 1 {
+			d.failing = s.began
+		}
+		again = d.failures < mostFailures || now.Sub(d.failing) < unreadFor
+	case s.unread != nil:
+		d.failures = 0
+		if d.since.IsZero() || d.unread != s.unread.ID {
+			d.unread, d.since = s.unread.ID, now
+		}
+		again = now.Sub(d.since) < unreadFor
+	default:
+		d.failures = 0
 	}
-	if s.err != nil || s.unread != nil && now.Sub(d.since) < unreadFor {
+	if again {
 		d.last, d.next = nil, now.Add(surveyInterval)
 		e.poll.empty = 0
 		e.claiming.lookEverywhere()
@@ -102,6 +129,9 @@ func (e *engine) afterSurvey(s *survey) {
 // drained returns what a drain ends with that leaves these messages behind.
 func (s *survey) drained() error {
 	var problems []error
+	if s.err != nil {
+		problems = append(problems, fmt.Errorf("drained, but whether messages are left that are due isn't known: %w", s.err))
+	}
 	var paused []string
 	for _, kind := range slices.Sorted(maps.Keys(s.isPaused)) {
 		for _, name := range slices.Sorted(maps.Keys(s.isPaused[kind])) {
@@ -124,80 +154,124 @@ func (s *survey) drained() error {
 	return errors.Join(problems...)
 }
 
-// survey lists the messages of each state that may be due, page by page, until all are looked at or one is left.
+// survey asks for the rows that are due until all are judged, or a reason is found why the drain can't succeed.
 func (b *base) survey(ctx context.Context, routes *router, s *survey) error {
-	operator, ok := b.store.(storage.Operator)
-	if !ok {
-		return nil // it can't be listed
-	}
-	for _, state := range []storage.State{storage.StateRetry, storage.StateScheduled, storage.StatePending} { // by rows those that are due become pending
-		filter := storage.Filter{State: state, AfterID: math.MinInt64 / 2, Limit: surveyRows, NoPayloads: true}
-		for pages := 1; pages <= surveyPages && len(s.isPaused)+len(s.unrouted) == 0 && s.unread == nil; pages++ {
-			bounded, cancel := context.WithTimeout(ctx, b.callTimeout)
-			rows, err := operator.List(bounded, filter)
-			if err == nil {
-				err = s.judge(bounded, b.store, routes, rows)
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	for _, limit := range []int{surveyRows, 0} { // 0: all
+		var rows []storage.Row
+		var judged error
+		met := 0
+		err := b.store.Remaining(ctx, limit, func(row *storage.Row) (more bool) {
+			met++
+			if s.lanes != nil && !s.lanes[row.Lane] || len(s.topics) > 0 && !slices.Contains(s.topics, row.Message.Topic) {
+				return true
 			}
-			cancel()
-			if err != nil {
-				return fmt.Errorf("list what is left: %w", err)
+			if rows = append(rows, *row); len(rows) < surveyRows {
+				return true
 			}
-			if len(rows) < surveyRows {
-				break
-			}
-			filter.AfterID = rows[len(rows)-1].ID
+			judged = s.judge(ctx, b.store, routes, rows)
+			rows = rows[:0]
+			return judged == nil && !s.found()
+		})
+		if err = errors.Join(err, judged); err == nil && !s.found() {
+			err = s.judge(ctx, b.store, routes, rows)
+		}
+		if err != nil {
+			return fmt.Errorf("look for what is left: %w", err)
+		}
+		if s.found() || met < surveyRows {
+			break
 		}
 	}
 	return nil
 }
 
-// judge finds out why the rows of a page are left.
-func (s *survey) judge(ctx context.Context, store storage.Store, routes *router, rows []storage.Info) error {
-	var unread []storage.Info
+// found says that the drain can't succeed now.
+func (s *survey) found() bool { return len(s.isPaused)+len(s.unrouted) > 0 || s.unread != nil }
+
+// queues are the places in the router's names of the sinks that a message is for.
+func (s *survey) queues(routes *router, topic, sinks string) []int {
+	queues := routes.named(sinks)
+	if sinks == "" {
+		queues = routes.find(topic).sinks
+	}
+	if s.byRows && len(queues) > 1 {
+		return []int{len(routes.names)}
+	}
+	return queues
+}
+
+// judge finds out why rows are left.
+func (s *survey) judge(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) error {
+	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
+	var unread []storage.Row
 	passed := map[keyRef]string{} // keys with a row of a paused topic, and the topic
 	for i := range rows {
-		row := &rows[i]
-		if s.lanes != nil && !s.lanes[row.Lane] || len(s.topics) > 0 && !slices.Contains(s.topics, row.Message.Topic) ||
-			!row.Message.AvailableAt.IsZero() && !s.clock.passed(row.Message.AvailableAt) { // not due
-			continue
-		}
-		queues := routes.named(row.Sinks)
-		if row.Sinks == "" {
-			queues = routes.find(row.Message.Topic).sinks
-		}
-		if s.byRows && len(queues) > 1 {
-			queues = []int{len(routes.names)}
-		}
 		explained := true
-		for _, queue := range queues {
-			explained = s.explain(routes, passed, row, queue) && explained
+		for _, queue := range s.queues(routes, rows[i].Message.Topic, rows[i].Sinks) {
+			explained = s.explain(routes, passed, &rows[i], queue) && explained
 		}
 		if !explained {
-			unread = append(unread, *row)
+			unread = append(unread, rows[i])
 		}
 	}
-	if len(unread) == 0 || s.byRows {
-		s.unread = first(unread)
-		return nil
-	}
-	var keys []storage.LaneKey // of which some wait for another attempt
-	for i := range unread {
-		if key := (storage.LaneKey{Lane: unread[i].Lane, Key: unread[i].Message.Key}); key.Key != "" {
-			keys = append(keys, key)
+	if !s.byRows {
+		var err error
+		if unread, err = s.withoutHeldUp(ctx, store, routes, unread); err != nil {
+			return err
 		}
 	}
-	slices.SortFunc(keys, func(a, b storage.LaneKey) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.Key, b.Key)) })
-	blocked, err := store.BlockedAmong(ctx, slices.Compact(keys))
-	s.unread = first(slices.DeleteFunc(unread, func(info storage.Info) bool {
-		return slices.ContainsFunc(blocked, func(k storage.BlockedKey) bool {
-			return k.Lane == info.Lane && k.Key == info.Message.Key && k.ID != info.ID
-		})
-	}))
-	return err
+	if len(unread) > 0 {
+		s.unread = &unread[max(0, slices.IndexFunc(unread, func(row storage.Row) bool { return row.ID == s.before }))]
+	}
+	return nil
+}
+
+// withoutHeldUp leaves out the rows whose key waits at each of their sinks. A held row that is due itself holds nothing up, and
+// is judged as any other.
+func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) ([]storage.Row, error) {
+	keyOf := func(row *storage.Row) storage.LaneKey { return storage.LaneKey{Lane: row.Lane, Key: row.Message.Key} }
+	asked := map[storage.LaneKey]bool{}
+	for i := range rows {
+		if rows[i].Message.Key != "" {
+			asked[keyOf(&rows[i])] = true
+		}
+	}
+	if len(asked) == 0 {
+		return rows, nil
+	}
+	blocked, err := store.BlockedAmong(ctx, slices.Collect(maps.Keys(asked)))
+	if err != nil {
+		return nil, err
+	}
+	type place struct {
+		storage.LaneKey
+		queue int
+	}
+	holders := map[place][]int64{} // ids of the rows that hold the key up
+	for _, b := range blocked {
+		for _, queue := range s.queues(routes, b.Topic, b.Sinks) {
+			at := place{storage.LaneKey{Lane: b.Lane, Key: b.Key}, queue}
+			holders[at] = append(holders[at], b.ID)
+		}
+	}
+	return slices.DeleteFunc(rows, func(row storage.Row) bool {
+		for _, queue := range s.queues(routes, row.Message.Topic, row.Sinks) {
+			waits := func(id int64) bool { return id != row.ID && !s.heldUp[id] }
+			if !slices.ContainsFunc(holders[place{keyOf(&row), queue}], waits) {
+				return false
+			}
+		}
+		if row.Deferred {
+			s.heldUp[row.ID] = true
+		}
+		return true
+	}), nil
 }
 
 // explain notes why a row is left for a queue, and says whether there is a reason.
-func (s *survey) explain(routes *router, passed map[keyRef]string, row *storage.Info, queue int) bool {
+func (s *survey) explain(routes *router, passed map[keyRef]string, row *storage.Row, queue int) bool {
 	note := func(kind storage.ControlKind, name string) bool {
 		if s.isPaused[kind] == nil {
 			s.isPaused[kind] = map[string]bool{}
@@ -225,12 +299,4 @@ func (s *survey) explain(routes *router, passed map[keyRef]string, row *storage.
 	default:
 		return false
 	}
-}
-
-// first returns the first of some rows, or nil.
-func first(rows []storage.Info) *storage.Info {
-	if len(rows) == 0 {
-		return nil
-	}
-	return &rows[0]
 }

@@ -79,8 +79,11 @@ type Options struct {
 	// under way. Defaults to 10 s.
 	DrainTimeout time.Duration
 
-	// Drain lets Run return nil as soon as nothing is left that could be
-	// delivered now.
+	// Drain lets Run return once nothing is left that could be delivered now. It returns nil only if no message is left
+	// that is due, and else an error that says why: a pause, a topic without a route, or a message that no read has found
+	// for 10 s. Two kinds of messages don't count: those of other relays' lanes and of topics that aren't in Topics; and,
+	// by lanes, those whose key waits at each of their sinks for a message that is not due yet or is parked. Run also
+	// fails if the table can't be searched for what is due, 3 times in a row and for 10 s.
 	Drain bool
 
 	// Pick says which rows are claimed first, Topics limits the claim to some

@@ -28,6 +28,7 @@ const (
 	OpReclaim      Op = "reclaim"
 	OpStatus       Op = "status"
 	OpList         Op = "list"
+	OpRemaining    Op = "remaining"
 	OpParked       Op = "parked"
 	OpReplay       Op = "replay"
 	OpControls     Op = "controls"

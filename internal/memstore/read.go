@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -171,6 +172,36 @@ func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) (keys
 		return nil
 	})
 	return keys, err
+}
+
+// Remaining implements [storage.Store].
+func (s *Store) Remaining(ctx context.Context, limit int, each func(*storage.Row) (more bool)) error {
+	var due []storage.Row
+	err := s.do(ctx, OpRemaining, func() error {
+		now := s.db.now()
+		add := func(r *record, held bool) {
+			m := &r.row.Message
+			due = append(due, storage.Row{ID: r.row.ID, Lane: r.row.Lane, Sinks: r.row.Sinks, Deferred: held, Message: outbox.Message{ID: m.ID, Topic: m.Topic, Key: m.Key}})
+		}
+		for _, r := range s.db.held.byTime {
+			if r.due(now) {
+				add(r, true)
+			}
+		}
+		for _, r := range s.db.hotRows(func(r *record) bool { return r.due(now) && !r.claimedUntil.After(now) }) {
+			add(r, false)
+		}
+		return nil
+	})
+	if limit > 0 {
+		due = due[:min(len(due), limit)]
+	}
+	for i := range due {
+		if !each(&due[i]) {
+			break
+		}
+	}
+	return err
 }
 
 func byID(a, b *record) int {

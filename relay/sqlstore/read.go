@@ -311,6 +311,17 @@ func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) ([]st
 	})
 }
 
+// Remaining implements [storage.Store].
+func (s *Store) Remaining(ctx context.Context, limit int, each func(*storage.Row) (more bool)) error {
+	if limit <= 0 {
+		limit = math.MaxInt
+	}
+	_, err := try(ctx, s, "look for due rows of table", func() (struct{}, error) {
+		return struct{}{}, backend.ReadRemaining(ctx, s.db, s.backend.Remaining(limit), each)
+	})
+	return err
+}
+
 // Due implements [storage.LaneStore]. The row that crosses maxBytes is still
 // returned.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {

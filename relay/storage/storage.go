@@ -164,6 +164,13 @@ type Store interface {
 	// done; it may stay longer while old rows are pending.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
+	// Remaining calls each with the rows that are due: pending ones that no relay has claimed, and held ones
+	// (scheduled or retry). It finds them by their times alone, in any lane and with any id, also those that another
+	// transaction has locked, and in no order. Of a row it tells the ID, the Lane, the message's ID, Topic and Key,
+	// the Sinks, and whether the row is Deferred. It keeps no list of them. It ends early when each returns false. With a limit above 0
+	// it may end once each had that many rows. Each may be given a row again if the database was busy, and must not keep the pointer.
+	Remaining(ctx context.Context, limit int, each func(*Row) (more bool)) error
+
 	// Parallelism says how many calls one relay should have under way at once.
 	Parallelism() Parallelism
 

@@ -107,6 +107,9 @@ func checks() []check {
 		{name: "a decision outlives a repeated settlement", run: decisionOutlivesARepeatedSettlement},
 		{name: "changes outlive a repeated settlement", run: changesOutliveARepeatedSettlement},
 
+		{name: "what remains is what is due", run: remainingIsWhatIsDue},
+		{name: "what remains is unclaimed", run: remainingIsUnclaimed, byRows: true},
+
 		{name: "settle for some sinks", run: settleForSome},
 		{name: "settle for some sinks, not kept", run: settleForSomeUnkept},
 		{name: "settle for some sinks by lease, message and sinks", run: settleForSomeKeeps},

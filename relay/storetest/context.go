@@ -42,6 +42,9 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 			_, err := s.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: "k"}})
 			return err
 		},
+		"Remaining": func(ctx context.Context) error {
+			return s.Remaining(ctx, 1, func(*storage.Row) bool { return true })
+		},
 		"Read":    func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },
 		"LastID":  func(ctx context.Context) error { _, err := s.LastID(ctx); return err },
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },

@@ -80,6 +80,10 @@ type Backend interface {
 	// each topic and of each sinks. Each is found by an index.
 	BlockedAmong(keys []storage.LaneKey) Query
 
+	// Remaining selects the pending and held rows that are due, without those that are claimed, up to limit of
+	// each table; see [ReadRemaining].
+	Remaining(limit int) Query
+
 	// Settle changes rows, of leased lanes or claimed ones by their tokens. By lanes
 	// it first locks the lanes against a takeover, and then changes the rows of those
 	// whose fence and owner are the ones shown. A row is changed if it has the message

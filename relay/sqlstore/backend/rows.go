@@ -431,6 +431,18 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 	})
 }
 
+// ReadRemaining reads id, lane, message id, topic, key and sinks of each row, and 1 for a held one.
+func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*storage.Row) (more bool)) error {
+	var row storage.Row
+	var lane, held number
+	m := &row.Message
+	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
+		err := rows.Scan((*number)(&row.ID), &lane, (*text)(&m.ID), (*text)(&m.Topic), (*text)(&m.Key), (*text)(&row.Sinks), &held)
+		row.Lane, row.Deferred = int(lane), held == 1
+		return err == nil && each(&row), err
+	})
+}
+
 // ReadParked calls each with the parked rows t that meet the condition where, with its arguments, in the order that the
 // filter names. Of errors it reads what shortError is in SQL. Within says
 // how far above the lowest of them those are looked for that were delivered since with the same

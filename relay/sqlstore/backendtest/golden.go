@@ -191,6 +191,7 @@ func (g *golden) pages() {
 	g.add("due", g.ask(g.Due([]int{1, 2}, storage.DueCursor{At: at, ID: 9}, 100, 1<<20)))
 	g.add("blocked keys", g.ask(g.BlockedKeys([]int{1, 2}, 100)))
 	g.add("blocked among keys", g.ask(g.BlockedAmong([]storage.LaneKey{{Lane: 1, Key: `a"\k`}, {Lane: 2, Key: "b"}, {Lane: 1, Key: "c"}})))
+	g.add("remaining", g.ask(g.Remaining(1000)))
 	if lister, lists := g.Backend.(backend.TransactionLister); lists {
 		_, err := lister.ListOpen(ctx, "TOKEN")
 		g.add("list open transactions", err)

@@ -420,6 +420,11 @@ func (m *MySQL) BlockedAmong(keys []storage.LaneKey) backend.Query {
 		"\nGROUP BY t.lane, held_key, held_topic, held_sinks ORDER BY NULL", args...)
 }
 
+// Remaining implements [backend.Backend].
+func (m *MySQL) Remaining(limit int) backend.Query {
+	return m.sql.Fill("remaining", []string{":limit", number(limit)})
+}
+
 // Claim implements [backend.Backend].
 func (m *MySQL) Claim(ctx context.Context, request storage.ClaimRequest) (claimed []storage.Row, err error) {
 	err = m.inTurn(ctx, func(tx *sql.Tx) error {

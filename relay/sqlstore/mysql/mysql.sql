@@ -216,6 +216,11 @@ SELECT lane, message_key, topic, sinks, id FROM {held} FORCE INDEX (held_retry)
 WHERE blocks IN :lanes AND message_key <> ''
 LIMIT :limit
 
+-- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later.
+-- name: remaining
+(SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t FORCE INDEX (held_due) WHERE t.due_at <= {now} LIMIT :limit)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 0 FROM {hot} AS t WHERE {waiting} LIMIT :limit)
+
 -- ---------------------------------------------------------------------------------
 -- Settling. The changes of rows are built in settle.go.
 

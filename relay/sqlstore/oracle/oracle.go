@@ -297,6 +297,11 @@ func (d *Oracle) BlockedAmong(keys []storage.LaneKey) backend.Query {
 		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")+", "+bytes("t.sinks"))
 }
 
+// Remaining implements [backend.Backend].
+func (d *Oracle) Remaining(limit int) backend.Query {
+	return d.sql.Query("remaining", int64(limit), int64(limit))
+}
+
 // Purge implements [backend.Backend].
 func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	err = d.inTx(ctx, func(tx *sql.Tx) error {

@@ -235,6 +235,12 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 -- name: marks
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
+-- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. :1 and :2 how
+-- many of each table.
+-- name: remaining
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} t WHERE {due at} <= {now} AND ROWNUM <= :1
+UNION ALL SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now}) AND ROWNUM <= :2
+
 -- ---------------------------------------------------------------------------------
 -- Reading is built in read.go, and settling in settle.go.
 

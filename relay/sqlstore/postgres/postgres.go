@@ -263,6 +263,11 @@ func (p *Postgres) BlockedAmong(keys []storage.LaneKey) backend.Query {
 		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true)
 }
 
+// Remaining implements [backend.Backend].
+func (p *Postgres) Remaining(limit int) backend.Query {
+	return p.sql.Query("remaining", int64(limit), true)
+}
+
 // Purge implements [backend.Backend].
 func (p *Postgres) Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error) {
 	from := "-infinity"

@@ -361,6 +361,12 @@ CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id
     WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
 WHERE ($3::boolean OR {never})
 
+-- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. $1 how many of
+-- each table, $2 true.
+-- name: remaining
+(SELECT id, lane, message_id::text, topic, message_key, sinks, 1 FROM {held} WHERE {is due} AND ($2::boolean OR {never}) LIMIT $1::bigint)
+UNION ALL (SELECT id, lane, message_id::text, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT $1::bigint)
+
 -- ---------------------------------------------------------------------------------
 -- Done rows. A settle is built in settle.go.
 

@@ -183,6 +183,11 @@ func (s *SQLite) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	return s.sql.Query("blocked among", names)
 }
 
+// Remaining implements [backend.Backend].
+func (s *SQLite) Remaining(limit int) backend.Query {
+	return s.sql.Query("remaining", int64(limit), int64(limit))
+}
+
 // Purge implements [backend.Backend].
 func (s *SQLite) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {

@@ -227,6 +227,12 @@ FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
 GROUP BY t.lane, t.message_key, t.topic, t.sinks
 
+-- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. How many of
+-- each table, twice.
+-- name: remaining
+SELECT * FROM (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t WHERE {is due} LIMIT ?)
+UNION ALL SELECT * FROM (SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT ?)
+
 -- ---------------------------------------------------------------------------------
 -- Settling. The changes of rows are built in settle.go.
 

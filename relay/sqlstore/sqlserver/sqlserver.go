@@ -238,6 +238,11 @@ func (d *SQLServer) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	return d.sql.Query("blocked among", bind.SQLServerList(items))
 }
 
+// Remaining implements [backend.Backend].
+func (d *SQLServer) Remaining(limit int) backend.Query {
+	return d.sql.Query("remaining", int64(limit))
+}
+
 // Purge implements [backend.Backend].
 func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	purged, err = d.change(ctx, d.sql.Query("purge", int64(limit), -millis(retention)))

@@ -307,6 +307,14 @@ CROSS APPLY (SELECT * FROM {held} AS h WITH (INDEX ({index held_retry}), FORCESE
 GROUP BY g.n, t.topic, t.sinks OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
+-- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. @p1 how many of
+-- each table.
+-- name: remaining
+{at one moment}
+SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), message_id)) AS message_id, topic, message_key, sinks, 1 AS is_held FROM {held} WHERE state <> N'error' AND due_at <= SYSUTCDATETIME()) AS h
+UNION ALL SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), message_id)) AS message_id, topic, message_key, sinks, 0 AS is_held FROM {hot} WHERE {waiting}) AS p;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
 -- ---------------------------------------------------------------------------------
 -- Done rows. A settle is built in settle.go.
 

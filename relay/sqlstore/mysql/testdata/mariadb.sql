@@ -127,6 +127,8 @@ SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, 
 
 -- blocked among keys: as in mysql.sql
 
+-- remaining: as in mysql.sql
+
 -- list open transactions
 SELECT value FROM `app`.`Events_settings` WHERE name = '' FOR UPDATE;
 SELECT CASE WHEN LOCATE('TOKEN', trx_query) > 0 THEN 'number' WHEN trx_state = 'COMMITTING' THEN 'ending' ELSE 'open' END, CAST(trx_id AS CHAR)

@@ -191,6 +191,10 @@ GROUP BY t.lane, held_key, held_topic, held_sinks ORDER BY NULL;
 --   2: c
 --   3: b
 
+-- remaining
+(SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM `app`.`Events_held` AS t FORCE INDEX (held_due) WHERE t.due_at <= utc_timestamp(6) LIMIT 1000)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 0 FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1) LIMIT 1000);
+
 -- list open transactions
 SELECT value FROM `app`.`Events_settings` WHERE name = '' FOR UPDATE;
 SELECT CASE WHEN LOCATE('TOKEN', trx_query) > 0 THEN 'number' WHEN trx_state = 'COMMITTING' THEN 'ending' ELSE 'open' END, CAST(trx_id AS CHAR)

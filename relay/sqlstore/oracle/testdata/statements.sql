@@ -543,6 +543,12 @@ JOIN app."Events_held" t ON CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.la
 GROUP BY t.lane, NLSSORT(t.message_key, 'NLS_SORT=BINARY'), NLSSORT(t.topic, 'NLS_SORT=BINARY'), NLSSORT(t.sinks, 'NLS_SORT=BINARY');
 --   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
+-- remaining
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM app."Events_held" t WHERE CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP) AND ROWNUM <= :1
+UNION ALL SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND ROWNUM <= :2;
+--   1: 1000
+--   2: 1000
+
 -- list open transactions
 SELECT 'number', TO_CHAR(current_scn) FROM v$database
 UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0

@@ -357,6 +357,12 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   2: {"a\"\\k","b","c"}
 --   3: true
 
+-- remaining
+(SELECT id, lane, message_id::text, topic, message_key, sinks, 1 FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $1::bigint)
+UNION ALL (SELECT id, lane, message_id::text, topic, message_key, sinks, 0 FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true) LIMIT $1::bigint);
+--   1: 1000
+--   2: true
+
 -- settle: done
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),

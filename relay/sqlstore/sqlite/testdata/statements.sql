@@ -233,6 +233,12 @@ WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0
 GROUP BY t.lane, t.message_key, t.topic, t.sinks;
 --   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
+-- remaining
+SELECT * FROM (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') LIMIT ?)
+UNION ALL SELECT * FROM (SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM app."Events" WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) LIMIT ?);
+--   1: 1000
+--   2: 1000
+
 -- settle: done
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;

@@ -410,6 +410,13 @@ GROUP BY g.n, t.topic, t.sinks OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[0,1,"a\"\\k"],[1,2,"b"],[2,1,"c"]]
 
+-- remaining
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), message_id)) AS message_id, topic, message_key, sinks, 1 AS is_held FROM app."Events_held" WHERE state <> N'error' AND due_at <= SYSUTCDATETIME()) AS h
+UNION ALL SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), message_id)) AS message_id, topic, message_key, sinks, 0 AS is_held FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())) AS p;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: 1000
+
 -- list open transactions
 DECLARE @number bigint = CONVERT(bigint, @@DBTS);
 DECLARE @server nvarchar(400) = REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),

@@ -1,0 +1,67 @@
+package storetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+type onRemaining struct {
+	Store
+	remaining func(ctx context.Context, limit int, each func(*storage.Row) bool) error
+}
+
+func (s onRemaining) Remaining(ctx context.Context, limit int, each func(*storage.Row) (more bool)) error {
+	return s.remaining(ctx, limit, each)
+}
+
+func remainingMutants() []mutant {
+	const due, unclaimed = "what remains is what is due", "what remains is unclaimed"
+	// only leaves rows out.
+	only := func(mistake string, keep func(context.Context, Store, *storage.Row) bool, found ...string) mutant {
+		return mutant{mistake, found, func(s Store, _ *facts) Store {
+			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
+				return s.Remaining(ctx, limit, func(row *storage.Row) bool { return !keep(ctx, s, row) || each(row) })
+			}}
+		}}
+	}
+	return []mutant{
+		only("held rows don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return !row.Deferred }, due),
+		only("pending rows don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Deferred }, due, unclaimed),
+		only("rows without a key don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Message.Key != "" }, due),
+		only("parts don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Sinks == "" }, due),
+		only("rows behind a key that waits don't remain", func(ctx context.Context, s Store, row *storage.Row) bool {
+			blocked, err := s.BlockedAmong(ctx, []storage.LaneKey{{Lane: row.Lane, Key: row.Message.Key}})
+			return err != nil || len(blocked) == 0 || row.Deferred
+		}, due),
+		only("the lowest lanes don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Lane >= storage.Lanes/2 }, due),
+		{"rows remain that are due tomorrow", []string{due, unclaimed}, func(s Store, f *facts) Store {
+			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
+				now := f.table.DB.Now
+				f.table.DB.Now = func() time.Time { return now().Add(24 * time.Hour) }
+				defer func() { f.table.DB.Now = now }()
+				return f.table.DB.Store().Remaining(ctx, limit, each)
+			}}
+		}},
+		{"what remains isn't told whether it is held", []string{due}, func(s Store, _ *facts) Store {
+			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
+				return s.Remaining(ctx, limit, func(row *storage.Row) bool { row.Deferred = false; return each(row) })
+			}}
+		}},
+		{"the search for what remains ignores that its caller has enough", []string{due}, func(s Store, _ *facts) Store {
+			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
+				return s.Remaining(ctx, limit, func(row *storage.Row) bool { each(row); return true })
+			}}
+		}},
+		{"a limit of what remains is one too low", []string{due}, func(s Store, _ *facts) Store {
+			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
+				met := 0
+				return s.Remaining(ctx, limit, func(row *storage.Row) bool {
+					met++
+					return (limit <= 0 || met < limit) && each(row)
+				})
+			}}
+		}},
+	}
+}
