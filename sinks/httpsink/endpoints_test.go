@@ -95,7 +95,7 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 	d := newTable(t)
 	d.write(to(slow.address, "s", 0), to(slow.address, "", 0))
 	sink := newUnclosed(t, httpsink.Options{URL: "http://{header:to}/", InsideNetworks: loopback, EndpointPause: 2 * time.Second, Timeout: 10 * time.Minute})
-	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Minute, Max: time.Hour}}}})
+	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, Timeout: 10 * time.Minute, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Minute, Max: time.Hour}}}})
 	d.eventually("the slow endpoint is known", func() bool { return len(slow.received()) == 2 })
 	close(slowly)
 	var messages []outbox.Message
