@@ -43,7 +43,7 @@ func connectPostgres(database config.Database) (driver.Connector, error) {
 // Not by parameters of the connection, which poolers refuse.
 func setUpSession(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "SELECT set_config('jit', 'off', false), set_config('datestyle', 'ISO', false),"+
-		" set_config('bytea_output', 'hex', false), set_config('standard_conforming_strings', 'on', false)", pgx.QueryExecModeExec)
+		" set_config('bytea_output', 'hex', false), set_config('standard_conforming_strings', 'on', false), set_config('client_encoding', 'UTF8', false)", pgx.QueryExecModeExec)
 	if conn.IsClosed() {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 			if err := own.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
 				t.Fatal(err)
 			}
-			for _, setting := range []string{"jit = on", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'", "standard_conforming_strings = off"} {
+			for _, setting := range []string{"jit = on", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'", "standard_conforming_strings = off", "client_encoding = 'LATIN1'"} {
 				if _, err := own.DB.ExecContext(t.Context(), "ALTER DATABASE "+name+" SET "+setting); err != nil {
 					t.Fatal(err)
 				}
@@ -52,8 +52,8 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 				var jit, text string
 				var at time.Time
 				var payload []byte
-				err = db.QueryRowContext(t.Context(), `SELECT current_setting('jit'), now(), decode('00ff', 'hex'), $1::text`, `a\b'`).Scan(&jit, &at, &payload, &text)
-				if err != nil || jit != "off" || at.IsZero() || !bytes.Equal(payload, []byte{0, 255}) || text != `a\b'` {
+				err = db.QueryRowContext(t.Context(), `SELECT current_setting('jit') || ' ' || current_setting('client_encoding'), now(), decode('00ff', 'hex'), $1::text`, `日\b'`).Scan(&jit, &at, &payload, &text)
+				if err != nil || jit != "off UTF8" || at.IsZero() || !bytes.Equal(payload, []byte{0, 255}) || text != `日\b'` {
 					t.Errorf("%s: jit %s, now %v, payload %q, text %q, %v", mode, jit, at, payload, text, err)
 				}
 			}

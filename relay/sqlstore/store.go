@@ -109,7 +109,7 @@ var (
 // closes all but two whenever they are idle, and opens them again: call
 // db.SetMaxIdleConns(8), or it costs twice as much where messages come one by one.
 //
-// On PostgreSQL the store uses short transactions, and works behind a pooler. A pgx pool in the modes exec or simple_protocol
+// On PostgreSQL the store uses short transactions, and works behind a pooler. The client_encoding has to be UTF8. A pgx pool in the modes exec or simple_protocol
 // needs the settings datestyle=ISO and bytea_output=hex, which are the server's defaults; else Open fails. On SQLite db has to be in WAL mode, with a
 // busy timeout and transactions that begin with BEGIN IMMEDIATE; else Open fails, and says how to open the file. On MySQL and MariaDB it sees to its isolation itself, and needs
 // the right PROCESS to see which transactions are open; see LongestTransaction.

@@ -13,12 +13,17 @@ import (
 var errMisread = errors.New("it was read as another value")
 
 // CheckPool implements [backend.PoolChecker]. Where the server sends values as texts, which pgx asks for in its modes
-// exec and simple_protocol, pgx reads times only in the ISO style and bytes only as hex. So it reads one of each.
+// exec and simple_protocol, pgx reads times only in the ISO style and bytes only as hex. So it reads one of each. And pgx takes
+// all texts for UTF-8, whatever client_encoding is, while the server converts them to that: a row with a character that the
+// encoding lacks would keep a whole page from being read.
 func (p *Postgres) CheckPool(ctx context.Context) error {
-	var style, output string
-	const settings = "SELECT current_setting('datestyle'), current_setting('bytea_output')"
-	if err := p.db.QueryRowContext(ctx, settings).Scan(&style, &output); err != nil {
+	var style, output, client, server string
+	const settings = "SELECT current_setting('datestyle'), current_setting('bytea_output'), current_setting('client_encoding'), current_setting('server_encoding')"
+	if err := p.db.QueryRowContext(ctx, settings).Scan(&style, &output, &client, &server); err != nil {
 		return err
+	}
+	if unconverted := client == "SQL_ASCII" && (server == "SQL_ASCII" || server == "UTF8"); client != "UTF8" && !unconverted {
+		return fmt.Errorf("client_encoding of this session is %s, which changes keys and topics on their way: set it to UTF8, by client_encoding=UTF8 in the URL or by ALTER ROLE … SET client_encoding = 'UTF8'", client)
 	}
 	var at time.Time
 	if err := p.db.QueryRowContext(ctx, "SELECT timestamptz '2006-01-02 15:04:05.678+00'").Scan(&at); err != nil || at.UnixMilli() != 1136214245678 {
