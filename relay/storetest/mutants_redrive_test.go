@@ -48,7 +48,7 @@ func redriveMutants() []mutant {
 		listing("nothing was overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = false }),
 		listing("all with keys were overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = p.Key != "" }),
 		listing("what overtook is looked for everywhere", "overtaken are told", func(_ *storage.Filter, within *int64) { *within = math.MaxInt32 }, told),
-		{"redirect only requeues", []string{"redirect requeues to a sink"}, func(s Store, _ *facts) Store {
+		{"redirect only requeues", []string{"redirect requeues to a sink", "redirect keeps to whole messages"}, func(s Store, _ *facts) Store {
 			return onRedirect{s, func(ctx context.Context, filter storage.Filter, _ string) (int, error) { return s.Requeue(ctx, filter) }}
 		}},
 		{"only what is parked is redirected", []string{"redirect of what waits", "redirect of what waits by rows"}, func(s Store, _ *facts) Store {
