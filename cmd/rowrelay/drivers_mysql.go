@@ -40,11 +40,14 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 
 // sessionSettings are for every connection. Transactions read what is committed: the servers' own default locks
 // the gaps between rows, and producers then wait for each other. It isn't a
-// parameter because the variable has another name on each server.
+// parameter because the variable has another name on each server. And lists of keys are looked up by an index, however long.
 //
 // A limit bounds statements on the server, which continues to run one whose caller has given up.
 func sessionSettings(kind string, limit time.Duration) []string {
-	set := []string{"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"}
+	set := []string{
+		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		"SET SESSION autocommit = 1 /*!80000 , SESSION range_optimizer_max_mem_size = 0 */", // MariaDB has none, and skips this
+	}
 	switch {
 	case limit == 0:
 	case kind == config.MariaDB:

@@ -122,6 +122,12 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 		if db.Name == "mysql/gosql" {
 			isolation = "transaction_isolation"
 		}
+		if db.Kind == testdb.MySQL {
+			var size int
+			if err := pool.QueryRowContext(t.Context(), "SELECT @@range_optimizer_max_mem_size").Scan(&size); err != nil || size != 0 {
+				t.Errorf("range_optimizer_max_mem_size: got %d, %v, want no limit", size, err)
+			}
+		}
 		for range maxConnections { // all held at once
 			connection, err := pool.Conn(t.Context())
 			if err != nil {

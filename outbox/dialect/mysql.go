@@ -261,7 +261,7 @@ func (mysql) Server(table Table) (facts Query, trial *Trial) {
 	facts = Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
 		" 'group_replication_group_name', 'group_replication_single_primary_mode'," +
 		" 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'," +
-		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'completion_type', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects'," +
+		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'completion_type', 'sql_mode', 'range_optimizer_max_mem_size', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects'," +
 		" 'character_set_client', 'character_set_connection', 'character_set_results')"}
 	lanes := table.Backquoted().Lanes
 	return facts, &Trial{
@@ -378,6 +378,14 @@ func mysqlSession(facts map[string]string) error {
 	if value := facts["completion_type"]; value != "" && value != "NO_CHAIN" {
 		return fmt.Errorf("completion_type of this session is %s, with which a commit begins another transaction or ends the connection:"+
 			" set it to NO_CHAIN, in the URL or in the server", value)
+	}
+	if strings.Contains(facts["sql_mode"], "EMPTY_STRING_IS_NULL") {
+		return errors.New("sql_mode of this session has EMPTY_STRING_IS_NULL, with which empty texts and payloads become NULL: leave it out, in the URL or in the server")
+	}
+	const rangeMemory = 8 << 20 // the server's default
+	if value, err := strconv.Atoi(facts["range_optimizer_max_mem_size"]); err == nil && value != 0 && value < rangeMemory {
+		return fmt.Errorf("range_optimizer_max_mem_size of this session is %d, with which the server may read whole tables where keys are listed:"+
+			" set it to %d or more, or to 0, in the URL or in the server", value, rangeMemory)
 	}
 	if facts["autocommit"] == "OFF" {
 		return fmt.Errorf("autocommit of this session is OFF: set it to ON, in the URL or in the server")
