@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// trip takes messages through a table whose sessions have some setting: a writer, a relay, an operator.
+type trip struct {
+	dialect dialect.Dialect
+	app     *sql.DB // the application's pool, on which it writes
+	relay   *sql.DB // the pool of the relay and the operator
+}
+
+// hostileText has what a session's settings could change: quotes, backslashes, pipes, and characters of one to four bytes.
+const hostileText = `a\b\\ 'c' "d" || $1 ? :x %s é 日本 😀`
+
+// write writes the topics' messages with each method of the Writer.
+func (r trip) write(ctx context.Context, topics ...string) error {
+	writer, err := outbox.NewWriter(r.dialect, outbox.Options{KeyLocks: true, Duplicates: outbox.RefuseDuplicates, Notify: r.dialect.Name() == "postgres"})
+	if err != nil {
+		return err
+	}
+	var messages []outbox.Message
+	for _, topic := range topics {
+		messages = append(messages, outbox.Message{ID: outbox.NewID(), Topic: topic, Key: topic + hostileText, Payload: []byte(hostileText), Headers: map[string]string{"h": hostileText}, Priority: 3})
+	}
+	for range 21 { // PostgreSQL has another statement for so many
+		messages = append(messages, outbox.Message{ID: outbox.NewID(), Topic: "many", Key: "many", Payload: []byte{0, 255, '\\'}})
+	}
+	later := outbox.Message{ID: outbox.NewID(), Topic: "cancelled", AvailableAt: time.Now().Add(time.Hour), ExpiresAt: time.Now().Add(2 * time.Hour)}
+	inTx := func(work func(*sql.Tx) error) error {
+		tx, err := r.app.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := work(tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	if err := inTx(func(tx *sql.Tx) error {
+		return writer.Write(ctx, tx, append(messages[:len(topics):len(topics)], later)...)
+	}); err != nil {
+		return err
+	}
+	if err := inTx(func(tx *sql.Tx) error { return writer.Write(ctx, tx, messages[len(topics):]...) }); err != nil {
+		return err
+	}
+	if err := inTx(func(tx *sql.Tx) error {
+		var duplicate *outbox.DuplicateError
+		if err := writer.Write(ctx, tx, messages[0], outbox.Message{ID: outbox.NewID(), Topic: "refused"}); !errors.As(err, &duplicate) || !slices.Equal(duplicate.IDs, []string{messages[0].ID}) {
+			return fmt.Errorf("write a duplicate: %w", cmp.Or(err, errors.New("it was accepted")))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return inTx(func(tx *sql.Tx) error {
+		cancelled, err := writer.Cancel(ctx, tx, later.ID, messages[0].ID)
+		if err == nil && !slices.Equal(cancelled, []string{later.ID}) {
+			err = fmt.Errorf("cancelled %q", cancelled)
+		}
+		return err
+	})
+}
+
+// deliver has a relay deliver, retry and park, and an operator requeue, discard, list, replay and purge.
+func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
+	store, err := sqlstore.Open(ctx, r.relay, r.dialect, sqlstore.Options{})
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	got, fails := map[string]int{}, map[string]error{"parked": inproc.Permanent(errors.New(hostileText)), "discarded": inproc.Permanent(errors.New("no")), "retried": errors.New("later")}
+	handler := func(_ context.Context, m sinks.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if m.Topic != "many" && (string(m.Payload) != hostileText || m.Key != m.Topic+hostileText || m.Headers["h"] != hostileText) || m.Topic == "many" && string(m.Payload) != "\x00\xff\\" {
+			return inproc.Permanent(fmt.Errorf("the message has the key %q, the payload %q, and the headers %q", m.Key, m.Payload, m.Headers))
+		}
+		if err := fails[m.Topic]; err != nil {
+			return err
+		}
+		got[m.Topic]++
+		return nil
+	}
+	var log bytes.Buffer
+	drain := func(retention time.Duration) error {
+		pick := storage.Oldest
+		if claim == storage.ByRows {
+			pick = storage.Priority
+		}
+		engine, err := relay.New(store, relay.Options{
+			Claim: claim, Drain: true, Poll: time.Millisecond, Retention: retention, Pick: pick, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Sinks: map[string]relay.SinkOptions{"sink": {Sink: inproc.Func(handler), RejectAfter: -1, TroubleAfter: -1, Fuse: -1, Backoff: relay.Backoff{Min: time.Hour, Max: 2 * time.Hour}}},
+		})
+		if err != nil {
+			return err
+		}
+		return engine.Run(ctx)
+	}
+	count := func(filter storage.Filter, want int) error {
+		infos, err := store.List(ctx, filter)
+		if err == nil && len(infos) != want {
+			err = fmt.Errorf("a list of %s has %d messages, want %d", filter.Describe(), len(infos), want)
+		}
+		return err
+	}
+	changed := func(n int, err error) error {
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%d messages were changed, want 1", n)
+		}
+		return err
+	}
+	steps := []func() error{
+		func() error { return r.write(ctx, "kept", "parked", "discarded", "retried") },
+		func() error { return drain(time.Hour) },
+		func() error {
+			for _, f := range sqlstore.Check(ctx, r.relay, r.dialect, sqlstore.Options{}, claim) {
+				if strings.Contains(f.Detail, "SQLSTATE") || strings.Contains(f.Detail, "Error ") {
+					return fmt.Errorf("check: %s: %s", f.Name, f.Detail)
+				}
+			}
+			return nil
+		},
+		func() error { // others of a trip before may not be purged yet
+			infos, err := store.List(ctx, storage.Filter{State: storage.StateDone, Limit: 1000})
+			if err == nil && len(infos) < 22 {
+				err = fmt.Errorf("%d messages are kept, want 22", len(infos))
+			}
+			return err
+		},
+		func() error { return count(storage.Filter{State: storage.StateError, Error: `a\b`}, 1) },
+		func() error { return count(storage.Filter{State: storage.StateRetry, Key: "retried" + hostileText}, 1) },
+		func() error { _, err := store.Status(ctx); return err },
+		func() error { clear(fails); return changed(store.Discard(ctx, storage.Filter{Topic: "discarded"})) },
+		func() error {
+			return changed(store.Requeue(ctx, storage.Filter{Topic: "parked", State: storage.StateError}))
+		},
+		func() error {
+			return changed(store.Requeue(ctx, storage.Filter{Topic: "retried", State: storage.StateRetry}))
+		},
+		func() error { return r.write(ctx, "deleted") },
+		func() error { return drain(relay.KeepNothing) },
+		func() error { return count(storage.Filter{State: storage.StateError}, 0) },
+		func() error {
+			_, err := store.Purge(ctx, 0, 1000)
+			return err
+		},
+		func() error { return count(storage.Filter{State: storage.StatePending}, 0) },
+	}
+	for i, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d, %s: %w; log: %.1500s", i, claim, err, log.String())
+		}
+	}
+	want := map[string]int{"kept": 1, "parked": 1, "retried": 1, "deleted": 1, "many": 42}
+	for topic, n := range want {
+		if got[topic] != n {
+			return fmt.Errorf("%s: delivered %v, want %v", claim, got, want)
+		}
+	}
+	return nil
+}
+
+func (r trip) both(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return errors.Join(r.deliver(ctx, storage.ByLanes), r.deliver(ctx, storage.ByRows))
+}
+
+// postgresSettings are settings of a database, some at a time, that a relay and a Writer work with.
+var postgresSettings = map[string][]string{
+	"texts": {"IntervalStyle = 'sql_standard'", "DateStyle = 'ISO, DMY'", "extra_float_digits = -15", "TimeZone = 'America/St_Johns'", "escape_string_warning = on",
+		"backslash_quote = 'off'", "quote_all_identifiers = on", "array_nulls = off", "transform_null_equals = on", "xmloption = 'document'", "client_min_messages = 'debug1'"},
+	"plans": {"plan_cache_mode = 'force_generic_plan'", "jit = on", "jit_above_cost = 0", "enable_seqscan = off", "enable_indexscan = off", "enable_indexonlyscan = off",
+		"enable_bitmapscan = off", "enable_nestloop = off", "enable_hashjoin = off", "enable_mergejoin = off", "enable_sort = off", "enable_hashagg = off", "enable_material = off",
+		"work_mem = 64", "temp_file_limit = 0", "from_collapse_limit = 1", "join_collapse_limit = 1", "geqo_threshold = 2", "constraint_exclusion = 'on'"},
+	"serializable": {"default_transaction_isolation = 'serializable'", "default_transaction_deferrable = on", "row_security = off", "synchronous_commit = off"},
+	"repeatable":   {"default_transaction_isolation = 'repeatable read'", "synchronous_commit = 'remote_apply'", "default_toast_compression = 'pglz'", "check_function_bodies = off"},
+	"replica":      {"session_replication_role = 'replica'", "search_path = first, public", "plan_cache_mode = 'force_custom_plan'"},
+	"timeouts":     {"idle_session_timeout = '1s'", "idle_in_transaction_session_timeout = '5min'", "statement_timeout = '5min'", "lock_timeout = '5min'"},
+}
+
+// In exec and simple_protocol pgx has values as texts: the command sets DateStyle, bytea_output and
+// standard_conforming_strings, and an application that uses these modes must (see TestPostgresPoolThatCannotReadTextsIsRefused).
+func TestPostgresSettings(t *testing.T) {
+	t.Parallel()
+	for _, target := range testdb.Each() { // one with pgx, and one whose application has lib/pq while the command has pgx
+		if target.Kind != testdb.Postgres {
+			continue
+		}
+		for name, settings := range postgresSettings {
+			t.Run(target.Name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				db := target.OpenOutbox(t)
+				var database string
+				if err := db.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&database); err != nil {
+					t.Fatal(err)
+				}
+				execute(t, db.DB, "CREATE SCHEMA first")
+				execute(t, db.DB, "CREATE FUNCTION first.hashtextextended(text, int) RETURNS bigint LANGUAGE sql AS 'SELECT 99::bigint'")
+				for _, setting := range settings {
+					execute(t, db.DB, "ALTER DATABASE "+database+" SET "+setting)
+				}
+				parsed, err := config.ParseDatabase(db.URL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				command, d, err := openDatabase(t.Context(), parsed, pool{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = command.Close() }()
+				app := db.OpenAnother(t)
+				for who, reads := range map[string]*sql.DB{"the command": command, "a library": app} {
+					if err := (trip{d, app, reads}).both(t.Context()); err != nil {
+						t.Errorf("%s: %v", who, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// mysqlSettingsThatWork are settings of a session, some at a time, that a relay and a Writer work with. A server is given those
+// that it has.
+var mysqlSettingsThatWork = map[string]map[string]string{
+	"ansi":        {"sql_mode": "'ANSI,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,NO_AUTO_VALUE_ON_ZERO'"},
+	"backslashes": {"sql_mode": "'NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,NO_ZERO_DATE,IGNORE_SPACE'"},
+	"no mode":     {"sql_mode": "''", "innodb_lock_wait_timeout": "1", "innodb_snapshot_isolation": "1", "transaction_isolation": "'SERIALIZABLE'"},
+	"oracle":      {"sql_mode": "'ORACLE'"},
+	"mssql":       {"sql_mode": "'MSSQL'"},
+	"assignment":  {"sql_mode": "'SIMULTANEOUS_ASSIGNMENT,TIME_ROUND_FRACTIONAL'"},
+	"plans": {"group_concat_max_len": "4", "tmp_table_size": "1024", "max_heap_table_size": "16384", "sort_buffer_size": "32768", "join_buffer_size": "128", "max_sort_length": "8", "big_tables": "1",
+		"max_seeks_for_key": "1", "optimizer_search_depth": "1", "eq_range_index_dive_limit": "1", "in_predicate_conversion_threshold": "2", "join_cache_level": "8",
+		"optimizer_switch": "'index_merge=off,mrr=off,materialization=off,semijoin=off,derived_merge=off'", "cte_max_recursion_depth": "1", "max_recursive_iterations": "1"},
+	"others": {"div_precision_increment": "0", "time_zone": "'-11:00'", "lc_time_names": "'de_DE'", "default_week_format": "7", "explicit_defaults_for_timestamp": "0", "collation_connection": "utf8mb4_bin",
+		"foreign_key_checks": "0", "unique_checks": "0", "check_constraint_checks": "0", "default_storage_engine": "'MyISAM'", "sql_require_primary_key": "1", "sql_auto_is_null": "1", "sql_notes": "0",
+		"wait_timeout": "2", "net_write_timeout": "60", "max_error_count": "0", "innodb_strict_mode": "0"},
+}
+
+// What the command sets on each connection stays as it sets it.
+func TestMySQLSettings(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db testdb.Database) {
+		d, err := dialect.ByName(db.Kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustRun(t, "migrate", "up", "--database", db.URL)
+		for name, settings := range mysqlSettingsThatWork {
+			t.Run(name, func(t *testing.T) { // one after the other, on one table
+				app, err := mysql.ParseDSN(db.DSN)
+				if err != nil {
+					t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
+				}
+				own, err := mysqlSettings(db.URL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				own.Params = maps.Clone(own.Params)
+				for setting, value := range settings {
+					if _, err := db.DB.ExecContext(t.Context(), "SET SESSION "+setting+" = "+value); err != nil {
+						continue // another kind of server, or version
+					}
+					app.Params[setting] = value
+					if _, set := own.Params[setting]; !set && setting != "collation_connection" {
+						own.Params[setting] = value
+					}
+				}
+				open := func(config *mysql.Config, set []string) *sql.DB {
+					connector, err := mysql.NewConnector(config)
+					if err != nil {
+						t.Fatal(err)
+					}
+					pool := sql.OpenDB(session{connector, set})
+					t.Cleanup(func() { _ = pool.Close() })
+					return pool
+				}
+				writes := open(app, nil)
+				for who, reads := range map[string]*sql.DB{"the command": open(own, sessionSettings(db.Kind, 0)), "a library": writes} {
+					if err := (trip{d, writes, reads}).both(t.Context()); err != nil {
+						t.Errorf("%s: %v", who, err)
+					}
+				}
+			})
+		}
+	})
+}
+
+// sqliteSettings are pragmas, some at a time, that a relay and a Writer work with.
+var sqliteSettings = map[string][]string{
+	"strict": {"foreign_keys(1)", "case_sensitive_like(1)", "reverse_unordered_selects(1)", "recursive_triggers(1)", "cell_size_check(1)", "secure_delete(1)", "temp_store(2)", "trusted_schema(0)"},
+	"loose":  {"foreign_keys(0)", "legacy_alter_table(1)", "ignore_check_constraints(1)", "synchronous(0)", "temp_store(1)", "auto_vacuum(1)", "cache_size(1)", "automatic_index(0)"},
+	"utf16":  {"encoding('UTF-16le')", "auto_vacuum(2)", "page_size(512)"},
+}
+
+func TestSQLiteSettings(t *testing.T) {
+	t.Parallel()
+	for name, pragmas := range sqliteSettings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "a.db")
+			parameters := url.Values{"_txlock": {"immediate"}, "_pragma": append(pragmas, "busy_timeout(120000)", "journal_mode(WAL)")}
+			app, err := sql.Open("sqlite", "file:"+path+"?"+parameters.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = app.Close() }()
+			if err := app.PingContext(t.Context()); err != nil { // makes the file, as some pragmas hold for it
+				t.Fatal(err)
+			}
+			mustRun(t, "migrate", "up", "--database", "sqlite:"+path)
+			parsed, err := config.ParseDatabase("sqlite:" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			command, d, err := openDatabase(t.Context(), parsed, pool{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = command.Close() }()
+			for who, reads := range map[string]*sql.DB{"the command": command, "a library": app} {
+				if err := (trip{d, app, reads}).both(t.Context()); err != nil {
+					t.Errorf("%s: %v", who, err)
+				}
+			}
+		})
+	}
+}
