@@ -110,6 +110,9 @@ func (s *settling) write(it *item) {
 // as its key goes on, and its place in memory is needed only where there are many. Retries
 // and parked messages are written at once, as their keys wait.
 func (s *settling) start(now time.Time) {
+	if s.stopping.ready { // the leases are being given back: no outcome changes anything any more
+		return
+	}
 	if len(s.fanouts.waiting)+len(s.fanouts.idle) > 0 {
 		s.advanceLate(now)
 	}

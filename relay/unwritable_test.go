@@ -320,6 +320,40 @@ func TestADrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
+// leaving takes its time to release lanes. Once they are released, a settlement changes nothing, and so is refused no more.
+type leaving struct {
+	*choosy
+	left atomic.Bool
+}
+
+func (s *leaving) Release(ctx context.Context, name string, renewals []storage.Renewal) error {
+	err := s.choosy.Release(ctx, name, renewals)
+	s.left.Store(true)
+	time.Sleep(5 * time.Second)
+	return err
+}
+
+// TestADrainThatIsRefusedEverythingSaysWhy, also if the relay tries to write once more while it leaves.
+func TestADrainThatIsRefusedEverythingSaysWhy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		store := &leaving{}
+		store.choosy = &choosy{Store: db.Store(), lasting: storage.ErrRefused, refuses: func(storage.Settlement) bool { return !store.left.Load() }}
+		write(db, "orders", "", 300)
+		r, err := relay.New(store, relay.Options{Sinks: to(&recorder{}), Drain: true, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context()); !errors.Is(err, storage.ErrRefused) {
+			t.Errorf("drain: %v, want %v", err, storage.ErrRefused)
+		}
+		if !store.left.Load() {
+			t.Error("no lane was released")
+		}
+	})
+}
+
 // TestADeadLetterThatTheDatabaseRefuses: its message is parked without it.
 func TestADeadLetterThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
