@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -314,24 +315,36 @@ func counting(t *testing.T, handler http.HandlerFunc) (string, *atomic.Int64) {
 	return server.URL, connections
 }
 
-// TestConnectionsAreUsedAgain: for answers with and without bodies, good and bad.
+// TestConnectionsAreUsedAgain: for answers with and without bodies, good and bad. No time passes while bodies are read.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	t.Parallel()
-	var requests atomic.Int64
-	url, connections := counting(t, func(w http.ResponseWriter, _ *http.Request) {
-		n := requests.Add(1)
-		w.WriteHeader([]int{200, 204, 400, 500, 503}[n%5])
-		if n%5 != 1 {
-			_, _ = w.Write(make([]byte, n*100))
+	synctest.Test(t, func(t *testing.T) {
+		connections, requests := make(pipes), 0
+		dialled := 0
+		server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			requests++
+			w.WriteHeader([]int{200, 204, 400, 500, 503}[requests%5])
+			if requests%5 != 1 {
+				_, _ = w.Write(make([]byte, requests*100))
+			}
+		})}
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(connections) })
+		sink := newUnclosed(t, httpsink.Options{URL: "http://endpoint.example/"}).Over(func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialled++
+			return connections.dial(ctx, network, address)
+		})
+		for range 100 {
+			sendOne(t, sink, message("k"))
 		}
+		if dialled != 1 || requests != 100 {
+			t.Errorf("%d connections for %d requests", dialled, requests)
+		}
+		_ = sink.Close(t.Context())
+		close(connections)
+		serving.Wait()
+		_ = server.Close()
 	})
-	sink := newSink(t, httpsink.Options{URL: url})
-	for range 100 {
-		sendOne(t, sink, message("k"))
-	}
-	if connections.Load() != 1 || requests.Load() != 100 {
-		t.Errorf("%d connections for %d requests", connections.Load(), requests.Load())
-	}
 }
 
 // TestConcurrency: so many requests at once and no more, over all Sends, and one
