@@ -38,6 +38,26 @@ func TestMySQLCheckIsContent(t *testing.T) {
 	})
 }
 
+// An INSERT with an id of its own can't be refused where that is too high for the relay. The error at the start says
+// what to do, and that helps.
+func TestMySQLNamesAnIDThatIsTooHigh(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		exec(t, m.DB, "INSERT INTO outbox (id, topic) VALUES (9223372036854775808, 't')")
+		const remedy = "set the table's AUTO_INCREMENT back"
+		if _, err := sqlstore.Open(t.Context(), m.DB, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), remedy) {
+			t.Errorf("opened: %v", err)
+		}
+		exec(t, m.DB, "DELETE FROM outbox WHERE id >= 9223372036854775808")
+		exec(t, m.DB, "ALTER TABLE outbox AUTO_INCREMENT = 2")
+		exec(t, m.DB, "ANALYZE TABLE outbox")
+		exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		if last, err := m.table.open(t).LastID(t.Context()); err != nil || last != 2 {
+			t.Errorf("the last id afterwards: %d, %v", last, err)
+		}
+	})
+}
+
 // finding returns the one of that name.
 func finding(findings []sqlstore.Finding, name string) sqlstore.Finding {
 	for _, f := range findings {

@@ -279,7 +279,7 @@ func (s *Store) LastID(ctx context.Context) (int64, error) {
 
 // lastID asks for the highest id that was given out.
 func (s *Store) lastID(ctx context.Context) (last int64, err error) {
-	if err = backend.One(ctx, s.db, s.traits.Queries.LastID, &last); err != nil {
+	if last, err = backend.LastID(ctx, s.db, s.traits.Queries.LastID); err != nil {
 		err = fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
 	return last, err

@@ -476,6 +476,12 @@ func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError,
 	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds, (*text)(&row.Error))
 }
 
+// LastID reads the highest id that was given out.
+func LastID(ctx context.Context, q Querier, query Query) (last int64, err error) {
+	err = One(ctx, q, query, (*number)(&last))
+	return last, err
+}
+
 // Clock reads the database's time, the age of its first done row (0 without one), and its time zone.
 func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest time.Duration, zone string, err error) {
 	var name text
@@ -532,7 +538,7 @@ func (n *number) Scan(value any) error {
 	case uint64: // an unsigned column
 		*n = number(value)
 		if value > math.MaxInt64 {
-			return fmt.Errorf("read the number %d: it is above %d", value, math.MaxInt64)
+			return errTooHigh
 		}
 		return nil
 	case []byte:
@@ -546,9 +552,16 @@ func (n *number) Scan(value any) error {
 
 func (n *number) parse(text string) error {
 	value, err := strconv.ParseInt(text, 10, 64)
-	*n = number(value)
+	if *n = number(value); errors.Is(err, strconv.ErrRange) && value > 0 {
+		return errTooHigh
+	}
 	return err
 }
+
+// errTooHigh can happen to ids on MySQL and MariaDB alone: the column is unsigned, and no CHECK may name it. From such an
+// id on the server gives out only ids that are higher still. ANALYZE TABLE has MySQL forget the AUTO_INCREMENT that it has cached.
+var errTooHigh = errors.New("a number is above 9223372036854775807: if it is an id, a row was inserted with an id of its own; " +
+	"insert such rows again without one, delete them, and then set the table's AUTO_INCREMENT back and run ANALYZE TABLE")
 
 // flags scans the flags of a row. None are those of a plain one.
 type flags number

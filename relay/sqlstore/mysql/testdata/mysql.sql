@@ -126,7 +126,7 @@ SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SEL
     COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
     COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'retry'), 0),
     COALESCE((SELECT MAX(id) FROM `app`.`Events_held` FORCE INDEX (held_id) WHERE state = 'error'), 0),
-    COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?), 0));
+    COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?), 0)) AS last_id;
 --   1: app
 --   2: Events
 
