@@ -2,6 +2,8 @@ package sqlstore_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +171,54 @@ func parkMalformed(t *testing.T, store *sqlstore.Store, claim storage.Claim) (se
 		settlements = append(settlements, settlement)
 	}
 	return settlements
+}
+
+// Delivered messages with values that can't be read are listed, exported, replayed and purged as others are: one of them
+// keeps no other from that.
+func TestDeliveredRowThatCannotBeReadStopsNothing(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		store := table.open(t)
+		// A priority that is no number could only be written into SQLite's log by hand: its copy would be refused.
+		bad := slices.DeleteFunc(malformed(table.Kind), func(c struct{ column, value string }) bool { return c.column == "priority" })
+		for range len(bad) + 1 {
+			exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('t', 'good')")
+		}
+		settled, err := store.Settle(t.Context(), "r", true, parkMalformed(t, store, storage.ByLanes))
+		if err != nil || settled.Changed != len(bad)+1 {
+			t.Fatalf("settle: %+v, %v", settled, err)
+		}
+		pool := table.OpenAnother(t)
+		pool.SetMaxOpenConns(1)
+		if isMySQL(table.Kind) {
+			exec(t, pool, "SET sql_mode = 'ALLOW_INVALID_DATES'")
+		}
+		infos, err := store.List(t.Context(), storage.Filter{State: storage.StateDone, Limit: 100})
+		must(t, err)
+		for i, value := range bad {
+			exec(t, pool, fmt.Sprintf("UPDATE outbox_done SET %s = %s WHERE id = %d", value.column, value.value, infos[i].ID))
+		}
+		infos, err = store.List(t.Context(), storage.Filter{State: storage.StateDone, Limit: 100})
+		if err != nil || len(infos) != len(bad)+1 {
+			t.Fatalf("list: %d messages, %v; want %d", len(infos), err, len(bad)+1)
+		}
+		for _, info := range infos {
+			if _, err := json.Marshal(shown.NewFullMessage(info)); err != nil {
+				t.Errorf("message %d: %v", info.ID, err)
+			}
+		}
+		last, err := store.LastDelivered(t.Context(), storage.Filter{Limit: 100}, time.Time{})
+		if err != nil || len(last) != len(bad)+1 {
+			t.Errorf("the last delivered: %d messages, %v; want %d", len(last), err, len(bad)+1)
+		}
+		replay, err := store.StoreReplay(t.Context(), nil, storage.Replay{Name: "again"})
+		must(t, err)
+		if replay, _, err = store.Replay(t.Context(), replay, 100); err != nil || replay.Written != int64(len(bad)+1) {
+			t.Errorf("replay: %+v, %v; want %d copies", replay, err, len(bad)+1)
+		}
+		if purged, err := store.Purge(t.Context(), 0, 100); err != nil || purged != len(bad)+1 {
+			t.Errorf("purge: %d, %v; want %d", purged, err, len(bad)+1)
+		}
+	})
 }
 
 func must(t *testing.T, err error) {
