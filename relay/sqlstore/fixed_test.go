@@ -1,12 +1,17 @@
 package sqlstore_test
 
 import (
+	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
 // fixedTables are the tables that have the same rows always, and how many.
@@ -59,5 +64,53 @@ func TestFixedRowsAreRestored(t *testing.T) {
 		exec(t, table.DB, "DELETE FROM outbox_settings")
 		migrate(t, table.DB, table.dialect, migrations.Options{})
 		table.open(t)
+	})
+}
+
+// A relay that may not restore the rows is unhealthy, and says what is missing and what helps. Once they are there it works.
+func TestMissingFixedRowsMakeARelayUnhealthy(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		user, pool := m.poorUser(t)
+		rows, err := m.DB.QueryContext(t.Context(), "SELECT table_name FROM information_schema.tables WHERE table_schema = database()")
+		must(t, err)
+		defer func() { _ = rows.Close() }()
+		var tables []string
+		for rows.Next() {
+			var name string
+			must(t, rows.Scan(&name))
+			tables = append(tables, name)
+		}
+		must(t, rows.Err())
+		for _, name := range tables {
+			rights := "SELECT, INSERT, UPDATE, DELETE"
+			if name == "outbox_lanes" {
+				rights = "SELECT, UPDATE"
+			}
+			exec(t, m.DB, "GRANT "+rights+" ON "+name+" TO "+user)
+		}
+		store, err := sqlstore.Open(t.Context(), pool, m.dialect, sqlstore.Options{})
+		must(t, err)
+		exec(t, m.DB, "DELETE FROM outbox_lanes WHERE lane >= 32")
+		for range 20 {
+			exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		}
+		handled := &deliveries{times: map[string]int{}}
+		r, err := relay.New(store, relay.Options{Lease: 2 * time.Second, Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle)}}})
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		eventually(t, "the relay says which rows are missing", func() bool {
+			err := r.Healthy()
+			return err != nil && strings.Contains(err.Error(), "has 32 of its 64 rows") && strings.Contains(err.Error(), "migrate up")
+		})
+		migrate(t, m.DB, m.dialect, migrations.Options{})
+		eventually(t, "the relay works with the rows that a migration restored", func() bool {
+			handled.mu.Lock()
+			defer handled.mu.Unlock()
+			return handled.total == 20 && r.Healthy() == nil
+		})
+		cancel()
+		must(t, <-ended)
 	})
 }

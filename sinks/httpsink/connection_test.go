@@ -187,44 +187,44 @@ func TestHTTP2IsUsedWhereItIsOffered(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
-	silent := "http://" + listening(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	deaf := "http://" + listening(t, func(c net.Conn) { // reads nothing of a large request
+	silent := func(c net.Conn, _ <-chan struct{}) { _, _ = io.Copy(io.Discard, c) }
+	deaf := func(c net.Conn, ended <-chan struct{}) { // reads nothing but the beginning of a request
 		_, _ = io.ReadFull(c, make([]byte, 10))
-		waitForEnd(t, c)
-	})
-	noHandshake := "https://" + strings.TrimPrefix(silent, "http://")
-	large := message("k")
-	large.Payload = make([]byte, 16<<20) // more than all buffers on the way hold
+		<-ended
+	}
 	tests := map[string]struct {
 		url    string
-		m      sinks.Message
+		serve  func(c net.Conn, ended <-chan struct{})
 		result sinks.Result
 		reason sinks.Reason
 	}{
-		"no answer":    {silent, message("k"), sinks.Retry, sinks.ReasonTimeout},
-		"no handshake": {noHandshake, message("k"), sinks.Unavailable, sinks.ReasonConnection},
-		"not read":     {deaf, large, sinks.Retry, sinks.ReasonTimeout},
+		"no answer":    {"http://endpoint.example", silent, sinks.Retry, sinks.ReasonTimeout},
+		"no handshake": {"https://endpoint.example", silent, sinks.Unavailable, sinks.ReasonConnection},
+		"not read":     {"http://endpoint.example", deaf, sinks.Retry, sinks.ReasonTimeout},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sink := newSink(t, httpsink.Options{URL: test.url, Timeout: 3 * time.Second}) // enough to connect on a busy machine
-			if o := sendOne(t, sink, test.m); o.Result != test.result || o.Reason != test.reason {
-				t.Errorf("%+v, want %v %s", o, test.result, test.reason)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				ended, began := make(chan struct{}), time.Now()
+				sink := newUnclosed(t, httpsink.Options{URL: test.url, Timeout: 3 * time.Second}).Over(func(context.Context, string, string) (net.Conn, error) {
+					client, server := net.Pipe()
+					go func() {
+						defer server.Close()
+						test.serve(server, ended)
+					}()
+					return client, nil
+				})
+				if o := sendOne(t, sink, message("k")); o.Result != test.result || o.Reason != test.reason {
+					t.Errorf("%+v, want %v %s", o, test.result, test.reason)
+				}
+				if took := time.Since(began); took != 3*time.Second {
+					t.Errorf("it took %v, want the time-out of a request", took)
+				}
+				close(ended)
+				_ = sink.Close(t.Context())
+			})
 		})
-	}
-}
-
-// waitForEnd waits until the other side has closed the connection, without
-// reading what it wrote before.
-func waitForEnd(t *testing.T, c net.Conn) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
-		if _, err := c.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			return
-		}
-		<-time.After(5 * time.Millisecond)
 	}
 }
 
