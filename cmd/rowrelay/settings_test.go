@@ -206,7 +206,7 @@ var postgresSettings = map[string][]string{
 	"serializable": {"default_transaction_isolation = 'serializable'", "default_transaction_deferrable = on", "row_security = off", "synchronous_commit = off"},
 	"repeatable":   {"default_transaction_isolation = 'repeatable read'", "synchronous_commit = 'remote_apply'", "default_toast_compression = 'pglz'", "check_function_bodies = off"},
 	"replica":      {"session_replication_role = 'replica'", "search_path = first, public", "plan_cache_mode = 'force_custom_plan'"},
-	"timeouts":     {"idle_session_timeout = '1s'", "idle_in_transaction_session_timeout = '5min'", "statement_timeout = '5min'", "lock_timeout = '5min'"},
+	"timeouts":     {"idle_in_transaction_session_timeout = '5min'", "statement_timeout = '5min'", "lock_timeout = '5min'"},
 }
 
 // In exec and simple_protocol pgx has values as texts: the command sets DateStyle, bytea_output and
@@ -255,7 +255,7 @@ func TestPostgresSettings(t *testing.T) {
 var mysqlSettingsThatWork = map[string]map[string]string{
 	"ansi":        {"sql_mode": "'ANSI,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,NO_AUTO_VALUE_ON_ZERO'"},
 	"backslashes": {"sql_mode": "'NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,NO_ZERO_DATE,IGNORE_SPACE'"},
-	"no mode":     {"sql_mode": "''", "innodb_lock_wait_timeout": "1", "innodb_snapshot_isolation": "1", "transaction_isolation": "'SERIALIZABLE'"},
+	"no mode":     {"sql_mode": "''", "innodb_lock_wait_timeout": "30", "innodb_snapshot_isolation": "1", "transaction_isolation": "'SERIALIZABLE'"},
 	"oracle":      {"sql_mode": "'ORACLE'"},
 	"mssql":       {"sql_mode": "'MSSQL'"},
 	"assignment":  {"sql_mode": "'SIMULTANEOUS_ASSIGNMENT,TIME_ROUND_FRACTIONAL'"},
@@ -264,7 +264,7 @@ var mysqlSettingsThatWork = map[string]map[string]string{
 		"optimizer_switch": "'index_merge=off,mrr=off,materialization=off,semijoin=off,derived_merge=off'", "cte_max_recursion_depth": "1", "max_recursive_iterations": "1"},
 	"others": {"div_precision_increment": "0", "time_zone": "'-11:00'", "lc_time_names": "'de_DE'", "default_week_format": "7", "explicit_defaults_for_timestamp": "0", "collation_connection": "utf8mb4_bin",
 		"foreign_key_checks": "0", "unique_checks": "0", "check_constraint_checks": "0", "default_storage_engine": "'MyISAM'", "sql_require_primary_key": "1", "sql_auto_is_null": "1", "sql_notes": "0",
-		"wait_timeout": "2", "net_write_timeout": "60", "max_error_count": "0", "innodb_strict_mode": "0"},
+		"wait_timeout": "3600", "net_write_timeout": "60", "max_error_count": "0", "innodb_strict_mode": "0"},
 }
 
 // What the command sets on each connection stays as it sets it.
