@@ -109,6 +109,25 @@ func (m mysqlTable) poorUser(t *testing.T) (name string, pool *sql.DB) {
 	return name, pool
 }
 
+// grantAllBut gives the user the rights to read and write each table, and on one table only those named.
+func (m mysqlTable) grantAllBut(t *testing.T, user, except, rights string) {
+	t.Helper()
+	rows, err := m.DB.QueryContext(t.Context(), "SELECT table_name FROM information_schema.tables WHERE table_schema = database()")
+	must(t, err)
+	defer func() { _ = rows.Close() }()
+	granted := map[string]string{}
+	for rows.Next() {
+		var name string
+		must(t, rows.Scan(&name))
+		granted[name] = "SELECT, INSERT, UPDATE, DELETE"
+	}
+	must(t, rows.Err())
+	granted[except] = rights
+	for name, rights := range granted {
+		exec(t, m.DB, "GRANT "+rights+" ON "+name+" TO "+user)
+	}
+}
+
 // Who may not see transactions waits for as long as they may take: with a long time the safe id
 // stays below an open one, with a short time it passes what is committed.
 func TestMySQLWithoutProcess(t *testing.T) {
