@@ -3,5 +3,4 @@ package migrations
 // AddStep adds a step after the embedded ones, as a later release will have it.
 func (m *Migrations) AddStep(sql string) {
 	m.steps = append(m.steps, step{version: Version + 1, name: "00002_later.sql", sql: sql})
-	m.fits = true // else the steps are rendered again
 }

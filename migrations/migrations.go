@@ -64,7 +64,6 @@ type Migrations struct {
 	options Options
 	notify  notifySQL
 	steps   []step
-	fits    bool // the dialect is the variant that the server asks for
 }
 
 // New checks the options. It doesn't touch the database, and db, which is
@@ -123,15 +122,14 @@ func (m *Migrations) notMade() error {
 // Up applies what is pending and returns it. Nothing of a step that fails is
 // kept.
 func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
-	m, err := m.fitted(ctx)
+	if err := m.ready(ctx); err != nil {
+		return nil, err
+	}
+	pending, err := m.status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pending, err := m.Pending(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(pending) > 0 {
+	if pending = slices.DeleteFunc(pending, isApplied); len(pending) > 0 {
 		err := m.run(ctx, func(ctx context.Context) error {
 			if err := m.repairVersions(ctx); err != nil {
 				return err
@@ -167,7 +165,7 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 // Undelivered counts the messages that wait or are parked, whichever step was applied last. It
 // reads all of them.
 func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
-	if m, err = m.fitted(ctx); err != nil {
+	if err = m.ready(ctx); err != nil {
 		return 0, err
 	}
 	for _, name := range []string{m.table.Hot, m.table.Held} {
@@ -183,7 +181,7 @@ func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
 // Records counts the controls that operators have put in force, and the entries in the log of their
 // actions. Both are lost with the tables. Tables that don't exist have none.
 func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err error) {
-	if m, err = m.fitted(ctx); err != nil {
+	if err = m.ready(ctx); err != nil {
 		return 0, 0, err
 	}
 	for name, count := range map[string]*int64{m.table.Controls: &controls, m.table.Actions: &actions} {
@@ -199,11 +197,10 @@ func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err 
 // that is in it. It returns nil if none was applied, and an error if the printed
 // SQL was run instead: how to take that back is printed, too.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
-	m, err := m.fitted(ctx)
-	if err != nil {
+	if err := m.ready(ctx); err != nil {
 		return nil, err
 	}
-	all, err := m.Status(ctx)
+	all, err := m.status(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -234,13 +231,16 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 // Status lists all steps, the newest last, and says which are applied. It
 // changes nothing.
 func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
-	m, err := m.fitted(ctx)
-	if err != nil {
+	if err := m.ready(ctx); err != nil {
 		return nil, err
 	}
+	return m.status(ctx)
+}
+
+func (m *Migrations) status(ctx context.Context) ([]Migration, error) {
 	var applied map[int64]time.Time
 	var printed bool
-	err = m.run(ctx, func(ctx context.Context) (err error) { // an SQLite file that others open is busy while it becomes one in WAL mode
+	err := m.run(ctx, func(ctx context.Context) (err error) { // an SQLite file that others open is busy while it becomes one in WAL mode
 		applied, printed, err = m.applied(ctx)
 		return err
 	})
@@ -261,8 +261,10 @@ func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(each Migration) bool { return each.Applied }), nil
+	return slices.DeleteFunc(all, isApplied), nil
 }
+
+func isApplied(each Migration) bool { return each.Applied }
 
 // applied asks goose's table; goose's own status would create it. Where the
 // printed SQL was run there is none, and the tables themselves tell.
@@ -389,33 +391,28 @@ func (m *Migrations) explain(err error) error {
 	}
 }
 
-// fitted returns the migrations for the server that there is: one that takes the
-// dialect's URLs and drivers may need other tables.
-func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
+// ready is an error if m can't work on its database: New didn't make it, there is no pool, or the
+// dialect refuses the server.
+func (m *Migrations) ready(ctx context.Context) error {
 	if err := m.notMade(); err != nil {
-		return nil, err
+		return err
 	}
 	if m.db == nil {
-		return nil, fmt.Errorf("migrate table %s: the database is nil: give New the *sql.DB that sql.Open returned", m.table)
+		return fmt.Errorf("migrate table %s: the database is nil: give New the *sql.DB that sql.Open returned", m.table)
 	}
 	fitting, differs := m.dialect.(dialect.Fitting)
-	if !differs || m.fits {
-		return m, nil
+	if !differs {
+		return nil
 	}
-	asked, _ := fitting.Server(m.table)
-	facts, err := factsOf(ctx, m.db, asked)
+	query, _ := fitting.Server(m.table)
+	facts, err := factsOf(ctx, m.db, query)
 	if err != nil {
-		return nil, fmt.Errorf("ask the server of table %s for its version: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, err))
+		return fmt.Errorf("ask the server of table %s for its version: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, err))
 	}
-	fit, err := fitting.Fit(dialect.Server{Facts: facts, Skips: true})
-	if err != nil {
-		return nil, fmt.Errorf("migrate table %s: %w", m.table, err)
+	if _, err := fitting.Fit(dialect.Server{Facts: facts, Skips: true}); err != nil {
+		return fmt.Errorf("migrate table %s: %w", m.table, err)
 	}
-	steps, err := render(m.set, fit.Dialect.Name(), m.table)
-	if err != nil {
-		return nil, err
-	}
-	return &Migrations{db: m.db, dialect: fit.Dialect, set: m.set, table: m.table, options: m.options, notify: m.notify, steps: steps, fits: true}, nil
+	return nil
 }
 
 // factsOf reads lines of a name and a value.
