@@ -289,6 +289,11 @@ func (m mysqlTable) bearsStatementWith(t *testing.T, payload string) {
 	}
 	o := newObserver(t, m.open(t))
 	o.lookFor(settling, late)
+	for _, found := range m.open(t).Check(t.Context(), storage.ByLanes) {
+		if !found.OK && found.Name != "open transactions" {
+			t.Errorf("check: %s", found)
+		}
+	}
 	holder.number("SELECT RELEASE_LOCK('" + held + "')")
 	if err := <-ended; err != nil {
 		t.Error(err)
