@@ -138,7 +138,7 @@ var identifier = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)?)`")
 func TestNamesInTheRulesExist(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
-	for _, folder := range []string{"relay", "relay/storage", "relay/sqlstore", "relay/sqlstore/backend", "relay/storetest", "sinks", "internal/config", "cmd/rowrelay", "outbox/dialect"} {
+	for _, folder := range []string{"relay", "relay/storage", "relay/sqlstore", "internal/backend", "relay/storetest", "sinks", "internal/config", "cmd/rowrelay", "outbox/dialect"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		check(t, err)
 		for _, file := range files {

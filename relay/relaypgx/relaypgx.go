@@ -21,9 +21,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // ListenerOptions say what is listened for.
@@ -201,7 +201,7 @@ type Reader struct{}
 
 var _ backend.Reader = Reader{}
 
-// Read implements [backend.Reader]. It asks for all values as the server has them, in binary;
+// Read is for package sqlstore: its values can't be made elsewhere. It asks for all values as the server has them, in binary;
 // and again for a connection of the pool that turns out to be lost before anything was sent over
 // it, as often as database/sql does.
 func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take backend.TakeLine) (known bool, err error) {

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/internal/backendtest"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 

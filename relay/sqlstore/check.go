@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -19,7 +19,7 @@ import (
 // do. Nothing is changed, and nothing takes longer for a larger table.
 
 // Finding is one result of a check.
-type Finding = backend.Finding
+type Finding = storage.Finding
 
 // Check looks at everything that a relay needs of a database: its version, the
 // schema's, the rights of this user, the settings that matter, and how a claim

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/backendtest"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/backendtest"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
 // The rows that the tables always have: the lanes, and rows that stand for locks. A TRUNCATE takes them

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
 // dim is a database as far as [openTx] depends on it: a transaction takes an

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
 // Ids are final once they are older than the longest transaction, and about as

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
 // Where a vacuum finds a few rows, or none, in a table and an index that have the

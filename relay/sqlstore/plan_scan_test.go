@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 

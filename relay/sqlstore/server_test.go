@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/backendtest"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 )
 
 // A server that is slow isn't one that can't pass over locked rows: what it takes too

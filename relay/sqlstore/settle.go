@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 

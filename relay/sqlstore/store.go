@@ -25,8 +25,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
@@ -56,7 +56,7 @@ type Options struct {
 	// rows.
 	Operator bool
 
-	// Reader reads pages by a driver's own means: relaypgx.Reader{} for PostgreSQL
+	// Reader reads pages by a driver's own means: relaypgx.Reader{}, the only one, for PostgreSQL
 	// through pgx. Defaults to none: database/sql, which costs more a message.
 	Reader backend.Reader
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -170,8 +170,8 @@ func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64,
 }
 
 // Check implements [backend.Backend]. What the server's version says isn't repeated.
-func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
-	findings := []backend.Finding{m.checkRights(ctx), m.checkHistory(ctx), m.checkTransactions(ctx)}
+func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
+	findings := []storage.Finding{m.checkRights(ctx), m.checkHistory(ctx), m.checkTransactions(ctx)}
 	probes := []backend.Probe{
 		{Name: "read", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages lie below what was finished before, in lane ",
@@ -192,28 +192,28 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Findin
 
 // checkTransactions looks for a transaction that holds marks back. That the server's list can't be shown at the moment is told
 // by who needs it all the time.
-func (m *MySQL) checkTransactions(ctx context.Context) backend.Finding {
+func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	oldest, err := backend.Lines(ctx, m.db, m.sql.Query("oldest transaction"))
 	switch {
 	case m.dialect.Busy(err):
-		return backend.Finding{Name: "transactions", OK: true, Detail: "the server couldn't list them: one was in a statement with an emoji, or with bytes that are no text"}
+		return storage.Finding{Name: "transactions", OK: true, Detail: "the server couldn't list them: one was in a statement with an emoji, or with bytes that are no text"}
 	case err != nil:
-		return backend.Finding{Name: "transactions", Detail: err.Error()}
+		return storage.Finding{Name: "transactions", Detail: err.Error()}
 	}
 	wrong, hint := backend.List("a transaction that has written is open since ",
 		"end it, as no mark passes it, and each read looks through all that was written since: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started; KILL ID")(oldest)
-	return backend.Finding{Name: "transactions", OK: wrong == "", Detail: wrong, Hint: hint}
+	return storage.Finding{Name: "transactions", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
 // checkHistory looks how much of what was deleted waits to be purged. It takes the right PROCESS, which is missed
 // elsewhere.
-func (m *MySQL) checkHistory(ctx context.Context) backend.Finding {
+func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	length := 0
 	if err := backend.One(ctx, m.db, m.sql.Query("history length"), &length); err != nil && !m.dialect.Denied(err) {
-		return backend.Finding{Name: "history", Detail: err.Error()}
+		return storage.Finding{Name: "history", Detail: err.Error()}
 	}
 	wrong, hint := judgeHistory(length)
-	return backend.Finding{Name: "history", OK: wrong == "", Detail: wrong, Hint: hint}
+	return storage.Finding{Name: "history", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
 // judgeHistory takes it for too long where reads pass over the most of it again and again.
@@ -227,7 +227,7 @@ func judgeHistory(length int) (wrong, hint string) {
 
 // checkRights explains statements that need the rights: who lacks one may not have them
 // explained either. Roles count, which no list of rights shows.
-func (m *MySQL) checkRights(ctx context.Context) backend.Finding {
+func (m *MySQL) checkRights(ctx context.Context) storage.Finding {
 	var lacking []string
 	for _, needed := range []struct{ name, column, rights string }{
 		{m.table.Hot, "attempts", "SELECT INSERT UPDATE DELETE"}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.IDs, "", "SELECT DELETE"},
@@ -238,17 +238,17 @@ func (m *MySQL) checkRights(ctx context.Context) backend.Finding {
 			if _, err := backend.Lines(ctx, m.db, try(right, needed.name, needed.column)); m.dialect.Denied(err) {
 				lacking = append(lacking, right+" ON "+needed.name)
 			} else if err != nil {
-				return backend.Finding{Name: "rights", Detail: err.Error()}
+				return storage.Finding{Name: "rights", Detail: err.Error()}
 			}
 		}
 	}
 	var user string
 	if err := backend.One(ctx, m.db, query("SELECT CURRENT_USER()"), &user); err != nil {
-		return backend.Finding{Name: "rights", Detail: err.Error()}
+		return storage.Finding{Name: "rights", Detail: err.Error()}
 	}
 	name, host, _ := strings.Cut(user, "@")
 	wrong, hint := backend.Lacks("'" + name + "'@'" + host + "'")(lacking)
-	return backend.Finding{Name: "rights", OK: wrong == "", Detail: wrong, Hint: hint}
+	return storage.Finding{Name: "rights", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
 // try is a statement that changes nothing, and takes a right.

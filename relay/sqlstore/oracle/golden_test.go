@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/internal/backendtest"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )

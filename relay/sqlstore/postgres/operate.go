@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -146,12 +146,12 @@ func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int
 }
 
 // Check implements [backend.Backend].
-func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
+func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	tables, needs := p.rights()
 	names := bind.PostgresArray([]string{p.table.Hot, p.table.Held, p.table.Done, p.table.Lanes, p.table.Relays, p.table.IDs})
 	var user string
 	if err := backend.One(ctx, p.db, backend.Query{SQL: "SELECT quote_ident(current_user)"}, &user); err != nil {
-		return []backend.Finding{{Name: "rights", Detail: err.Error()}}
+		return []storage.Finding{{Name: "rights", Detail: err.Error()}}
 	}
 	probes := []backend.Probe{
 		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},

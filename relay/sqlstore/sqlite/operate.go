@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -124,7 +124,7 @@ func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64
 }
 
 // Check implements [backend.Backend].
-func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
+func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
 		{Name: "server", Query: query("SELECT sqlite_version()"), Judge: judgeVersion},
 		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't hold up writers")},
@@ -147,8 +147,8 @@ const largeWAL = 64 << 20
 
 // checkWAL looks how large the write-ahead log is: it grows while somebody reads in a transaction that
 // never ends, and every read looks through it.
-func (s *SQLite) checkWAL(ctx context.Context) backend.Finding {
-	finding := backend.Finding{Name: "write-ahead log", OK: true}
+func (s *SQLite) checkWAL(ctx context.Context) storage.Finding {
+	finding := storage.Finding{Name: "write-ahead log", OK: true}
 	var number int
 	var name, path string
 	err := backend.All(ctx, s.db, query("PRAGMA database_list"), func() {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/internal/backendtest"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )

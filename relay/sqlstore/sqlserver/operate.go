@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -108,7 +108,7 @@ func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within in
 
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right
 // that a relay has no other use for.
-func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
+func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
 		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("this does not fit: ", "use the primary server's database, one that can be written to")},
 		{Name: "locks", Query: d.sql.Query("large locks"), Judge: backend.List("whole pages or tables may be locked: ", "have the tables' owner set ALLOW_PAGE_LOCKS = OFF and LOCK_ESCALATION = DISABLE again, as the migration does")},

@@ -1,7 +1,6 @@
-// Package backend says what a store needs of a database, and holds the little
-// that all databases share. Each database has a folder of its own beside this one:
-// its statements as SQL, and a [Backend] that runs them over database/sql. Only
-// those who add a database need this package.
+// Package backend says what package sqlstore needs of a database, and holds the little that all
+// databases share. Each database has a folder in relay/sqlstore: its statements as SQL, and a
+// [Backend] that runs them over database/sql.
 package backend
 
 import (
@@ -28,7 +27,7 @@ type Backend interface {
 
 	// Check looks at what the database itself can tell: rights, settings, plans. It
 	// changes nothing.
-	Check(ctx context.Context, claim storage.Claim) []Finding
+	Check(ctx context.Context, claim storage.Claim) []storage.Finding
 
 	// Relays, and the way of claiming that they agree on.
 

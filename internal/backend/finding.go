@@ -6,23 +6,8 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
-
-// Finding is one result of a check.
-type Finding struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail,omitempty"` // what was found
-	Hint   string `json:"hint,omitempty"`   // what to do, if it isn't OK
-}
-
-// String is the finding as a line of a log.
-func (f Finding) String() string {
-	if f.Hint == "" {
-		return f.Name + ": " + f.Detail
-	}
-	return f.Name + ": " + f.Detail + "; " + f.Hint
-}
 
 // Probe is one question of a check.
 type Probe struct {
@@ -35,9 +20,9 @@ type Probe struct {
 }
 
 // Findings are those of some probes.
-func Findings(ctx context.Context, q Querier, probes []Probe) (findings []Finding) {
+func Findings(ctx context.Context, q Querier, probes []Probe) (findings []storage.Finding) {
 	for _, probe := range probes {
-		finding := Finding{Name: probe.Name}
+		finding := storage.Finding{Name: probe.Name}
 		if answer, err := Lines(ctx, q, probe.Query); err != nil {
 			finding.Detail = err.Error()
 		} else {
