@@ -82,8 +82,8 @@ EXPLAIN UPDATE `app`.`Events_actions` SET changed = '';
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
 SELECT CURRENT_USER();
 SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_history_len';
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0;
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE (SELECT t.id FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane ORDER BY t.lane, t.id LIMIT 1) <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED) ORDER BY l.lane;
 EXPLAIN FORMAT=TRADITIONAL SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 0 AND t.id <= 4611686018427387904 AND t.lane IN (1) ORDER BY t.id LIMIT 500;
 
