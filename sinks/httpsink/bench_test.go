@@ -17,7 +17,7 @@ func BenchmarkSend(b *testing.B) {
 	url := answering(b, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	for name, options := range map[string]httpsink.Options{
 		"fixed":  {URL: url, Concurrency: 8},
-		"chosen": {URL: "{header:to}", InsideNetworks: loopback, Concurrency: 8, EndpointConcurrency: 8},
+		"chosen": {URL: "{header:to}", AllowedNetworks: loopback, Concurrency: 8, EndpointConcurrency: 8},
 		"array":  {URL: url, Array: true},
 	} {
 		b.Run(name, func(b *testing.B) {

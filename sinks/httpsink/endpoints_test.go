@@ -30,7 +30,7 @@ func TestConformanceOfChosenAddresses(t *testing.T) {
 		s, gone := newServer(t, e), newServer(t, e)
 		gone.stop()
 		sink := newUnclosed(t, httpsink.Options{
-			URL: "http://{topic}/hooks/path-secret?key=" + query, InsideNetworks: loopback, Headers: map[string]settings.Secret{"x-static": static},
+			URL: "http://{topic}/hooks/path-secret?key=" + query, AllowedNetworks: loopback, Headers: map[string]settings.Secret{"x-static": static},
 		})
 		return sinktest.Harness{
 			Sink: sink, Topic: s.address, Received: e.received, Stall: e.stall, Answer: e.answer, Break: s.stop, Repair: s.start,
@@ -94,7 +94,7 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 	down.stop()
 	d := newTable(t)
 	d.write(to(slow.address, "s", 0), to(slow.address, "", 0))
-	sink := newUnclosed(t, httpsink.Options{URL: "http://{header:to}/", InsideNetworks: loopback, EndpointPause: 2 * time.Second, Timeout: 10 * time.Minute})
+	sink := newUnclosed(t, httpsink.Options{URL: "http://{header:to}/", AllowedNetworks: loopback, EndpointPause: 2 * time.Second, Timeout: 10 * time.Minute})
 	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, Timeout: 10 * time.Minute, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Minute, Max: time.Hour}}}})
 	d.eventually("the slow endpoint is known", func() bool { return len(slow.received()) == 2 })
 	close(slowly)
@@ -171,7 +171,7 @@ func TestGivingUpOnAnEndpoint(t *testing.T) {
 	t.Parallel()
 	gone := newServer(t, newEndpoint())
 	gone.stop()
-	sink := newSink(t, httpsink.Options{URL: "http://{topic}/", InsideNetworks: loopback, EndpointGiveUp: time.Hour})
+	sink := newSink(t, httpsink.Options{URL: "http://{topic}/", AllowedNetworks: loopback, EndpointMaxAge: time.Hour})
 	m := message("k")
 	m.Topic = gone.address
 	for age, want := range map[time.Duration]sinks.Result{0: sinks.Unsent, 59 * time.Minute: sinks.Unsent, 61 * time.Minute: sinks.Reject} {

@@ -23,7 +23,7 @@ var insideHosts = []string{
 func TestInsideAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range insideHosts {
-		sink, err := httpsink.New(httpsink.Options{URL: "http://" + host + ":9/", OutsideOnly: true})
+		sink, err := httpsink.New(httpsink.Options{URL: "http://" + host + ":9/", BlockPrivateAddresses: true})
 		if err != nil {
 			t.Errorf("%s: %v", host, err)
 			continue
@@ -45,7 +45,7 @@ func TestTheGuardComesBeforeTheFirstByte(t *testing.T) {
 	}
 	t.Setenv("HTTP_PROXY", proxy.String())
 	for _, target := range []string{address, "http://internal.example/"} {
-		sink, err := httpsink.New(httpsink.Options{URL: target, OutsideOnly: true})
+		sink, err := httpsink.New(httpsink.Options{URL: target, BlockPrivateAddresses: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ type Options struct {
 	// have places that each message fills: {topic}, {key}, {id} and
 	// {header:NAME}; values are escaped for where they stand. One at the
 	// beginning stands for a URL, with or without a path. Where a message has a
-	// say in the scheme, the host or the port, OutsideOnly holds in any case.
+	// say in the scheme, the host or the port, BlockPrivateAddresses holds in any case.
 	URL string
 
 	// Method is POST, the default, or PUT.
@@ -80,9 +80,9 @@ type Options struct {
 	EndpointRate        int
 	EndpointPause       time.Duration
 
-	// EndpointGiveUp is the age at which a message is parked when its endpoint
+	// EndpointMaxAge is the age at which a message is parked when its endpoint
 	// can't take it. Defaults to 0: never.
-	EndpointGiveUp time.Duration
+	EndpointMaxAge time.Duration
 
 	// RejectStatuses are those of 401, 403 and 404 that are a message's own fault, as of an
 	// endpoint that answers so for a customer that is gone: such a message is parked. Defaults to none:
@@ -107,14 +107,14 @@ type Options struct {
 	// CloudEvents makes the requests CloudEvents; off by default.
 	CloudEvents cloudevents.Options
 
-	// OutsideOnly refuses to connect to addresses that are private, loopback,
+	// BlockPrivateAddresses refuses to connect to addresses that are private, loopback,
 	// link-local or a provider's own, after names were resolved: such a message
 	// is parked. Proxies are not used then.
-	OutsideOnly bool
+	BlockPrivateAddresses bool
 
-	// InsideNetworks are those that may be reached although addresses inside
+	// AllowedNetworks are those that may be reached although addresses inside
 	// are refused, such as 10.1.0.0/16.
-	InsideNetworks []string
+	AllowedNetworks []string
 
 	// TLS configures connections to https URLs: own roots, client
 	// certificates. Nil trusts the system's roots.
@@ -183,12 +183,12 @@ func New(options Options) (*Sink, error) {
 		rejects:     options.RejectStatuses,
 		login:       options.logins() > 0,
 		concurrency: options.Concurrency,
-		tokens:      newTokens(options.OAuth2, newTransport(options, options.OutsideOnly)),
-		transport:   newTransport(options, options.OutsideOnly || target.chosen),
+		tokens:      newTokens(options.OAuth2, newTransport(options, options.BlockPrivateAddresses)),
+		transport:   newTransport(options, options.BlockPrivateAddresses || target.chosen),
 		endpoints:   newEndpoints(options, target),
 		arrayMax:    options.ArrayMax,
 		slots:       make(chan struct{}, options.atOnce(target)),
-		giveUp:      options.EndpointGiveUp,
+		giveUp:      options.EndpointMaxAge,
 		fan:         sinks.NewFan(options.atOnce(target)),
 		redactor:    settings.NewRedactor(append(options.secrets(), target.secrets()...)...),
 	}, nil
@@ -218,7 +218,7 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 		HTTP2: &http.HTTP2Config{SendPingTimeout: alive, PingTimeout: alive},
 	}
 	if outsideOnly {
-		allowed, _ := parseNetworks(options.InsideNetworks)
+		allowed, _ := parseNetworks(options.AllowedNetworks)
 		transport.Proxy = nil // it would resolve and connect for us
 		transport.DialContext = counted(guard{allowed}.dial(plain))
 	}

@@ -56,13 +56,13 @@ func (o Options) check() error {
 	if o.ArrayMax < 0 {
 		problems = append(problems, errors.New("the most messages of an array must not be negative"))
 	}
-	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointGiveUp < 0 {
+	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointMaxAge < 0 {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
 	problems = append(problems, settings.About("headers", checkHeaders(o.Headers)), settings.About("content type", checkValue(o.ContentType)),
 		settings.About("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
-	_, err := parseNetworks(o.InsideNetworks)
-	problems = append(problems, settings.About("inside networks", err), settings.About("message headers", o.checkMade()))
+	_, err := parseNetworks(o.AllowedNetworks)
+	problems = append(problems, settings.About("allowed networks", err), settings.About("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("make an http sink: %w", err)
 	}
@@ -213,11 +213,11 @@ func Kind() sinks.Kind {
 			{Name: "endpoint_concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
 			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
 			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
-			{Name: "endpoint_give_up", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
+			{Name: "endpoint_max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
 			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "Which of 401, 403 and 404 are a message's own fault, so that it is parked. Without it they are the endpoint's trouble, and are tried again."},
 			{Name: "max_retry_after", Type: settings.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
-			{Name: "outside_only", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
-			{Name: "inside_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
+			{Name: "block_private_addresses", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
+			{Name: "allowed_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
 		}, settings.TLSFields(), cloudevents.Fields()),
 	}
 }
@@ -263,10 +263,10 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 		Method:  s.Text("method"),
 		Headers: s.SecretMap("headers"),
 
-		MessageHeaders: s.Map("message_headers"),
-		InsideNetworks: s.List("inside_networks"),
-		ContentType:    s.Text("content_type"),
-		BearerToken:    s.Secret("bearer_token"),
+		MessageHeaders:  s.Map("message_headers"),
+		AllowedNetworks: s.List("allowed_networks"),
+		ContentType:     s.Text("content_type"),
+		BearerToken:     s.Secret("bearer_token"),
 		OAuth2: OAuth2{
 			TokenURL: s.Text("oauth2_token_url"), ClientID: s.Text("oauth2_client_id"),
 			ClientSecret: s.Secret("oauth2_client_secret"), Scopes: s.List("oauth2_scopes"),
@@ -284,12 +284,12 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 		EndpointConcurrency: s.Int("endpoint_concurrency"),
 		EndpointRate:        s.Int("endpoint_rate"),
 		EndpointPause:       s.Duration("endpoint_pause"),
-		EndpointGiveUp:      s.Duration("endpoint_give_up"),
+		EndpointMaxAge:      s.Duration("endpoint_max_age"),
 
-		SigningSecret: s.Secret("signing_secret"),
-		CloudEvents:   cloudevents.FromSettings(s),
-		OutsideOnly:   s.Bool("outside_only"),
-		TLS:           secured,
+		SigningSecret:         s.Secret("signing_secret"),
+		CloudEvents:           cloudevents.FromSettings(s),
+		BlockPrivateAddresses: s.Bool("block_private_addresses"),
+		TLS:                   secured,
 	})
 }
 

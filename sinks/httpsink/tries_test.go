@@ -165,7 +165,7 @@ func port(t *testing.T, url string) string {
 // templated is a sink whose requests go where messages say.
 func templated(t *testing.T, names *names, url string, allowed ...string) relay.SinkOptions {
 	t.Helper()
-	options := httpsink.Options{URL: url, InsideNetworks: allowed, Timeout: time.Minute}.Through(names.dialer())
+	options := httpsink.Options{URL: url, AllowedNetworks: allowed, Timeout: time.Minute}.Through(names.dialer())
 	return relay.SinkOptions{Sink: newUnclosed(t, options), Reopen: relay.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}}
 }
 
