@@ -603,7 +603,7 @@ func (s *settling) refused(q *unsettled, err error) bool {
 	}
 	if whole := it.fanout == nil || it.fanout.part.left == ""; invalid && whole && outcome.state == storage.StateDone && s.options.Retention != KeepNothing {
 		outcome.state = storage.StateDiscarded
-		s.options.Observer.Failed("settle refused", err)
+		s.options.Observer.Failed("settle_refused", err)
 		s.options.Logger.Error("relay: the database refuses to keep a delivered message, whose row is deleted without being kept", "relay", s.options.Name,
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "error", err)
 		return true
@@ -625,7 +625,7 @@ func (s *settling) refused(q *unsettled, err error) bool {
 		}
 	}
 	s.tellUnwritable(err)
-	s.options.Observer.Failed("settle refused", err)
+	s.options.Observer.Failed("settle_refused", err)
 	s.options.Logger.Error("relay: the database refuses an outcome for good, which is set aside: its message will come again when the relay has ended", "relay", s.options.Name,
 		"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "state", string(outcome.state), "error", err)
 	return true

@@ -141,8 +141,8 @@ func (s *sweep) merge(f *fetch) {
 		return
 	}
 	s.store.FoundLate()
-	s.options.Observer.Failed("found late", errFoundLate)
-	if allowed, more := s.logLimiter.allow("found late"); allowed {
+	s.options.Observer.Failed("found_late", errFoundLate)
+	if allowed, more := s.logLimiter.allow("found_late"); allowed {
 		s.options.Logger.Warn("relay: messages waited where none were expected any more, and are delivered now, some perhaps after later ones of their keys: "+errFoundLate.Error(),
 			"relay", s.options.Name, "first", lowest, "lanes", lanes, "unsaid", more)
 	}

@@ -96,7 +96,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var healed atomic.Bool
-				db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "settle refused"}
+				db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "settle_refused"}
 				store := &choosy{Store: db.Store(), refuses: func(s storage.Settlement) bool { return s.ID%100 == 50 && !healed.Load() }}
 				for i := range 300 {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
@@ -160,7 +160,7 @@ func TestDatabaseThatTakesNoOutcomeMakesFewUnwritable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
-		db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "settle refused"}
+		db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "settle_refused"}
 		store := &choosy{Store: db.Store(), refuses: func(storage.Settlement) bool { return !healed.Load() }}
 		for i := range 20_000 {
 			write(db, "orders", fmt.Sprint("k", i%100), 1)

@@ -123,9 +123,9 @@ rowrelay_leases_lost_total{source="shop"} 4
 # TYPE rowrelay_messages gauge
 rowrelay_messages{source="shop",state="error"} 1
 rowrelay_messages{source="shop",state="pending"} 7
-# HELP rowrelay_missing_writes_total Writes that changed nothing because the row was settled or taken away before.
-# TYPE rowrelay_missing_writes_total counter
-rowrelay_missing_writes_total{source="shop"} 1
+# HELP rowrelay_stale_writes_total Writes that changed nothing because the row was settled or taken away before.
+# TYPE rowrelay_stale_writes_total counter
+rowrelay_stale_writes_total{source="shop"} 1
 # HELP rowrelay_oldest_pending_seconds Age of the oldest message that could be delivered now; 0 without one.
 # TYPE rowrelay_oldest_pending_seconds gauge
 rowrelay_oldest_pending_seconds{source="shop"} 90
@@ -162,7 +162,7 @@ rowrelay_unrouted_topics{source="shop"} 2
 `
 	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), "rowrelay_delivered_total", "rowrelay_buffered_messages", "rowrelay_in_flight_messages", "rowrelay_oldest_retry_seconds",
 		"rowrelay_fenced_writes_total", "rowrelay_lanes_held", "rowrelay_leases_lost_total", "rowrelay_messages",
-		"rowrelay_missing_writes_total", "rowrelay_oldest_pending_seconds", "rowrelay_outcomes_total", "rowrelay_parked_total",
+		"rowrelay_stale_writes_total", "rowrelay_oldest_pending_seconds", "rowrelay_outcomes_total", "rowrelay_parked_total",
 		"rowrelay_relays_alive", "rowrelay_retried_total", "rowrelay_sink_up", "rowrelay_unrouted_topics"); err != nil {
 		t.Error(err)
 	}

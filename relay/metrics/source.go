@@ -60,7 +60,7 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 func (m *Metrics) Following(name string) *Source { return &Source{name: name, metrics: m} }
 
 // stages are those at which a relay fails, and so counts from 0.
-var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found late", "journal", "settle", "settle refused", "purge", "listen", "drain", "stuck", "status"}
+var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found_late", "journal", "settle", "settle_refused", "purge", "listen", "drain", "stuck", "status"}
 
 // other stands for what a sink (a plug-in, perhaps) made up: a label's values
 // must stay few.
