@@ -36,6 +36,7 @@ type Traits struct {
 	// Statements are those of the database's .sql, which has each of these, with its arguments in this
 	// order:
 	//   - claim mode: the stored way of claiming, if there is one
+	//   - delete old done: a statement that operators run; it deletes some rows that were done a day ago or earlier
 	//   - clock: the database's time, the age of the first done row in milliseconds, and the time zone
 	//   - deregister (relay): takes it out of the table of relays
 	//   - end leases (relay): ends them as if their time were over, and raises their fences

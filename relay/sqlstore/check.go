@@ -250,25 +250,9 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 		finding.OK = false
 		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))
 		finding.Hint = "a relay deletes while it runs, and says in its log (stage=purge) why it can't: see with rowrelay status that one is alive. Where more is delivered than it deletes, or very much has gathered, run as the tables' owner, again and again until nothing is left: " +
-			s.deleteDone()
+			s.traits.Statements.Text("delete old done")
 	}
 	return finding
-}
-
-// deleteDone is a statement that deletes some of the oldest delivered messages.
-func (s *Store) deleteDone() string {
-	switch s.dialect.Name() {
-	case dialect.MySQL().Name(), dialect.MariaDB().Name():
-		return "DELETE FROM " + s.table.Done + " WHERE finished_at < UTC_TIMESTAMP() - INTERVAL 1 DAY ORDER BY finished_at LIMIT 10000"
-	case dialect.SQLServer().Name():
-		return "DELETE TOP (4000) FROM " + s.table.Done + " WHERE finished_at < DATEADD(DAY, -1, SYSUTCDATETIME())"
-	case dialect.Oracle().Name():
-		return "DELETE FROM " + s.table.Done + " WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' DAY AND ROWNUM <= 10000"
-	case dialect.SQLite().Name():
-		return "DELETE FROM " + s.table.Done + " WHERE rowid IN (SELECT rowid FROM " + s.table.Done + " WHERE finished_at < datetime('now', '-1 day') LIMIT 10000)"
-	default:
-		return "DELETE FROM " + s.table.Done + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " + s.table.Done + " WHERE finished_at < now() - interval '1 day' LIMIT 10000))"
-	}
 }
 
 // ask is what a relay, or an operator, asks again and again.
@@ -386,7 +370,7 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
 	plans, wrong := 0, []string{}
-	for _, ask := range asks(ctx, backendOf(db, s.dialect, s.table, nil), db, claim) {
+	for _, ask := range asks(ctx, s.product.New(db, s.dialect, s.table, nil), db, claim) {
 		ask.of()
 		for _, query := range recorder.Taken() {
 			verb, _, _ := strings.Cut(strings.TrimLeft(query.SQL, " \n("), " ")

@@ -8,7 +8,7 @@ import (
 
 // BackendOn returns the same backend over another pool.
 func (s *Store) BackendOn(db *sql.DB) backend.Backend {
-	return backendOf(db, s.dialect, s.table, nil)
+	return s.product.New(db, s.dialect, s.table, nil)
 }
 
 // Wrap puts something in the place of the store's backend.

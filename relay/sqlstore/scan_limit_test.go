@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/backendtest"
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -33,7 +34,8 @@ func TestAScanTellsTheServerWhenItEnds(t *testing.T) {
 				recorder := &backendtest.Recorder{}
 				db := recorder.DB()
 				defer func() { _ = db.Close() }()
-				s := &Store{db: db, dialect: test.dialect, backend: backendOf(db, test.dialect, backendtest.Table(t, "outbox"), nil)}
+				product, _ := databases.Of(test.dialect)
+				s := &Store{db: db, dialect: test.dialect, backend: product.New(db, test.dialect, backendtest.Table(t, "outbox"), nil)}
 				s.traits = s.backend.Traits()
 				ctx := t.Context()
 				if test.takes > 0 {

@@ -26,12 +26,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlite"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -73,6 +69,7 @@ type Store struct {
 	dialect dialect.Dialect // for its errors
 	table   dialect.Table
 	options Options
+	product backend.Database
 	backend backend.Backend
 	traits  backend.Traits
 
@@ -249,28 +246,13 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 		}
 		s.dialect, unordered = fit.Dialect, fit.Unordered
 	}
-	if s.backend = backendOf(s.db, s.dialect, s.table, s.options.Reader); s.backend == nil {
+	var known bool
+	if s.product, known = databases.Of(s.dialect); !known {
 		return false, fmt.Errorf("there is no backend for the dialect %q", s.dialect.Name())
 	}
+	s.backend = s.product.New(s.db, s.dialect, s.table, s.options.Reader)
 	s.traits = s.backend.Traits()
 	return unordered, nil
-}
-
-// backendOf returns the backend of a dialect's database, one of those that dialect.ByName knows; nil for another one.
-func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) backend.Backend {
-	switch d.Name() {
-	case dialect.Postgres().Name():
-		return postgres.New(db, d, table, reader)
-	case dialect.SQLite().Name():
-		return sqlite.New(db, d, table)
-	case dialect.MySQL().Name(), dialect.MariaDB().Name():
-		return mysql.New(db, d, table)
-	case dialect.SQLServer().Name():
-		return sqlserver.New(db, d, table)
-	case dialect.Oracle().Name():
-		return oracle.New(db, d, table)
-	}
-	return nil
 }
 
 // The trial waits for nobody's rows: a server that can't skip says so after the

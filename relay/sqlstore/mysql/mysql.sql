@@ -434,5 +434,8 @@ INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (?, 
 -- name: end action
 UPDATE {actions} SET changed = ? WHERE id = ?
 
+-- name: delete old done
+DELETE FROM {done} WHERE finished_at < UTC_TIMESTAMP() - INTERVAL 1 DAY ORDER BY finished_at LIMIT 10000
+
 -- name: log of actions
 SELECT id, CAST(made_at AS CHAR), made_by, action, target, reason, COALESCE(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

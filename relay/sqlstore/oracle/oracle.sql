@@ -420,5 +420,8 @@ INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (:1,
 -- name: end action
 UPDATE {actions} SET changed = :1 WHERE id = :2
 
+-- name: delete old done
+DELETE FROM {done} WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' DAY AND ROWNUM <= 10000
+
 -- name: log of actions
 SELECT id, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, action, target, reason, NVL(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

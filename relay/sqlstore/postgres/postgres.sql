@@ -607,5 +607,8 @@ VALUES ($1::text::uuid, $2::text, $3::text, $4::text, $5::text, now())
 -- name: end action
 UPDATE {actions} SET changed = $1::bigint WHERE id = $2::text::uuid
 
+-- name: delete old done
+DELETE FROM {done} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {done} WHERE finished_at < now() - interval '1 day' LIMIT 10000))
+
 -- name: log of actions
 SELECT id::text, made_at, made_by, action, target, reason, COALESCE(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

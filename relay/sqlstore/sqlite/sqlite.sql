@@ -387,5 +387,8 @@ INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (?, 
 -- name: end action
 UPDATE {actions} SET changed = ? WHERE id = ?
 
+-- name: delete old done
+DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE finished_at < datetime('now', '-1 day') LIMIT 10000)
+
 -- name: log of actions
 SELECT id, made_at, made_by, action, target, reason, coalesce(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

@@ -521,5 +521,8 @@ INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (@p1
 -- name: end action
 UPDATE {actions} SET changed = @p1 WHERE id = @p2
 
+-- name: delete old done
+DELETE TOP (4000) FROM {done} WHERE finished_at < DATEADD(DAY, -1, SYSUTCDATETIME())
+
 -- name: log of actions
 SELECT id, TODATETIMEOFFSET(made_at, '+00:00'), made_by, action, target, reason, COALESCE(changed, -1) FROM {actions} ORDER BY made_at DESC, id DESC

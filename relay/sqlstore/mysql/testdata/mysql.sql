@@ -796,6 +796,9 @@ UPDATE `app`.`Events_actions` SET changed = ? WHERE id = ?;
 -- actions
 SELECT id, CAST(made_at AS CHAR), made_by, action, target, reason, COALESCE(changed, -1) FROM `app`.`Events_actions` ORDER BY made_at DESC, id DESC;
 
+-- old done rows
+DELETE FROM `app`.`Events_done` WHERE finished_at < UTC_TIMESTAMP() - INTERVAL 1 DAY ORDER BY finished_at LIMIT 10000;
+
 -- delivered
 SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks
 FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY)

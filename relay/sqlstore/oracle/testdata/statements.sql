@@ -1660,6 +1660,9 @@ UPDATE app."Events_actions" SET changed = :1 WHERE id = :2;
 -- actions
 SELECT id, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, action, target, reason, NVL(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
 
+-- old done rows
+DELETE FROM app."Events_done" WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' DAY AND ROWNUM <= 10000;
+
 -- delivered
 SELECT * FROM (
     SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks FROM app."Events_done" t

@@ -1319,6 +1319,9 @@ UPDATE app."Events_actions" SET changed = @p1 WHERE id = @p2;
 -- actions
 SELECT id, TODATETIMEOFFSET(made_at, '+00:00'), made_by, action, target, reason, COALESCE(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
 
+-- old done rows
+DELETE TOP (4000) FROM app."Events_done" WHERE finished_at < DATEADD(DAY, -1, SYSUTCDATETIME());
+
 -- delivered
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.headers, t.sinks
 FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND CHARINDEX(@p7, CONCAT(N',', t.sinks, N',')) > 0 AND t.finished_at >= CONVERT(datetime2(7), @p8, 126) AND t.finished_at < CONVERT(datetime2(7), @p9, 126) AND CHARINDEX(@p10, t.last_error) > 0 AND t.id <= @p11 ORDER BY t.id;
