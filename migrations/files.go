@@ -1,8 +1,6 @@
 package migrations
 
 import (
-	"cmp"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,11 +9,9 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
-
-//go:embed postgres/*.sql mysql/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql inbox/*/*.sql
-var files embed.FS
 
 // step is a migration's file with the table's names put in.
 type step struct {
@@ -31,23 +27,25 @@ type names struct {
 	Bare dialect.Table
 }
 
-// folders are those of dialects that share one with others.
-var folders = map[string]string{"mariadb": "mysql"}
+// The folders of a schema's files.
+const (
+	outboxSet = "outbox"
+	inboxSet  = "inbox"
+)
 
-// render takes the files of an outbox, or of an inbox, for the dialect of that
-// name.
-func render(set, name string, table dialect.Table) ([]step, error) {
-	folder := path.Join(set, cmp.Or(folders[name], name))
+// render fills the files of a set with the table's names, which are quoted as they need it.
+func render(set string, schema backend.Schema, table dialect.Table) ([]step, error) {
+	folder := path.Join("migrations", set)
 	bare, err := dialect.ParseTable(table.Name)
 	if err != nil {
 		return nil, err
 	}
-	if isMySQL(name) {
-		bare, table = bare.Backquoted(), table.Backquoted()
+	if schema.Quoted != nil {
+		bare = schema.Quoted(bare)
 	}
-	entries, err := fs.ReadDir(files, folder)
+	entries, err := fs.ReadDir(schema.Files, folder)
 	if err != nil {
-		return nil, fmt.Errorf("there are no migrations for %s: %w", folder, err)
+		return nil, fmt.Errorf("read the migrations in %s: %w", folder, err)
 	}
 	steps := make([]step, len(entries))
 	for i, entry := range entries {
@@ -57,7 +55,7 @@ func render(set, name string, table dialect.Table) ([]step, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the version of migration %s: %w", file, err)
 		}
-		parsed, err := template.ParseFS(files, folder+"/"+file)
+		parsed, err := template.ParseFS(schema.Files, folder+"/"+file)
 		if err != nil {
 			return nil, fmt.Errorf("parse migration %s: %w", file, err)
 		}

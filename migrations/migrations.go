@@ -1,6 +1,6 @@
 // Package migrations makes and updates the tables of an outbox, and the table of
 // an inbox, by which consumers recognise what comes again. The SQL is
-// embedded, one folder a database, and goose runs it; [Migrations.Print]
+// embedded, and goose runs it; [Migrations.Print]
 // writes it down for those who run their migrations another way.
 //
 // Published files are never edited.
@@ -20,6 +20,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
@@ -59,7 +61,8 @@ type Migration struct {
 type Migrations struct {
 	db      *sql.DB
 	dialect dialect.Dialect
-	set     string // the folder of an inbox's files, if they aren't an outbox's
+	schema  backend.Schema
+	set     string // the folder of the files
 	table   dialect.Table
 	options Options
 	notify  notifySQL
@@ -75,11 +78,8 @@ func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
 	if notify := options.Notify; notify != "" && notify != "on" && notify != "off" {
 		return nil, fmt.Errorf("notify %q is not known: it must be on or off", notify)
 	}
-	return (&Migrations{db: db, dialect: d, options: options}).of(options.Table)
+	return (&Migrations{db: db, dialect: d, set: outboxSet, options: options}).of(options.Table)
 }
-
-// inboxSet is the folder of an inbox's files.
-const inboxSet = "inbox"
 
 // NewInbox is New for the table of an inbox, which consumers keep in their own
 // database: see package outbox/inbox. The table's name, with or without a schema,
@@ -96,16 +96,21 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.table, err = dialect.ParseTable(cmp.Or(table, dialect.DefaultTable)); err != nil {
 		return nil, err
 	}
-	if m.options.Notify != "" && m.dialect.Name() != "postgres" {
+	product, known := databases.Of(m.dialect)
+	if !known {
+		return nil, fmt.Errorf("there are no migrations for %s", m.dialect.Name())
+	}
+	m.schema = product.Schema
+	if m.options.Notify != "" && m.schema.Notify == "" {
 		return nil, fmt.Errorf("notify: %s has no notifications: leave it out, relays look by themselves", m.dialect.Name())
 	}
-	if isMySQL(m.dialect.Name()) {
-		m.table = m.table.Backquoted()
+	if m.schema.Quoted != nil {
+		m.table = m.schema.Quoted(m.table)
 	}
-	if m.notify, err = renderNotify(m.table); err != nil {
+	if m.notify, err = renderNotify(m.schema.Notify, m.table); err != nil {
 		return nil, err
 	}
-	if m.steps, err = render(m.set, m.dialect.Name(), m.table); err != nil {
+	if m.steps, err = render(m.set, m.schema, m.table); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -363,18 +368,18 @@ func (m *Migrations) schemaMissing(err error) bool {
 // made doesn't try that again. It is never closed: that would close the user's
 // pool.
 func (m *Migrations) provider() (*goose.Provider, error) {
-	store, err := versionStore(m.dialect, m.table)
-	if err != nil {
-		return nil, err
-	}
-	options := []goose.ProviderOption{goose.WithStore(store), goose.WithDisableGlobalRegistry(true)}
-	if isMySQL(m.dialect.Name()) {
-		options = append(options, goose.WithSessionLocker(mysqlLock{m.table}))
+	options := []goose.ProviderOption{goose.WithStore(m.versions()), goose.WithDisableGlobalRegistry(true)}
+	if m.schema.Lock != nil {
+		options = append(options, goose.WithSessionLocker(m.schema.Lock(m.table)))
 	}
 	if repeating, ok := m.dialect.(dialect.Repeating); ok {
 		return goose.NewProvider(database.DialectCustom, m.db, nil, append(options, goose.WithGoMigrations(m.repeated(repeating)...))...)
 	}
 	return goose.NewProvider(database.DialectCustom, m.db, stepFiles(m.steps), options...)
+}
+
+func (m *Migrations) versions() versions {
+	return versions{m.schema.Versions(m.table), m.dialect, m.table.SchemaVersion}
 }
 
 // explain adds what an operator can do.
@@ -384,8 +389,8 @@ func (m *Migrations) explain(err error) error {
 		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema)
 	case m.dialect.Denied(err):
 		return fmt.Errorf("%w; run this as a user who may create tables, or have somebody run the printed SQL", err)
-	case m.dialect.Name() == "sqlite" && m.dialect.Busy(err):
-		return fmt.Errorf("%w; open the file with a busy_timeout of some seconds", err)
+	case m.schema.BusyHint != "" && m.dialect.Busy(err):
+		return fmt.Errorf("%w; %s", err, m.schema.BusyHint)
 	default:
 		return err
 	}
@@ -439,8 +444,9 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 // a copy of the tables without their rows. There the tables exist, and the steps are noted as applied;
 // where a step may be run again it is run again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
-	if m.dialect.Name() == "oracle" {
-		return nil // its own store of versions does this
+	applied := m.versions()
+	if applied.Exists == "" {
+		return nil // goose makes it again
 	}
 	var count int
 	if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+m.table.SchemaVersion).Scan(&count); m.dialect.Missing(err) || count > 0 {
@@ -461,9 +467,8 @@ func (m *Migrations) repairVersions(ctx context.Context) error {
 		}
 	}
 	for _, version := range versions {
-		statement := fmt.Sprintf("INSERT INTO %s (version_id, is_applied) VALUES (%d, %s)", m.table.SchemaVersion, version, map[bool]string{true: "1", false: "TRUE"}[m.dialect.Name() == "sqlserver"])
-		if _, err := m.db.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("note version %d in table %s: %w", version, m.table.SchemaVersion, err)
+		if err := applied.Insert(ctx, m.db, database.InsertRequest{Version: version}); err != nil {
+			return err
 		}
 	}
 	return nil

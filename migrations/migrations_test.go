@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -313,25 +312,24 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestPublishedFilesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	published := map[string]string{
-		"inbox/mysql/00001_inbox.sql":     "00bd0e1bd7a0178c",
-		"inbox/oracle/00001_inbox.sql":    "f229ac297f236e08",
-		"inbox/postgres/00001_inbox.sql":  "2ebb49f12e6e8a25",
-		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
-		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
-		"mysql/00001_outbox.sql":          "b1cc5a0dc7fdf931",
-		"oracle/00001_outbox.sql":         "4a5caefb7bf68699",
-		"postgres/00001_outbox.sql":       "a611abc81d1cb62c",
-		"sqlite/00001_outbox.sql":         "63498997d31fba0e",
-		"sqlserver/00001_outbox.sql":      "4b4244f5e364b01b",
+		"mysql/migrations/inbox/00001_inbox.sql":       "00bd0e1bd7a0178c",
+		"mysql/migrations/outbox/00001_outbox.sql":     "b1cc5a0dc7fdf931",
+		"oracle/migrations/inbox/00001_inbox.sql":      "f229ac297f236e08",
+		"oracle/migrations/outbox/00001_outbox.sql":    "4a5caefb7bf68699",
+		"postgres/migrations/inbox/00001_inbox.sql":    "2ebb49f12e6e8a25",
+		"postgres/migrations/outbox/00001_outbox.sql":  "a611abc81d1cb62c",
+		"sqlite/migrations/inbox/00001_inbox.sql":      "e5c499ad212269a1",
+		"sqlite/migrations/outbox/00001_outbox.sql":    "63498997d31fba0e",
+		"sqlserver/migrations/inbox/00001_inbox.sql":   "0441d988074cb420",
+		"sqlserver/migrations/outbox/00001_outbox.sql": "4b4244f5e364b01b",
 	}
-	found, err := filepath.Glob("*/*.sql")
-	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")
-	found = append(found, inboxes...)
-	if err := errors.Join(err, inboxErr); err != nil || len(found) != len(published) {
+	const folder = "../relay/sqlstore/"
+	found, err := filepath.Glob(folder + "*/migrations/*/*.sql")
+	if err != nil || len(found) != len(published) {
 		t.Errorf("there are %v, %v; want each of them in this test", found, err)
 	}
 	for name, want := range published {
-		text, err := os.ReadFile(name)
+		text, err := os.ReadFile(folder + name)
 		if err != nil {
 			t.Fatal(err)
 		}

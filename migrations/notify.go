@@ -2,7 +2,6 @@ package migrations
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 	"text/template"
@@ -10,14 +9,14 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-//go:embed notify.sql
-var notifyFile string
-
-// notifySQL has the statements of PostgreSQL's trigger, by the names that the file gives them.
+// notifySQL has the statements of the trigger, by the names that the database's file gives them.
 type notifySQL struct{ function, trigger, drop, there string }
 
-func renderNotify(table dialect.Table) (sql notifySQL, err error) {
-	parsed, err := template.New("").Parse(notifyFile)
+func renderNotify(file string, table dialect.Table) (sql notifySQL, err error) {
+	if file == "" {
+		return notifySQL{}, nil
+	}
+	parsed, err := template.New("").Parse(file)
 	if err != nil {
 		return notifySQL{}, fmt.Errorf("parse the SQL of the trigger: %w", err)
 	}
@@ -38,7 +37,7 @@ func (m *Migrations) Notifies(ctx context.Context) (there bool, err error) {
 	if err := m.notMade(); err != nil {
 		return false, err
 	}
-	if m.dialect.Name() != "postgres" || m.set == inboxSet {
+	if m.schema.Notify == "" || m.set == inboxSet {
 		return false, nil
 	}
 	if err := m.db.QueryRowContext(ctx, m.notify.there).Scan(&there); err != nil {

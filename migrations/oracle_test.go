@@ -122,8 +122,8 @@ func (c *catalog) query(statement string) (*answer, error) {
 		switch {
 		case strings.HasPrefix(statement, "SELECT version_id, tstamp"):
 			found.rows = append(found.rows, []driver.Value{version, time.Now()})
-		case strings.HasPrefix(statement, "SELECT tstamp"):
-			found.rows = append(found.rows, []driver.Value{time.Now(), "1"})
+		case strings.HasPrefix(statement, "SELECT is_applied"):
+			found.rows = append(found.rows, []driver.Value{"1"})
 		case strings.HasPrefix(statement, "SELECT version_id, is_applied"):
 			found.rows = append(found.rows, []driver.Value{version, "1"})
 		}

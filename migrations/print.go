@@ -26,10 +26,6 @@ func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	if newest := m.steps[len(m.steps)-1].version; version < 0 || version > newest {
 		return fmt.Errorf("print the steps after version %d of table %s: this release knows the versions 1 to %d (0 for no table yet)", version, m.table, newest)
 	}
-	begin := "BEGIN;"
-	if m.dialect.Name() == "sqlserver" { // whatever fails takes its transaction back
-		begin = "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;"
-	}
 	var text strings.Builder
 	for _, step := range m.steps {
 		if step.version <= version {
@@ -39,7 +35,7 @@ func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 		if bare, found := strings.CutPrefix(up, noTransaction); found {
 			up = m.script(bare)
 		} else {
-			up = begin + "\n\n" + up + "\n\nCOMMIT;"
+			up = m.schema.Begin + "\n\n" + up + "\n\nCOMMIT;"
 		}
 		fmt.Fprintf(&text, "-- %s\n\n-- To take it back, with all that is in it:\n--\n%s\n\n%s\n\n", step.name, commented(down), up)
 	}

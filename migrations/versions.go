@@ -1,91 +1,103 @@
 package migrations
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/pressly/goose/v3/database"
-	goosedialect "github.com/pressly/goose/v3/database/dialect"
 
+	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// versionStore keeps goose's own statements, save that a version is unique: of
-// two processes that apply a step at the same time the second one fails and
-// takes its whole transaction back. So no lock is needed that a session, or a
-// pooler between, would have to keep.
-func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error) {
-	switch d.Name() {
-	case "oracle":
-		return newOracleVersions(d.(dialect.Repeating), table.SchemaVersion)
-	case "mysql", "mariadb":
-		return newMySQLStore(table)
-	case "postgres":
-		return database.NewStoreFromQuerier(table.SchemaVersion, versions{
-			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp timestamptz NOT NULL DEFAULT now())`,
-			exists: `SELECT to_regclass('` + table.SchemaVersion + `') IS NOT NULL`,
-			place:  [2]string{"$1", "$2"},
-		})
-	case "sqlite":
-		return database.NewStoreFromQuerier(table.SchemaVersion, versions{
-			create: `CREATE TABLE %s (version_id INTEGER PRIMARY KEY, is_applied INTEGER NOT NULL, tstamp TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)`,
-			exists: `SELECT EXISTS (SELECT 1 FROM pragma_table_info('` + table.Name + `_schema_version'` + schemaArgument(table) + `))`,
-			place:  [2]string{"?", "?"},
-		})
-	case "sqlserver":
-		return database.NewStoreFromQuerier(table.SchemaVersion, versions{
-			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied bit NOT NULL, tstamp datetime2(3) NOT NULL DEFAULT SYSUTCDATETIME())`,
-			exists: `SELECT CONVERT(bit, CASE WHEN OBJECT_ID(N'` + bracketed(table) + `', N'U') IS NULL THEN 0 ELSE 1 END)`,
-			place:  [2]string{"@p1", "@p2"},
-		})
-	default:
-		return nil, fmt.Errorf("there are no migrations for %s", d.Name())
-	}
-}
-
-// versions are the statements on goose's table.
+// versions is the table of applied steps, as goose asks it. A version is unique: of two processes
+// that apply a step at the same time the second one fails, and its whole transaction is rolled back.
+// So no lock is needed that a session, or a pooler between, would have to keep.
 type versions struct {
-	create string // with %s for the table's name
-	exists string
-	place  [2]string
+	backend.Versions
+	dialect dialect.Dialect
+	table   string
 }
 
-var _ goosedialect.QuerierExtender = versions{}
+var _ database.StoreExtender = versions{}
 
-func (v versions) CreateTable(table string) string { return fmt.Sprintf(v.create, table) }
-func (v versions) TableExists(string) string       { return v.exists }
+func (v versions) Tablename() string { return v.table }
 
-func (v versions) InsertVersion(table string) string {
-	return "INSERT INTO " + table + " (version_id, is_applied) VALUES (" + v.place[0] + ", " + v.place[1] + ")"
-}
-
-func (v versions) DeleteVersion(table string) string {
-	return "DELETE FROM " + table + " WHERE version_id = " + v.place[0]
-}
-
-func (v versions) GetMigrationByVersion(table string) string {
-	return "SELECT tstamp, is_applied FROM " + table + " WHERE version_id = " + v.place[0]
-}
-
-func (v versions) ListMigrations(table string) string {
-	return "SELECT version_id, is_applied FROM " + table + " ORDER BY version_id DESC"
-}
-
-func (v versions) GetLatestVersion(table string) string {
-	return "SELECT max(version_id) FROM " + table
-}
-
-func schemaArgument(table dialect.Table) string {
-	if table.Schema == "" {
-		return ""
+// CreateVersionTable may find a table that was left without a row, where each CREATE is committed
+// before goose inserts the first.
+func (v versions) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
+	_, err := db.ExecContext(ctx, v.Create)
+	if repeating, ok := v.dialect.(dialect.Repeating); ok && repeating.Made(err) {
+		return nil
 	}
-	return ", '" + table.Schema + "'"
+	return wrap(err, "create table %s", v.table)
 }
 
-// bracketed is the name of the version table as OBJECT_ID takes it.
-func bracketed(table dialect.Table) string {
-	name := "[" + table.Name + "_schema_version]"
-	if table.Schema == "" {
-		return name
+func (v versions) TableExists(ctx context.Context, db database.DBTxConn) (exists bool, err error) {
+	if v.Exists != "" {
+		err := db.QueryRowContext(ctx, v.Exists).Scan(&exists)
+		return exists, wrap(err, "look for table %s", v.table)
 	}
-	return "[" + table.Schema + "]." + name
+	_, err = v.GetLatestVersion(ctx, db)
+	if errors.Is(err, database.ErrVersionNotFound) || v.dialect.Missing(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (v versions) Insert(ctx context.Context, db database.DBTxConn, request database.InsertRequest) error {
+	_, err := db.ExecContext(ctx, "INSERT INTO "+v.table+" (version_id, is_applied) VALUES ("+v.Argument+", "+v.True+")", request.Version)
+	return wrap(err, "note version %d in table %s", request.Version, v.table)
+}
+
+func (v versions) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
+	_, err := db.ExecContext(ctx, "DELETE FROM "+v.table+" WHERE version_id = "+v.Argument, version)
+	return wrap(err, "delete version %d from table %s", version, v.table)
+}
+
+// GetMigration reads no time, so that it doesn't matter whether a driver makes times of them.
+func (v versions) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
+	var applied bool
+	err := db.QueryRowContext(ctx, "SELECT is_applied FROM "+v.table+" WHERE version_id = "+v.Argument, version).Scan(&applied)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, database.ErrVersionNotFound
+	}
+	return &database.GetMigrationResult{IsApplied: applied}, wrap(err, "read version %d of table %s", version, v.table)
+}
+
+func (v versions) GetLatestVersion(ctx context.Context, db database.DBTxConn) (int64, error) {
+	var version sql.NullInt64
+	if err := db.QueryRowContext(ctx, "SELECT max(version_id) FROM "+v.table).Scan(&version); err != nil {
+		return -1, wrap(err, "read the latest version of table %s", v.table)
+	}
+	if !version.Valid {
+		return -1, database.ErrVersionNotFound
+	}
+	return version.Int64, nil
+}
+
+func (v versions) ListMigrations(ctx context.Context, db database.DBTxConn) (all []*database.ListMigrationsResult, err error) {
+	rows, err := db.QueryContext(ctx, "SELECT version_id, is_applied FROM "+v.table+" ORDER BY version_id DESC")
+	if err != nil {
+		return nil, wrap(err, "list the versions of table %s", v.table)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var each database.ListMigrationsResult
+		if err := rows.Scan(&each.Version, &each.IsApplied); err != nil {
+			return nil, wrap(err, "list the versions of table %s", v.table)
+		}
+		all = append(all, &each)
+	}
+	return all, wrap(rows.Err(), "list the versions of table %s", v.table)
+}
+
+// wrap says what failed, if anything did.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
 }

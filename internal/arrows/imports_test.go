@@ -58,7 +58,7 @@ var arrows = []arrow{
 	{from: "plugins/pluginv1", modules: true},
 	{from: "plugins", to: []string{"plugins/pluginv1", "sinks", "sinks/settings", "outbox"}, modules: true},
 	{from: "plugins/*/*", to: []string{"plugins", "sinks", "sinks/*", "outbox"}, modules: true}, // examples
-	{from: "migrations", to: []string{"outbox/dialect"}, modules: true},
+	{from: "migrations", to: []string{"internal/backend", "internal/databases", "outbox/dialect"}, modules: true},
 	{from: "relay/storage", to: []string{"outbox"}},
 	{from: "relay", to: []string{"relay/storage", "sinks", "outbox"}},
 	{from: "internal/backend", to: []string{"relay/storage", "outbox", "outbox/dialect"}},

@@ -14,4 +14,7 @@ type Database struct {
 
 	// New returns the backend of a table. It asks the database nothing. The reader may be nil.
 	New func(db *sql.DB, d dialect.Dialect, table dialect.Table, reader Reader) Backend
+
+	// Schema makes its tables.
+	Schema Schema
 }

@@ -3,61 +3,13 @@ package migrations
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
-
-// oracleVersions is goose's table on Oracle, for which goose itself knows no
-// statements. A version is unique, as on the other databases.
-type oracleVersions struct {
-	database.StoreExtender
-	dialect.Repeating
-}
-
-func newOracleVersions(d dialect.Repeating, table string) (database.Store, error) {
-	store, err := database.NewStoreFromQuerier(table, versions{
-		create: "CREATE TABLE %s (version_id NUMBER(19) NOT NULL PRIMARY KEY, is_applied NUMBER(1) NOT NULL," +
-			" tstamp TIMESTAMP(6) DEFAULT SYS_EXTRACT_UTC(SYSTIMESTAMP) NOT NULL)",
-		place: [2]string{":1", ":2"},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return oracleVersions{store.(database.StoreExtender), d}, nil
-}
-
-// CreateVersionTable may find a table that was left without a row: it is committed
-// before goose inserts the first.
-func (v oracleVersions) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
-	err := v.StoreExtender.CreateVersionTable(ctx, db)
-	if v.Made(err) {
-		return nil
-	}
-	return err
-}
-
-// TableExists asks the table itself: how the catalog has its name depends on how
-// it is written. One without a row is still to be made.
-func (v oracleVersions) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
-	_, err := v.GetLatestVersion(ctx, db)
-	if errors.Is(err, database.ErrVersionNotFound) || v.Gone(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Insert has a number where goose's own have a truth value, which Oracle's tables
-// don't know before 23.
-func (v oracleVersions) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
-	_, err := db.ExecContext(ctx, "INSERT INTO "+v.Tablename()+" (version_id, is_applied) VALUES (:1, 1)", req.Version)
-	return err
-}
 
 // What goose's files have around a statement with semicolons in it.
 const (
