@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// completionTime is how long somebody who has pressed Tab waits for the database at most.
+// completionTime is how long somebody who has pressed Tab waits for the database at most, unless the program says otherwise.
 const completionTime = 2 * time.Second
 
 // completeValues has a shell complete the values of all commands' flags, as far as they have a list:
@@ -100,7 +101,7 @@ func (p program) known(command *cobra.Command) (names knownNames) {
 	if err != nil {
 		return names
 	}
-	ctx, cancel := context.WithTimeout(command.Context(), completionTime)
+	ctx, cancel := context.WithTimeout(command.Context(), cmp.Or(p.completionTime, completionTime))
 	defer cancel()
 	_ = withOperator(ctx, source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)

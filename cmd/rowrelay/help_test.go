@@ -80,7 +80,7 @@ type result struct {
 // call runs the command line in this process.
 func call(ctx context.Context, stdin string, args ...string) result {
 	var stdout, stderr bytes.Buffer
-	p := program{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr}
+	p := program{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, completionTime: patience}
 	code := p.run(ctx, args)
 	return result{code, stdout.String(), stderr.String()}
 }

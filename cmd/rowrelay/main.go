@@ -52,6 +52,7 @@ type program struct {
 	abort          <-chan struct{} // closed by the second signal
 	colours        bool            // a terminal may have them
 	kinds          *sinks.Registry
+	completionTime time.Duration // 0 is the usual one
 }
 
 // run runs the command line and returns its exit code.
