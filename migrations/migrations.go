@@ -96,7 +96,7 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.table, err = dialect.ParseTable(cmp.Or(table, dialect.DefaultTable)); err != nil {
 		return nil, err
 	}
-	product, known := databases.Of(m.dialect)
+	product, _, known := databases.Of(m.dialect.Name())
 	if !known {
 		return nil, fmt.Errorf("there are no migrations for %s", m.dialect.Name())
 	}

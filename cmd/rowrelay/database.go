@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/app"
@@ -41,21 +42,30 @@ type pool struct {
 
 // databaseDriver opens a kind of database: each drivers_*.go has some.
 type databaseDriver struct {
-	dialect func() dialect.Dialect
+	dialect dialect.Dialect
 	open    func(ctx context.Context, database config.Database, as pool) (*sql.DB, error)
 }
 
 // drivers are the databases that this program was built with.
-func drivers() map[string]databaseDriver {
-	return withOracle(map[string]databaseDriver{
-		config.Postgres: {dialect.Postgres, openPostgres}, config.MySQL: {dialect.MySQL, openMySQL}, config.MariaDB: {dialect.MariaDB, openMySQL},
-		config.SQLServer: {dialect.SQLServer, openSQLServer}, config.SQLite: {dialect.SQLite, openSQLite},
+func drivers() []databaseDriver {
+	return withOracle([]databaseDriver{
+		{dialect.Postgres(), openPostgres}, {dialect.MySQL(), openMySQL}, {dialect.MariaDB(), openMySQL},
+		{dialect.SQLServer(), openSQLServer}, {dialect.SQLite(), openSQLite},
 	})
+}
+
+// driverOf returns the driver of a kind of database, if this program was built with one.
+func driverOf(kind string) (driver databaseDriver, found bool) {
+	i := slices.IndexFunc(drivers(), func(driver databaseDriver) bool { return driver.dialect.Name() == kind })
+	if i < 0 {
+		return databaseDriver{}, false
+	}
+	return drivers()[i], true
 }
 
 // openDatabase opens a database and makes sure that it answers.
 func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.DB, dialect.Dialect, error) {
-	driver, ok := drivers()[database.Kind()]
+	driver, ok := driverOf(database.Kind())
 	if !ok {
 		return nil, nil, fmt.Errorf("open %s: this program was built without a driver for %s; build one that has it with go build -tags %[2]s ./cmd/rowrelay", database, database.Kind())
 	}
@@ -71,7 +81,7 @@ func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.
 	if err := db.PingContext(limited); err != nil {
 		return nil, nil, errors.Join(connectError(database, err), db.Close())
 	}
-	return db, driver.dialect(), nil
+	return db, driver.dialect, nil
 }
 
 // renewing connects by the login that the database's file has at the time, and by the certificates that its URL names.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // openMySQL opens MySQL and MariaDB.
@@ -50,7 +51,7 @@ func sessionSettings(kind string, limit time.Duration) []string {
 	}
 	switch {
 	case limit == 0:
-	case kind == config.MariaDB:
+	case kind == dialect.MariaDB().Name():
 		set = append(set, fmt.Sprintf("SET SESSION max_statement_time = %g", limit.Seconds()))
 	default:
 		set = append(set, fmt.Sprintf("SET SESSION max_execution_time = %d", limit.Milliseconds()))

@@ -13,9 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-func withOracle(all map[string]databaseDriver) map[string]databaseDriver {
-	all[config.Oracle] = databaseDriver{dialect.Oracle, openOracle}
-	return all
+func withOracle(others []databaseDriver) []databaseDriver {
+	return append(others, databaseDriver{dialect.Oracle(), openOracle})
 }
 
 func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {

@@ -21,7 +21,7 @@ func TestServersThatCannotBeOpened(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := drivers()[database.Kind()]; !ok {
+		if _, ok := driverOf(database.Kind()); !ok {
 			want = "was built without a driver for oracle; build one that has it with go build -tags oracle ./cmd/rowrelay"
 		}
 		_, _, err = openDatabase(t.Context(), database, pool{})

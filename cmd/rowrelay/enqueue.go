@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/sinks/settings"
@@ -93,7 +92,7 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 	}
 	defer closing(db, &err)
 	e.db, e.dialect = db, d
-	e.writer, err = outbox.NewWriter(d, outbox.Options{Table: source.Table, MaxPayload: limit, Notify: source.Database.Kind() == config.Postgres})
+	e.writer, err = outbox.NewWriter(d, outbox.Options{Table: source.Table, MaxPayload: limit, Notify: !source.Database.Polled()})
 	if err != nil {
 		return err
 	}

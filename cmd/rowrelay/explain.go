@@ -128,9 +128,9 @@ func refusal(err error) string {
 func connectError(database config.Database, err error) error {
 	hint := connectHints[refusal(err)]
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && database.Kind() == config.SQLite:
+	case errors.Is(err, fs.ErrNotExist) && database.IsFile():
 		hint = "create it with rowrelay migrate up --database " + shellQuote(database.String())
-	case hint == "" && database.Kind() != config.SQLite && !errors.Is(err, errURL):
+	case hint == "" && !database.IsFile() && !errors.Is(err, errURL):
 		hint = hintReach
 	}
 	return hinted(fmt.Errorf("open %s: %w", database, err), hint)

@@ -287,7 +287,7 @@ func (p program) migrateStatusCommand() *cobra.Command {
 	command := m.command("status", "List the migrations, applied or not", "", func(ctx context.Context, source config.Source) error {
 		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
 			all, err := steps.Status(ctx)
-			if err == nil && !m.inbox && source.Database.Kind() == "postgres" {
+			if err == nil && !m.inbox && !source.Database.Polled() {
 				err = m.lookForTrigger(ctx, steps)
 			}
 			if err != nil {

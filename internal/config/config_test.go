@@ -66,7 +66,7 @@ func TestTheSmallestConfigurationNeedsNoRoute(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, smallest)
 	want := Config{
-		Sources: []Source{{Name: "shop", Database: Database{kind: SQLite, url: "shop.db"}, Table: "outbox"}},
+		Sources: []Source{{Name: "shop", Database: Database{kind: "sqlite", url: "shop.db"}, Table: "outbox"}},
 		Sinks:   []Sink{{Name: "nothing", Type: "discard", Settings: map[string]any{}}},
 	}
 	if !reflect.DeepEqual(c, want) {
@@ -143,9 +143,9 @@ log:
 `)
 	want := Config{
 		Sources: []Source{
-			{"shop", Database{kind: Postgres, url: "postgres://u:p@h/d"}, "sales.events", storage.ByRows, storage.Priority,
+			{"shop", Database{kind: "postgres", url: "postgres://u:p@h/d"}, "sales.events", storage.ByRows, storage.Priority,
 				[]string{"orders", "7", "yes"}, "shop-0", true, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute, 2 * time.Minute, ""},
-			{Name: "other", Database: Database{kind: SQLite, url: "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
+			{Name: "other", Database: Database{kind: "sqlite", url: "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
 		},
 		Sinks: []Sink{
 			{relay.SinkOptions{Batch: 100, BatchBytes: 2 << 20, Workers: 4, Buffer: 1000, BufferBytes: 8 << 20, Timeout: 3 * time.Second,

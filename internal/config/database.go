@@ -6,23 +6,16 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-)
 
-// The kinds of databases.
-const (
-	Postgres  = "postgres"
-	MySQL     = "mysql"
-	MariaDB   = "mariadb"
-	SQLServer = "sqlserver"
-	Oracle    = "oracle"
-	SQLite    = "sqlite"
+	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/internal/databases"
 )
 
 // Database is the URL of a database. It prints and logs without its password.
 // The zero value is no database.
 type Database struct {
 	kind string
-	url  string // or the path of an SQLite file
+	url  string // or the path of a file
 	file string // that the URL was read from; empty: none
 }
 
@@ -59,7 +52,7 @@ func (d Database) reread() (now Database, ok bool) {
 
 func (d Database) withoutLogin() string {
 	parsed, err := url.Parse(d.url)
-	if err != nil || d.kind == SQLite {
+	if err != nil || d.IsFile() {
 		return d.kind + d.url
 	}
 	query := parsed.Query()
@@ -72,24 +65,33 @@ func (d Database) withoutLogin() string {
 	return parsed.String()
 }
 
-// Kind returns [Postgres], [MySQL] and so on, or nothing for the zero Database.
+// Kind returns the name of its dialect, or nothing for the zero Database.
 func (d Database) Kind() string { return d.kind }
+
+// IsFile reports whether the database is a file, and not a server's.
+func (d Database) IsFile() bool {
+	_, form, _ := databases.Of(d.kind)
+	return form.File != nil
+}
 
 // Polled reports whether relays must poll this database, since it has no
 // notifications.
-func (d Database) Polled() bool { return d.kind != "" && d.kind != Postgres }
+func (d Database) Polled() bool {
+	product, _, _ := databases.Of(d.kind)
+	return d.kind != "" && product.Schema.Notify == ""
+}
 
 // Secret returns what the driver needs, password included: the URL, or the
-// file's path for SQLite. Never log it.
+// path of a file. Never log it.
 func (d Database) Secret() string { return d.url }
 
 // String returns the URL with its passwords replaced by xxxxx.
 func (d Database) String() string {
-	switch d.kind {
-	case "":
+	switch {
+	case d.kind == "":
 		return ""
-	case SQLite:
-		return "sqlite:" + d.url
+	case d.IsFile():
+		return d.kind + ":" + d.url
 	}
 	return redact(d.kind, d.url)
 }
@@ -121,97 +123,66 @@ func redact(kind, text string) string {
 	return parsed.Redacted()
 }
 
-// ParseDatabase reads a database's URL:
-//
-//	postgres://user:password@host:5432/name (or postgresql://…)
-//	mysql://user:password@host:3306/name
-//	mariadb://user:password@host:3306/name
-//	sqlserver://user:password@host:1433?database=name
-//	oracle://user:password@host:1521/service
-//	sqlite:path/to/file.db (or sqlite:///absolute/path)
-//
-// with parameters, whose meaning is the driver's. An SQLite path is taken as it
-// is written, without escapes or parameters. The error never repeats the URL,
-// which may hold a password.
+// ParseDatabase reads a database's URL, in the form of its [backend.URL], with parameters, whose meaning is the
+// driver's. A file's path is taken as it is written, without escapes or parameters. The error never repeats the
+// URL, which may hold a password.
 func ParseDatabase(text string) (Database, error) {
 	scheme, rest, _ := strings.Cut(text, ":")
-	switch scheme {
-	case "postgresql":
-		return parseURL(Postgres, text)
-	case Postgres, MySQL, MariaDB, SQLServer, Oracle:
-		return parseURL(scheme, text)
-	case SQLite:
-		return parseSQLite(rest)
+	form, known := formOf(scheme)
+	switch {
+	case !known:
+		return Database{}, errNoURL()
+	case form.File == nil:
+		return parseURL(form, text)
 	}
-	return Database{}, errors.New("isn't a database's URL: write postgres://user@host/name, mysql://user@host/name," +
-		" mariadb://…, sqlserver://…, oracle://… or sqlite:path/to/file.db")
+	path, err := form.File(rest)
+	if err != nil {
+		return Database{}, err
+	}
+	return Database{kind: form.Dialect, url: path}, nil
 }
 
-// ParseKind reads a URL that may end after its scheme, as in sqlserver:// or sqlite:,
+func formOf(scheme string) (form backend.URL, known bool) {
+	for _, form := range databases.URLs() {
+		if scheme != "" && (scheme == form.Dialect || scheme == form.Alias) {
+			return form, true
+		}
+	}
+	return backend.URL{}, false
+}
+
+func errNoURL() error {
+	var schemes []string
+	for _, form := range databases.URLs() {
+		schemes = append(schemes, form.Dialect+":")
+	}
+	return fmt.Errorf("isn't a database's URL: write one such as %s, that begins with %s",
+		databases.URLs()[0].Example, strings.Join(schemes, ", "))
+}
+
+// ParseKind reads a URL that may end after its scheme, as in mysql:// or sqlite:,
 // for what asks no server and opens no file.
 func ParseKind(text string) (Database, error) {
-	for _, kind := range []string{Postgres, MySQL, MariaDB, SQLServer, Oracle, SQLite} {
-		if text == kind+":" || text == kind+"://" {
-			return Database{kind: kind, url: text}, nil
+	for _, form := range databases.URLs() {
+		if text == form.Dialect+":" || text == form.Dialect+"://" {
+			return Database{kind: form.Dialect, url: text}, nil
 		}
 	}
 	return ParseDatabase(text)
 }
 
-// examples of URLs; where the name of the database is missing, they say where
-// it belongs.
-var examples = map[string]string{
-	Postgres:  "postgres://user:password@host:5432/name",
-	MySQL:     "mysql://user:password@host:3306/name",
-	MariaDB:   "mariadb://user:password@host:3306/name",
-	SQLServer: "sqlserver://user:password@host:1433?database=name",
-	Oracle:    "oracle://user:password@host:1521/service",
-}
-
-func parseURL(kind, text string) (Database, error) {
+func parseURL(form backend.URL, text string) (Database, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
-		return Database{}, errors.New("isn't a valid URL: write " + examples[kind] +
+		return Database{}, errors.New("isn't a valid URL: write " + form.Example +
 			", with the special characters of a password percent-encoded")
 	}
 	if parsed.Opaque != "" || parsed.Fragment != "" || !strings.Contains(text, "://") {
-		return Database{}, errors.New("isn't a valid URL: write " + examples[kind] +
+		return Database{}, errors.New("isn't a valid URL: write " + form.Example +
 			", with # and other special characters percent-encoded")
 	}
-	if kind != Postgres && nameIn(kind, parsed) == "" {
-		return Database{}, errors.New("names no database: write " + examples[kind])
+	if form.Name != nil && form.Name(parsed) == "" {
+		return Database{}, errors.New("names no database: write " + form.Example)
 	}
-	return Database{kind: kind, url: text}, nil
-}
-
-// nameIn returns the database that a URL names. PostgreSQL's may come from the
-// user or the environment.
-func nameIn(kind string, parsed *url.URL) string {
-	if kind != SQLServer {
-		return strings.TrimPrefix(parsed.Path, "/")
-	}
-	for name, values := range parsed.Query() {
-		if strings.EqualFold(name, "database") {
-			return values[0]
-		}
-	}
-	return ""
-}
-
-func parseSQLite(path string) (Database, error) {
-	if after, slashes := strings.CutPrefix(path, "//"); slashes {
-		if !strings.HasPrefix(after, "/") {
-			return Database{}, errors.New("names a host: write sqlite:path/to/file.db or sqlite:///absolute/path.db")
-		}
-		path = after
-	}
-	switch {
-	case path == "" || strings.HasSuffix(path, "/"):
-		return Database{}, errors.New("names no file: write sqlite:path/to/file.db")
-	case strings.HasPrefix(path, ":memory:"):
-		return Database{}, errors.New("is in memory, where no other process can write: name a file, as in sqlite:path/to/file.db")
-	case strings.ContainsAny(path, "?\x00"):
-		return Database{}, errors.New("has parameters: an SQLite URL is sqlite: and the file's path, nothing more")
-	}
-	return Database{kind: SQLite, url: path}, nil
+	return Database{kind: form.Dialect, url: text}, nil
 }

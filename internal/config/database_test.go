@@ -11,20 +11,20 @@ import (
 func TestParseDatabase(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Database{
-		"postgres://u:p@h:5432/d?sslmode=disable": {kind: Postgres, url: "postgres://u:p@h:5432/d?sslmode=disable"},
-		"postgresql:///d":                         {kind: Postgres, url: "postgresql:///d"},
-		"postgres://":                             {kind: Postgres, url: "postgres://"},
-		"mysql://u:p@h:3306/d?tls=true":           {kind: MySQL, url: "mysql://u:p@h:3306/d?tls=true"},
-		"mariadb:///d?socket=/run/mysqld.sock":    {kind: MariaDB, url: "mariadb:///d?socket=/run/mysqld.sock"},
-		"sqlserver://u:p@h/i?database=d":          {kind: SQLServer, url: "sqlserver://u:p@h/i?database=d"},
-		"sqlserver://u:p@h?Database=d":            {kind: SQLServer, url: "sqlserver://u:p@h?Database=d"},
-		"oracle://u:p@h:1521/s":                   {kind: Oracle, url: "oracle://u:p@h:1521/s"},
-		"sqlite:a.db":                             {kind: SQLite, url: "a.db"},
-		"sqlite:dir with space/ä%20.db":           {kind: SQLite, url: "dir with space/ä%20.db"},
-		"sqlite:/abs/a.db":                        {kind: SQLite, url: "/abs/a.db"},
-		"sqlite:///abs/a.db":                      {kind: SQLite, url: "/abs/a.db"},
-		"sqlite:a#1.db":                           {kind: SQLite, url: "a#1.db"},
-		"sqlite:../a.db":                          {kind: SQLite, url: "../a.db"},
+		"postgres://u:p@h:5432/d?sslmode=disable": {kind: "postgres", url: "postgres://u:p@h:5432/d?sslmode=disable"},
+		"postgresql:///d":                         {kind: "postgres", url: "postgresql:///d"},
+		"postgres://":                             {kind: "postgres", url: "postgres://"},
+		"mysql://u:p@h:3306/d?tls=true":           {kind: "mysql", url: "mysql://u:p@h:3306/d?tls=true"},
+		"mariadb:///d?socket=/run/mysqld.sock":    {kind: "mariadb", url: "mariadb:///d?socket=/run/mysqld.sock"},
+		"sqlserver://u:p@h/i?database=d":          {kind: "sqlserver", url: "sqlserver://u:p@h/i?database=d"},
+		"sqlserver://u:p@h?Database=d":            {kind: "sqlserver", url: "sqlserver://u:p@h?Database=d"},
+		"oracle://u:p@h:1521/s":                   {kind: "oracle", url: "oracle://u:p@h:1521/s"},
+		"sqlite:a.db":                             {kind: "sqlite", url: "a.db"},
+		"sqlite:dir with space/ä%20.db":           {kind: "sqlite", url: "dir with space/ä%20.db"},
+		"sqlite:/abs/a.db":                        {kind: "sqlite", url: "/abs/a.db"},
+		"sqlite:///abs/a.db":                      {kind: "sqlite", url: "/abs/a.db"},
+		"sqlite:a#1.db":                           {kind: "sqlite", url: "a#1.db"},
+		"sqlite:../a.db":                          {kind: "sqlite", url: "../a.db"},
 	} {
 		if got, err := ParseDatabase(text); got != want || err != nil {
 			t.Errorf("%q: got %#v, %v", text, got, err)
@@ -90,7 +90,7 @@ func TestADatabaseNeverShowsItsPassword(t *testing.T) {
 			t.Errorf("got %q, want %q", d, want)
 		}
 		shown := everyForm(t, d)
-		if strings.Contains(shown, "hunter2") || !strings.Contains(shown, "h/d") && !strings.Contains(shown, "h%2Fd") && d.Kind() != SQLite {
+		if strings.Contains(shown, "hunter2") || !strings.Contains(shown, "h/d") && !strings.Contains(shown, "h%2Fd") && d.Kind() != "sqlite" {
 			t.Errorf("%q shows as %s", text, shown)
 		}
 	}

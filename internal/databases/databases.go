@@ -2,10 +2,7 @@
 package databases
 
 import (
-	"slices"
-
 	"github.com/rowrelay/rowrelay/internal/backend"
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
@@ -18,12 +15,22 @@ func All() []backend.Database {
 	return []backend.Database{postgres.Database(), mysql.Database(), sqlite.Database(), sqlserver.Database(), oracle.Database()}
 }
 
-// Of returns the database of a dialect, if there is one: a program may have a dialect of its own.
-func Of(d dialect.Dialect) (database backend.Database, found bool) {
+// Of returns the database that has a dialect of that name, and the form of its URLs, if there is one.
+func Of(name string) (database backend.Database, form backend.URL, found bool) {
 	for _, database := range All() {
-		if slices.Contains(database.Dialects, d.Name()) {
-			return database, true
+		for _, form := range database.URLs {
+			if form.Dialect == name {
+				return database, form, true
+			}
 		}
 	}
-	return backend.Database{}, false
+	return backend.Database{}, backend.URL{}, false
+}
+
+// URLs returns the forms of all URLs.
+func URLs() (all []backend.URL) {
+	for _, database := range All() {
+		all = append(all, database.URLs...)
+	}
+	return all
 }

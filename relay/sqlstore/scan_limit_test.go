@@ -34,7 +34,7 @@ func TestAScanTellsTheServerWhenItEnds(t *testing.T) {
 				recorder := &backendtest.Recorder{}
 				db := recorder.DB()
 				defer func() { _ = db.Close() }()
-				product, _ := databases.Of(test.dialect)
+				product, _, _ := databases.Of(test.dialect.Name())
 				s := &Store{db: db, dialect: test.dialect, backend: product.New(db, test.dialect, backendtest.Table(t, "outbox"), nil)}
 				s.traits = s.backend.Traits()
 				ctx := t.Context()

@@ -247,7 +247,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 		s.dialect, unordered = fit.Dialect, fit.Unordered
 	}
 	var known bool
-	if s.product, known = databases.Of(s.dialect); !known {
+	if s.product, _, known = databases.Of(s.dialect.Name()); !known {
 		return false, fmt.Errorf("there is no backend for the dialect %q", s.dialect.Name())
 	}
 	s.backend = s.product.New(s.db, s.dialect, s.table, s.options.Reader)

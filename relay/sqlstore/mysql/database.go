@@ -10,8 +10,11 @@ import (
 // Database returns what relays need of the database.
 func Database() backend.Database {
 	return backend.Database{
-		Schema:   schema(),
-		Dialects: []string{dialect.MySQL().Name(), dialect.MariaDB().Name()},
+		Schema: schema(),
+		URLs: []backend.URL{
+			{Dialect: dialect.MySQL().Name(), Example: "mysql://user:password@host:3306/name", Name: backend.PathName},
+			{Dialect: dialect.MariaDB().Name(), Example: "mariadb://user:password@host:3306/name", Name: backend.PathName},
+		},
 		New: func(db *sql.DB, d dialect.Dialect, table dialect.Table, _ backend.Reader) backend.Backend {
 			return New(db, d, table)
 		},

@@ -10,8 +10,8 @@ import (
 // Database returns what relays need of the database.
 func Database() backend.Database {
 	return backend.Database{
-		Schema:   schema(),
-		Dialects: []string{dialect.Oracle().Name()},
+		Schema: schema(),
+		URLs:   []backend.URL{{Dialect: dialect.Oracle().Name(), Example: "oracle://user:password@host:1521/service", Name: backend.PathName}},
 		New: func(db *sql.DB, d dialect.Dialect, table dialect.Table, _ backend.Reader) backend.Backend {
 			return New(db, d, table)
 		},

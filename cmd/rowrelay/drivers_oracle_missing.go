@@ -4,4 +4,4 @@ package main
 
 // withOracle has nothing to add: Oracle's driver is large, and most need
 // another one.
-func withOracle(all map[string]databaseDriver) map[string]databaseDriver { return all }
+func withOracle(others []databaseDriver) []databaseDriver { return others }
