@@ -45,18 +45,19 @@ type Outcome struct {
 type Result int
 
 const (
-	// Retry: not delivered, or not known to be; try again after a back-off.
-	// Charges the message an attempt and holds back its key meanwhile. Where the
-	// messages of many keys fail in a row, or are rejected, the relay takes it for
-	// the destination's trouble, as if they were Unavailable.
+	// Retry: not delivered, or not known to be. The message is tried again after a
+	// back-off, and holds back its key meanwhile. It is charged an attempt if it fails
+	// again after another message was delivered, or alone for a long time. With a
+	// reason of Unavailable (connection, throttled, auth, config) the destination is at
+	// fault whatever the message, and a message that fails alone is never charged.
 	Retry Result = iota
 
 	// Delivered: the destination has taken the message for good.
 	Delivered
 
 	// Reject: this message will never be accepted. It is parked, and its key goes
-	// on without it: at once with [ReasonInvalid], else when others were delivered
-	// and it is rejected once more, or after some seconds.
+	// on without it: at once with [ReasonInvalid], else when it is rejected again
+	// after others were delivered, or alone for a long time.
 	Reject
 
 	// Unavailable: the destination as a whole is in trouble and this message
@@ -103,10 +104,10 @@ const (
 	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed: its own fault, not the destination's
 	ReasonRefused      Reason = "refused"       // reject: the destination will not have it
 	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there; unsent: nothing yet, and the relay tells of its topic
-	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send
+	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send; retry: a gateway says so
 	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
-	ReasonAuth         Reason = "auth"          // unavailable, unsent: credentials or rights
-	ReasonConfig       Reason = "config"        // unavailable: what all messages need isn't there, or is set wrong; what one needs is unroutable
+	ReasonAuth         Reason = "auth"          // unavailable, unsent, retry: credentials or rights
+	ReasonConfig       Reason = "config"        // unavailable, retry: what all messages need isn't there, or is set wrong; what one needs is unroutable
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
 	ReasonBlocked      Reason = "blocked"       // unsent: another message of the batch came first; it may have been delivered if that one is unknown
 	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up, by a sink that gives a message up after a time

@@ -25,14 +25,15 @@ func TestAnswers(t *testing.T) {
 	refused := outcome{sinks.Reject, sinks.ReasonRefused}
 	accusing := outcome{sinks.Retry, sinks.ReasonRefused}
 	login := outcome{sinks.Unavailable, sinks.ReasonAuth}
+	noRight, nothing, gateway := outcome{sinks.Retry, sinks.ReasonAuth}, outcome{sinks.Retry, sinks.ReasonConfig}, outcome{sinks.Retry, sinks.ReasonConnection}
 	tests := map[int]outcome{
 		200: delivered, 201: delivered, 202: delivered, 204: delivered, 226: delivered, 299: delivered,
 		300: accusing, 301: accusing, 302: accusing, 303: accusing, 304: accusing, 307: accusing, 308: accusing,
-		400: refused, 401: accusing, 402: refused, 403: accusing, 404: accusing, 405: refused, 406: refused, 407: login,
+		400: refused, 401: noRight, 402: refused, 403: noRight, 404: nothing, 405: refused, 406: refused, 407: login,
 		408: busy, 409: refused, 410: refused, 411: refused, 412: refused, 413: {sinks.Reject, sinks.ReasonTooLarge},
 		414: refused, 415: refused, 418: refused, 421: accusing, 422: refused, 423: refused, 424: refused, 425: busy, 426: refused,
 		428: refused, 429: throttled, 431: refused, 451: refused, 499: refused,
-		500: failed, 501: failed, 502: failed, 503: throttled, 504: failed, 507: failed, 511: login, 520: failed, 599: failed, 600: failed,
+		500: failed, 501: failed, 502: gateway, 503: throttled, 504: gateway, 507: failed, 511: login, 520: failed, 599: failed, 600: failed,
 	}
 	status := 0
 	sink := newSink(t, httpsink.Options{Concurrency: 1, URL: answering(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -48,7 +49,7 @@ func TestAnswers(t *testing.T) {
 		if (outcome{o.Result, o.Reason}) != want {
 			t.Errorf("%d: %+v, want %v %s", answer, o, want.result, want.reason)
 		}
-		waits := want == login || want == throttled || want == accusing || want == busy || want == failed
+		waits := want.result == sinks.Retry || want.result == sinks.Unavailable
 		if got := o.RetryAfter; waits != (got == 7*time.Second) || !waits && got != 0 {
 			t.Errorf("%d: RetryAfter is %v", answer, got)
 		}

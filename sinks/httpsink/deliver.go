@@ -192,7 +192,15 @@ func (s *Sink) answered(response *http.Response, body string, again bool) sinks.
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
 		again && (status == http.StatusConflict || status == http.StatusLocked):
 		return waiting(sinks.Retry, sinks.ReasonBusy, detail, wait)
-	case slices.Contains(accusing, status) && !slices.Contains(s.rejects, status), status == http.StatusMisdirectedRequest:
+	case slices.Contains(s.rejects, status):
+		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return waiting(sinks.Retry, sinks.ReasonAuth, detail, wait)
+	case status == http.StatusNotFound:
+		return waiting(sinks.Retry, sinks.ReasonConfig, detail, wait)
+	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout: // a gateway answers, not the endpoint
+		return waiting(sinks.Retry, sinks.ReasonConnection, detail, wait)
+	case status == http.StatusMisdirectedRequest:
 		return waiting(sinks.Retry, sinks.ReasonRefused, detail, wait)
 	case status >= 500, status < 200: // below 200 is a protocol that was not asked for
 		return waiting(sinks.Retry, sinks.ReasonServerError, detail, wait)

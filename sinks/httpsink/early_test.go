@@ -53,7 +53,7 @@ func (c *resetting) Close() error {
 
 func TestAnEarlyAnswerIsReadAfterAReset(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]sinks.Reason{413: sinks.ReasonTooLarge, 429: sinks.ReasonThrottled, 401: sinks.ReasonRefused, 503: sinks.ReasonThrottled} {
+	for status, want := range map[int]sinks.Reason{413: sinks.ReasonTooLarge, 429: sinks.ReasonThrottled, 401: sinks.ReasonAuth, 503: sinks.ReasonThrottled} {
 		server, client := net.Pipe()
 		defer server.Close()
 		answer := fmt.Sprintf("HTTP/1.1 %d Early\r\nRetry-After: 7\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", status)
@@ -74,7 +74,7 @@ func TestAnEarlyAnswerOfARealEndpoint(t *testing.T) {
 	certificate.StartTLS()
 	defer certificate.Close()
 	for _, scheme := range []string{"http", "https"} {
-		for status, want := range map[int]sinks.Reason{413: sinks.ReasonTooLarge, 429: sinks.ReasonThrottled, 401: sinks.ReasonRefused} {
+		for status, want := range map[int]sinks.Reason{413: sinks.ReasonTooLarge, 429: sinks.ReasonThrottled, 401: sinks.ReasonAuth} {
 			address := listening(t, func(c net.Conn) {
 				if scheme == "https" {
 					config := certificate.TLS.Clone()

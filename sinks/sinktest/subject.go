@@ -188,6 +188,7 @@ var reasons = map[sinks.Result][]sinks.Reason{
 	sinks.Retry: {
 		sinks.ReasonUnknown, sinks.ReasonTimeout, sinks.ReasonServerError,
 		sinks.ReasonHandlerError, sinks.ReasonPanic, sinks.ReasonBusy,
+		sinks.ReasonConnection, sinks.ReasonAuth, sinks.ReasonConfig,
 	},
 	sinks.Reject:      {sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable},
 	sinks.Unavailable: {sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig, sinks.ReasonBusy},
