@@ -106,8 +106,7 @@ type Options struct {
 	Middleware []inproc.Middleware
 
 	// Handlers has the time-out, attempts, waits and limits of messages that are
-	// handled. Its Sink is left empty. Its RejectAfter defaults to -1 here: what a
-	// handler calls permanent is parked at once.
+	// handled. Its Sink is left empty.
 	Handlers relay.SinkOptions
 }
 
@@ -331,7 +330,6 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 		return options, errors.Join(problems...)
 	}
 	forHandlers := a.options.Handlers
-	forHandlers.RejectAfter = cmp.Or(forHandlers.RejectAfter, -1)
 	if forHandlers.Sink != nil {
 		problems = append(problems, errors.New("Options.Handlers.Sink: must be empty, as it is made of what Handle is given"))
 	}

@@ -97,7 +97,7 @@ func TestMiddleware(t *testing.T) {
 	}
 	app := newApp(t, db, rowrelay.Options{
 		Middleware: []inproc.Middleware{says("outer"), nil, says("inner")},
-		Handlers:   relay.SinkOptions{MaxAttempts: 1},
+		Handlers:   relay.SinkOptions{MaxAttempts: 1, JudgeAloneAfter: relay.JudgeAtOnce},
 	})
 	app.Handle("a", func(context.Context, sinks.Message) error { return errors.New("no") })
 	app.Handle("panics", func(context.Context, sinks.Message) error { panic("oh") })
@@ -132,7 +132,7 @@ func TestMiddleware(t *testing.T) {
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
-	app := newApp(t, db, rowrelay.Options{})
+	app := newApp(t, db, rowrelay.Options{Handlers: relay.SinkOptions{JudgeAloneAfter: relay.JudgeAtOnce}})
 	handled, fail := 0, true
 	app.Handle("a", func(context.Context, sinks.Message) error { handled++; return nil })
 	app.Handle("fails", func(context.Context, sinks.Message) error {

@@ -106,7 +106,7 @@ func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err erro
 	r.sink.shut.Store(true)
 	o := relay.SinkOptions{Sink: &r.sink, MaxAttempts: -1, Backoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}}
 	if r.holds {
-		o.OnPark, o.RejectAfter, o.Fuse = relay.HoldKey, -1, -1
+		o.OnPark, o.JudgeAloneAfter, o.ParkRateLimit = relay.HoldKey, relay.JudgeAtOnce, -1
 	}
 	started, stop, err := relays.Start(ctx, r.Database, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": o}})
 	if err != nil {

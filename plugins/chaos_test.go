@@ -61,7 +61,7 @@ func TestKilledPlugin(t *testing.T) {
 func relaying(t *testing.T, db *memstore.DB, plugin, steady *plugins.Sink) (r *relay.Relay, stop func()) {
 	t.Helper()
 	to := func(sink *plugins.Sink) relay.SinkOptions {
-		return relay.SinkOptions{Sink: sink, Batch: 100, Reopen: relay.Backoff{Min: time.Millisecond, Max: 100 * time.Millisecond},
+		return relay.SinkOptions{Sink: sink, Batch: 100, BreakerBackoff: relay.Backoff{Min: time.Millisecond, Max: 100 * time.Millisecond},
 			Backoff: relay.Backoff{Min: time.Millisecond, Max: 100 * time.Millisecond}, MaxAttempts: -1}
 	}
 	r, err := relay.New(db.Store(), relay.Options{

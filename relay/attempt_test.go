@@ -42,7 +42,7 @@ func TestAnObserverIsToldOfAttempts(t *testing.T) {
 					return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "no")
 				}}
 				write(db, "orders", "", 1)
-				_, stop := start(t, db.Store(), relay.Options{Claim: claim, Observer: told, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, RejectAfter: -1}}})
+				_, stop := start(t, db.Store(), relay.Options{Claim: claim, Observer: told, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce}}})
 				time.Sleep(time.Hour)
 				if err := stop(); err != nil {
 					t.Error(err)

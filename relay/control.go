@@ -12,7 +12,7 @@ import (
 )
 
 // What operators have put in force, which is stored with the table and asked for about once a
-// second. A sink that is paused is one that isn't there, as one whose circuit is open: its rows
+// second. A sink that is paused is one that isn't there, as one whose breaker is open: its rows
 // fill its buffer, and then are skipped. The rows of a paused topic or key don't come into
 // memory: their lane keeps the place of the first one, and goes on from there when the pause
 // ends. What must hold: what follows a row of a paused topic in its key waits, too.
@@ -129,9 +129,9 @@ func (s *keySet) hasPlaces(places *[hashesPerKey]uint64) bool {
 // controller asks what is in force. Before it was told once nothing is read or sent; where it
 // can't be told later, what was heard last holds.
 func (e *engine) controller(ctx context.Context) {
-	var last, blown []storage.Control // blown: pauses that blown fuses want, and that aren't in force yet
+	var last, wanted []storage.Control // wanted: pauses that tripped breakers want, and that aren't in force yet
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
-		blown = e.pauseBlown(ctx, blown)
+		wanted = e.pauseTripped(ctx, wanted)
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
 		inForce, err := e.store.Controls(bounded)
@@ -141,8 +141,8 @@ func (e *engine) controller(ctx context.Context) {
 			e.failed("controls", err)
 			continue
 		}
-		blown = slices.DeleteFunc(blown, func(wanted storage.Control) bool {
-			return slices.ContainsFunc(inForce, func(c storage.Control) bool { return c.Kind == wanted.Kind && c.Name == wanted.Name })
+		wanted = slices.DeleteFunc(wanted, func(w storage.Control) bool {
+			return slices.ContainsFunc(inForce, func(c storage.Control) bool { return c.Kind == w.Kind && c.Name == w.Name })
 		})
 		if heard && slices.Equal(inForce, last) {
 			continue
@@ -159,6 +159,28 @@ func (e *engine) controller(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// pauseTripped has the sinks whose breakers have tripped paused for all relays. It returns the pauses that it couldn't write, to be
+// tried again. Meanwhile this relay pauses the sink for itself.
+func (e *engine) pauseTripped(ctx context.Context, wanted []storage.Control) (left []storage.Control) {
+	for len(e.trips) > 0 {
+		wanted = append(wanted, <-e.trips)
+	}
+	controller, ok := e.store.(storage.Controller)
+	if !ok {
+		return nil
+	}
+	for _, control := range wanted {
+		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
+		err := controller.SetControl(bounded, control, 0)
+		cancel()
+		if err != nil {
+			e.failed("controls", err)
+			left = append(left, control)
+		}
+	}
+	return left
 }
 
 // obey has what is in force now hold, where that is something, or was.
@@ -193,10 +215,12 @@ func (e *engine) obey(inForce []storage.Control) {
 	}
 	paused := of(storage.PauseSink)
 	for _, q := range e.queues {
-		q.fuse.blown = q.fuse.blown && !paused[q.name] // until its control is in force
+		if q.breaker.state == breakerTripped && paused[q.name] { // its control is in force, and holds from now on
+			e.report(q, q.breaker.close())
+		}
 		wasPaused := q.paused
-		if q.paused = paused[q.name] || q.fuse.blown; wasPaused && !q.paused {
-			q.fuse = fuse{since: now} // what was parked before the pause doesn't blow it again
+		if q.paused = paused[q.name] || q.breaker.state == breakerTripped; wasPaused && !q.paused {
+			q.breaker.resumed(now)
 		}
 		rate := 0
 		for _, c := range inForce {

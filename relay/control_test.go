@@ -223,8 +223,8 @@ func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) stora
 	}
 	options := relay.Options{Lease: 3 * time.Second,
 		Sinks: map[string]relay.SinkOptions{
-			"a": {Sink: sink("a"), Buffer: 20, Batch: 5, MaxAttempts: -1, TroubleAfter: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}, Reopen: relay.Backoff{Min: time.Second, Max: time.Second}},
-			"b": {Sink: sink("b"), Buffer: 20, Batch: 5, MaxAttempts: -1, TroubleAfter: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}},
+			"a": {Sink: sink("a"), Buffer: 20, Batch: 5, MaxAttempts: -1, BreakerThreshold: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}, BreakerBackoff: relay.Backoff{Min: time.Second, Max: time.Second}},
+			"b": {Sink: sink("b"), Buffer: 20, Batch: 5, MaxAttempts: -1, BreakerThreshold: -1, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}},
 		},
 		Routes: []relay.Route{{Topic: "1", Sink: "a"}, {Topic: "2", Sink: "a"}, {Topic: "3", Sink: "b"}, {Topic: "4", Sinks: []string{"a", "b"}}}}
 	run := func() func() error {

@@ -39,8 +39,8 @@ func withDeadLetters(claim storage.Claim, main, dead sinks.Sink) relay.Options {
 	return relay.Options{
 		Claim: claim, Lease: 3 * time.Second,
 		Sinks: map[string]relay.SinkOptions{
-			"main": {Sink: main, DeadLetter: relay.DeadLetter{Topic: "dead"}, MaxAttempts: 2, TroubleAfter: -1, RejectAfter: -1, Fuse: -1},
-			"dead": {Sink: dead, TroubleAfter: -1, RejectAfter: -1},
+			"main": {Sink: main, DeadLetter: relay.DeadLetter{Topic: "dead"}, MaxAttempts: 2, BreakerThreshold: -1, JudgeAloneAfter: relay.JudgeAtOnce, ParkRateLimit: -1},
+			"dead": {Sink: dead, BreakerThreshold: -1, JudgeAloneAfter: relay.JudgeAtOnce},
 		},
 		Routes: []relay.Route{{Topic: "dead", Sink: "dead"}, {Topic: "dropped", Sink: "main", OnExpire: relay.DiscardExpired}, {Topic: "*", Sink: "main"}},
 	}

@@ -126,7 +126,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	if now.Before(d.journalAll) {
 		return false // quarantine does it
 	}
-	busy, one := len(q.flights), s.oneAtATime || q.circuit.failures > 0
+	busy, one := len(q.flights), s.oneAtATime || q.breaker.state == breakerProbing
 	if busy >= q.options.Workers || busy > 0 && one || d.writing || q.waiting.empty() {
 		return true
 	}
@@ -460,7 +460,7 @@ func (r *resolving) done(e *engine, f *flight) {
 				said = append(said, outcome)
 			}
 		}
-		q.judgeCircuit(said, len(said) == 0 || f.ctx.Err() != nil)
+		e.report(q, q.breaker.resolved(f.turn, said, len(said) == 0 || f.ctx.Err() != nil, time.Now()))
 	}
 	open := map[*dedupBatch]bool{}
 	for _, l := range d.sortedLanes() {
@@ -480,12 +480,12 @@ func (r *resolving) done(e *engine, f *flight) {
 // again says when what is still unresolved is sent again. If the sink is unavailable that is as soon as
 // it was opened.
 func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
-	if open == 0 || q.circuit.state != circuitClosed {
+	if open == 0 || !q.breaker.sending() {
 		s.tries, s.resolveAt = 0, time.Time{}
 		return
 	}
 	s.tries++
-	wait := q.options.Reopen.draw(s.tries)
+	wait := q.options.BreakerBackoff.draw(s.tries)
 	s.resolveAt = time.Now().Add(wait)
 	at := slices.IndexFunc(r.outcomes, sinks.IsOpen)
 	if allowed, more := q.logLimiter.allow("unresolved " + q.name); allowed && at >= 0 {
@@ -524,8 +524,8 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 
 // letGo ends that an item holds its key, since it is known whether the sink has it.
 func (d *dedup) letGo(it *item) {
-	if it.key != nil && it.key.aside == it {
-		it.key.aside = nil
+	if it.key != nil && it.key.suspended == it {
+		it.key.suspended = nil
 	}
 }
 

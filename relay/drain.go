@@ -154,6 +154,22 @@ func (s *survey) drained() error {
 	return errors.Join(problems...)
 }
 
+// leftAlone returns what a drain ends with whose last messages fail while nothing else is delivered: they may be bad, or their
+// sink is down. It returns nil while others may still be sent.
+func (e *engine) leftAlone(now time.Time) error {
+	var problems []error
+	for _, q := range e.queues {
+		switch {
+		case q.paused || q.buffered == 0:
+		case !q.fails(now):
+			return nil
+		default:
+			problems = append(problems, fmt.Errorf("drained, but %d messages are left that sink %q does not take, or that wait behind those; the last answer: %s", q.buffered, q.name, q.breaker.lastAnswer()))
+		}
+	}
+	return errors.Join(problems...)
+}
+
 // survey asks for the rows that are due until all are judged, or a reason is found why the drain can't succeed.
 func (b *base) survey(ctx context.Context, routes *router, s *survey) error {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)

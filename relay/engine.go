@@ -51,7 +51,7 @@ type engine struct {
 
 	results chan func() // of all other goroutines' work: the loop calls each, to take it in
 	sent    chan *flight
-	fuses   chan storage.Control // pauses that blown fuses want
+	trips   chan storage.Control // pauses that tripped breakers want
 	leases  chan leaseJob
 
 	sendCtx    context.Context // of every send; ends when the lease is about to

@@ -206,7 +206,7 @@ func TestRetriesExpireWhenTheyAreDue(t *testing.T) {
 		first = tx.Insert(outbox.Message{Topic: "t", Key: "k", ExpiresAt: time.Now().Add(10 * time.Second)})
 		second := tx.Insert(outbox.Message{Topic: "t", Key: "k"})
 		tx.Commit()
-		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Observer: seen})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: judging(sink), Observer: seen})
 		time.Sleep(29 * time.Second)
 		if n := len(parked(t, db)); n != 0 || len(sink.ids()) != 0 {
 			t.Errorf("before the retry is due %d are parked, and %v sent", n, sink.ids())

@@ -129,7 +129,7 @@ func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
 		restore := db.Save()
 		var sent []int64
 		sink := failsFirst(&sent)
-		options := relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}}}
+		options := relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}}}
 		_, stop := start(t, db.Store(), options)
 		time.Sleep(time.Second)
 		if err := stop(); err != nil {
@@ -195,7 +195,7 @@ func TestServerFallsBackBesideABacklog(t *testing.T) {
 		}}
 		stop := startKeeping(t, 0, store, relay.Options{
 			Sinks: map[string]relay.SinkOptions{
-				"main": {Sink: failsFirst(&sent), Buffer: 10, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}},
+				"main": {Sink: failsFirst(&sent), JudgeAloneAfter: relay.JudgeAtOnce, Buffer: 10, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}},
 				"down": {Sink: down, Buffer: 10},
 			},
 			Routes: []relay.Route{{Topic: "t", Sink: "main"}, {Topic: "down", Sink: "down"}},
@@ -257,7 +257,7 @@ func TestASettlementOfALeaseThatTheServerHasLost(t *testing.T) {
 		var sent []int64
 		sink := failsFirst(&sent)
 		store := &settlesLate{Store: db.Store(), restore: restore, begun: make(chan struct{}), goOn: make(chan struct{}), settled: make(chan struct{})}
-		_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Backoff: relay.Backoff{Min: time.Minute, Max: time.Minute}}}})
+		_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, Backoff: relay.Backoff{Min: time.Minute, Max: time.Minute}}}})
 		time.Sleep(10 * time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)

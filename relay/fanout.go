@@ -8,7 +8,7 @@ import (
 )
 
 // A message of several sinks. Its row comes into memory once for each of them (admit.go), and each of
-// these items goes its own way: with its own key, attempts and circuit. What became of them meets
+// these items goes its own way: with its own key, attempts and breaker. What became of them meets
 // in settle.go, as all of it changes one row; here is what they have in common.
 
 // fanout is a row that several sinks need, from when it comes into memory until none of its

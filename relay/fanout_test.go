@@ -21,8 +21,8 @@ func toAll(all map[string]sinks.Sink) relay.Options {
 	o := relay.Options{Sinks: map[string]relay.SinkOptions{}, Lease: 3 * time.Second}
 	route := relay.Route{Topic: "t"}
 	for name, sink := range all {
-		o.Sinks[name] = relay.SinkOptions{Sink: sink, Buffer: 50, TroubleAfter: -1, MaxAttempts: 3, RejectAfter: -1,
-			Backoff: relay.Backoff{Min: time.Second, Max: time.Second}, Reopen: relay.Backoff{Min: time.Second, Max: time.Second}}
+		o.Sinks[name] = relay.SinkOptions{Sink: sink, Buffer: 50, BreakerThreshold: -1, MaxAttempts: 3, JudgeAloneAfter: relay.JudgeAtOnce,
+			Backoff: relay.Backoff{Min: time.Second, Max: time.Second}, BreakerBackoff: relay.Backoff{Min: time.Second, Max: time.Second}}
 		o.Routes = append(o.Routes, relay.Route{Topic: name, Sink: name})
 		route.Sinks = append(route.Sinks, name)
 	}

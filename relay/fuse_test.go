@@ -104,7 +104,7 @@ func TestAFuseHolds(t *testing.T) {
 					}
 					return sinks.Ok("")
 				}}
-				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Fuse: test.fuse, MaxAttempts: 5}}})
+				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, ParkRateLimit: test.fuse, MaxAttempts: 5}}})
 				for i := range 3000 {
 					topic := "good"
 					if i*7%10 < test.refused {
@@ -113,7 +113,10 @@ func TestAFuseHolds(t *testing.T) {
 					write(db, topic, fmt.Sprint("key-", i*7), 1)
 					time.Sleep(10 * time.Millisecond)
 				}
-				time.Sleep(time.Minute)
+				for i := range 600 { // others go on, which show that the last ones are bad
+					write(db, "good", fmt.Sprint("later-", i), 1)
+					time.Sleep(100 * time.Millisecond)
+				}
 				status, err := db.Store().Status(t.Context())
 				if err != nil || len(status.Controls) > 0 || status.Counts[storage.StatePending] > 0 {
 					t.Errorf("%v, in force is %v, states %v", err, status.Controls, status.Counts)
@@ -142,7 +145,7 @@ func TestAFewBadMessagesBlowNoFuseBesideManyRelays(t *testing.T) {
 				}}
 				var stops []func() error
 				for i := range c.relays {
-					_, stop := start(t, db.Store(), relay.Options{Name: fmt.Sprint("relay-", i), Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, RejectAfter: time.Second}}})
+					_, stop := start(t, db.Store(), relay.Options{Name: fmt.Sprint("relay-", i), Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: time.Second}}})
 					stops = append(stops, stop)
 				}
 				time.Sleep(20 * time.Second)
@@ -187,7 +190,7 @@ func TestAFuseThatCannotBeWrittenKeepsControlsHeard(t *testing.T) {
 					return sinks.Ok("")
 				}}
 				operator := steered{t, db}
-				_, stop := start(t, mayNotWriteControls{db.Store()}, relay.Options{Claim: claim, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Fuse: 10, RejectAfter: -1}}})
+				_, stop := start(t, mayNotWriteControls{db.Store()}, relay.Options{Claim: claim, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, ParkRateLimit: 10, JudgeAloneAfter: relay.JudgeAtOnce}}})
 				good := 0
 				blown := func() bool { // a sink that delivers nothing is in trouble, and none of its messages is parked
 					for i := range 40 {

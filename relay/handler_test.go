@@ -70,7 +70,7 @@ func TestATimeOutIsOneMessages(t *testing.T) {
 			}
 			return ctx.Err()
 		})
-		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Timeout: 2 * time.Second, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Hour}}}})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, Timeout: 2 * time.Second, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Hour}}}})
 		time.Sleep(3 * time.Second)
 		for _, m := range all(t, db) {
 			want := map[string]storage.State{"slow": storage.StateRetry, "quick": storage.StateDone}[m.Message.Topic]
@@ -130,7 +130,7 @@ func TestAnObserverGetsTheHandlersError(t *testing.T) {
 			}
 			return inproc.Permanent(fmt.Errorf("charge the card: %w", declined))
 		})
-		_, stop := start(t, db.Store(), relay.Options{Observer: told, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, RejectAfter: -1, MaxAttempts: 1}}})
+		_, stop := start(t, db.Store(), relay.Options{Observer: told, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, MaxAttempts: 1}}})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)

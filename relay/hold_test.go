@@ -38,7 +38,7 @@ func newHolding() *holding {
 }
 
 func (s *holding) options() relay.Options {
-	return relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: s, OnPark: relay.HoldKey, TroubleAfter: -1, Buffer: 50}}, Lease: 3 * time.Second}
+	return relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: s, OnPark: relay.HoldKey, BreakerThreshold: -1, Buffer: 50}}, Lease: 3 * time.Second}
 }
 
 // A message is parked, and its key waits with it; others, and what has no key, go on. What an

@@ -31,7 +31,7 @@ func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
 			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("bad")})
 			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("good")})
 		}
-		options := to(sink)
+		options := judging(sink)
 		main := options["main"]
 		main.MaxAttempts, main.Backoff = -1, relay.Backoff{Min: time.Hour, Max: time.Hour}
 		options["main"] = main

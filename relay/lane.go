@@ -212,10 +212,9 @@ type key struct {
 	items     []*item     // that wait, by id
 	inFlight  int         // items in the batch that is under way, and those that have expired and aren't written
 	queued    bool        // stands in the queue
-	back      bool        // of the batch whose outcomes are being judged, an item goes back
 	unwritten int         // items whose outcomes wait for those of their messages' other sinks
 	behind    []outcomeAt // outcomes of later items, which must be written after those
-	aside     *item       // an item that was set aside (trouble.go), or that its sink may have (dedup.go): nothing of the key is sent until this item is tried again, or that is known
+	suspended *item       // an item that is suspended, or that its sink may have (dedup.go): nothing of the key is sent until this item is tried again, or that is known
 
 	blocked      bool  // no item but blockedBy may be sent
 	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
@@ -250,8 +249,8 @@ func (k *key) addAll(items []*item) {
 
 // remove takes an item out of those that wait.
 func (k *key) remove(it *item) {
-	if k.aside == it {
-		k.aside = nil
+	if k.suspended == it {
+		k.suspended = nil
 	}
 	if at := slices.Index(k.items, it); at >= 0 {
 		k.items = slices.Delete(k.items, at, at+1)
@@ -259,7 +258,8 @@ func (k *key) remove(it *item) {
 }
 
 // take takes what may be sent now: up to n items, and no more than make up so many bytes, but
-// one at least. Of a key that is blocked that is the message it waits for.
+// one at least. Of a key that is blocked that is the message it waits for. One that failed before stands first or in no batch:
+// a sink that takes batches as a whole would fail on the messages before it as well.
 func (k *key) take(n, bytes int) []*item {
 	first := 0
 	if k.blocked {
@@ -270,7 +270,7 @@ func (k *key) take(n, bytes int) []*item {
 	}
 	end := first
 	for ; end < len(k.items) && end-first < n; end++ {
-		if bytes -= k.items[end].bytes; bytes < 0 && end > first {
+		if bytes -= k.items[end].bytes; end > first && (bytes < 0 || k.items[end].suspension != nil) {
 			break
 		}
 	}
@@ -334,10 +334,8 @@ type item struct {
 	maybeCommitted bool // its handler's transaction may have been committed
 	expired        bool // it is too old, and being parked or discarded
 
-	lostAnswer string   // the last answer that was lost, or came too late: it may have been delivered then
-	refusal    *refusal // nil unless it was refused and not parked
-
-	condemned *sinks.Outcome // why it is parked once it is the first of its key; nil if it isn't
+	lostAnswer string      // the last answer that was lost, or came too late: it may have been delivered then
+	suspension *suspension // what is known of earlier failures; nil: there were none since it came into memory
 }
 
 // result is what becomes of an item's row: what its settlement says beside what the row says.

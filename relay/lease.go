@@ -483,6 +483,10 @@ func (e *engine) over() (bool, error) {
 	case e.options.Drain && !s.begun && quiet && e.settle.refusal != nil:
 		e.beginStop(now)
 	case !e.options.Drain || s.begun || !quiet || e.drain.busy || now.Before(e.drain.next):
+	case buffered > 0 && e.poll.empty >= 2 && e.leftAlone(now) != nil && e.claiming.drained():
+		s.err = e.leftAlone(now)
+		e.beginStop(now)
+		return false, nil // what is given back now has to be written
 	case allPaused && e.lease.relays > 0 || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
 		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
 		// the table has nothing else that could be delivered now. The survey shows what is left all the same.

@@ -111,10 +111,16 @@ func (e *engine) logRetry(it *item, outcome *sinks.Outcome, attempts int, wait t
 }
 
 // logUncharged tells of an attempt that costs the message nothing: the trouble is its
-// destination's, or it is asked once more before it is parked.
+// destination's, or it is tried again before that is known.
 func (e *engine) logUncharged(it *item, outcome *sinks.Outcome) {
 	e.tellAttempt("waits uncharged", it, outcome)
-	e.logAttempt(slog.LevelDebug, "relay: a message was not taken, and waits uncharged", it, outcome)
+	level, unsaid := slog.LevelDebug, 0
+	if outcome.Result != sinks.Unavailable && it.suspension != nil && it.suspension.tries == 1 {
+		if allowed, more := e.logLimiter.allow("suspended " + it.queue.name + string(outcome.Reason)); allowed {
+			level, unsaid = slog.LevelWarn, more
+		}
+	}
+	e.logAttempt(level, "relay: a message failed, and waits uncharged until others are delivered", it, outcome, "unsaid", unsaid)
 }
 
 // logParked tells of a message that waits for an operator, and why.

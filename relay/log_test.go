@@ -29,7 +29,7 @@ func TestLogOfAMessageThatFails(t *testing.T) {
 		}}
 		write(db, "orders", "k", 1)
 		_, stop := start(t, db.Store(), relay.Options{
-			Sinks:  map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 12, TroubleAfter: -1}},
+			Sinks:  map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 12, BreakerThreshold: -1}},
 			Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		time.Sleep(2 * time.Hour)
@@ -67,7 +67,7 @@ func TestLogOfManyThatFailIsBounded(t *testing.T) {
 			}
 			return sinks.Ok("")
 		}}
-		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: judging(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		for range 30 {
 			write(db, "orders", "", 20)
 			time.Sleep(time.Second)
@@ -177,7 +177,7 @@ func TestLogSumsUpEachMinute(t *testing.T) {
 			}
 			return sinks.Ok("")
 		}}
-		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: judging(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		write(db, "orders", "", 10)
 		write(db, "again", "", 1)
 		write(db, "bad", "", 1)

@@ -57,12 +57,24 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 func TestSimulationFindsMissingProtection(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
-	for seed := uint64(1); seed <= 60; seed++ {
-		if len(simulate(t, seed, nil, func(o *relay.SinkOptions) { o.TroubleAfter = -1 })) > 0 {
-			return
-		}
+	for name, c := range map[string]struct {
+		change func(*course)
+		spoil  func(*relay.SinkOptions)
+	}{
+		"no breaker":                      {func(*course) {}, func(o *relay.SinkOptions) { o.BreakerThreshold = -1 }},
+		"one key, which is judged alone":  {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = relay.JudgeAtOnce }},
+		"one key, which is judged sooner": {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = 5 * time.Second }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 60; seed++ {
+				if len(simulateCourse(t, seed, nil, c.change, c.spoil)) > 0 {
+					return
+				}
+			}
+			t.Error("no history showed that messages are parked for an outage")
+		})
 	}
-	t.Error("no history showed that messages are parked for an outage")
 }
 
 // TestSimulationsFindIDsThatComeAgain proves the same of the histories in which ids come

@@ -135,28 +135,28 @@ type SinkOptions struct {
 	// parked. Defaults to 20; negative means never.
 	MaxAttempts int
 
-	// TroubleAfter is the number of keys whose messages fail in a row, with none
-	// delivered between, from which on it is the destination's trouble and not the
-	// messages': the sink is paused as one that is unavailable, charges and parks
-	// nothing, and is tried with one message after the other. A message without a
-	// key counts as a key; where messages fail that had failed before, it takes ten
-	// times as many; and where some usually fail between two deliveries, four times as many
-	// more for each of these, at most 41 times as many. Where a sink names its destinations, each is counted by
-	// itself. Each relay counts what it sends. Defaults to 5; negative means never,
-	// and then every refusal counts at once.
-	TroubleAfter int
+	// BreakerThreshold is the number of keys whose messages fail for the first time in a row, with none delivered between, from
+	// which on the destination is in trouble, whatever it answers: the breaker opens, and the sink is tried with one
+	// message after the other, as one that is unavailable. A message without a key counts as a key. Where some keys usually
+	// fail between two deliveries, it takes four times as many more for each of these, at most 41 times as many. Each relay counts what it
+	// sends. Defaults to 5; negative means never, and then every failure counts at once.
+	BreakerThreshold int
 
-	// RejectAfter is how long a message that was rejected, or has used up its
-	// attempts, is asked again before it is parked, if no other one is delivered
-	// meanwhile; otherwise it is asked once more, then. Charges nothing.
-	// Defaults to 5 s; negative means that it is parked at once.
-	RejectAfter time.Duration
+	// JudgeAloneAfter is how long a message that fails while nothing else is delivered to its destination is taken for the
+	// destination's trouble: it is tried again and charged nothing, its key waits, and after 5 s the sink is reported as down.
+	// After that time the message is judged by its own answers: a rejection parks it, and another failure charges an
+	// attempt. Where something else is delivered, the first repetition counts. Answers with [sinks.ReasonConnection],
+	// [sinks.ReasonThrottled], [sinks.ReasonAuth] and [sinks.ReasonConfig] are never judged so, nor is a message while the
+	// messages of BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for what a function of this process
+	// rejects (inproc.Permanent). [NeverJudgeAlone] waits for ever.
+	JudgeAloneAfter time.Duration
 
-	// Fuse is how many messages a relay may park for the sink within a minute while the sink
-	// refuses more than it delivers: then the relay pauses the sink for all relays until an operator resumes it, and
-	// logs an error. Each relay counts its own messages. Of two or more relays each pauses the sink after half of Fuse. Messages that no sink can take, as they are invalid, don't count. Defaults
-	// to 50; negative means never. A relay that may not write the table of controls pauses the sink by itself.
-	Fuse int
+	// ParkRateLimit is how many messages a relay may park for the sink within a minute while the sink refuses more than it
+	// delivers: then the breaker trips, pauses the sink for all relays until an operator resumes it, and logs an error.
+	// Each relay counts its own messages. Of two or more relays each allows half of it. Messages that no sink can take, as
+	// they are invalid, don't count. Defaults to 50; negative means no limit. A relay that may not write the table of
+	// controls pauses the sink for itself.
+	ParkRateLimit int
 
 	// OnPark says what becomes of a key when one of its messages is parked: the next
 	// one is sent ([ContinueKey], the default), or all wait for an operator
@@ -179,9 +179,33 @@ type SinkOptions struct {
 	// 5 min.
 	Backoff Backoff
 
-	// Reopen bounds the wait before an unavailable sink is opened again, in the
-	// same way. Default to 500 ms and 15 s.
-	Reopen Backoff
+	// BreakerBackoff bounds the wait before an unavailable sink is opened again, and before a message is tried again that failed
+	// and was charged nothing, in the same way. Default to 500 ms and 15 s.
+	BreakerBackoff Backoff
+}
+
+// Values of [SinkOptions].JudgeAloneAfter.
+const (
+	// JudgeAtOnce judges each failure by its own answer, unless messages of BreakerThreshold keys fail.
+	JudgeAtOnce time.Duration = -1
+
+	// NeverJudgeAlone takes a message that fails alone for its destination's trouble, however long it does.
+	NeverJudgeAlone time.Duration = math.MaxInt64
+
+	defaultJudgeAloneAfter = 30 * time.Minute
+)
+
+// judgeAloneAfter is how long a message with this outcome waits for another delivery until it is judged without one.
+func (s *SinkOptions) judgeAloneAfter(outcome *sinks.Outcome) time.Duration {
+	switch {
+	case isUnmistakable(outcome):
+		return NeverJudgeAlone
+	case s.JudgeAloneAfter == 0 && outcome.Result == sinks.Reject && outcome.Err != nil: // inproc.Permanent
+		return 0
+	case s.JudgeAloneAfter == 0:
+		return defaultJudgeAloneAfter
+	}
+	return max(0, s.JudgeAloneAfter)
 }
 
 // OnPark is what becomes of a key when one of its messages is parked.
@@ -210,7 +234,7 @@ type Route struct {
 	Sink    string // a name in Options.Sinks
 
 	// Sinks, in the place of Sink, are several: each gets every message, in its own order per
-	// key, and has its own attempts, back-off, circuit and parked messages. A message is done when
+	// key, and has its own attempts, back-off, breaker and parked messages. A message is done when
 	// it is with each of them. By lanes only. The sinks of routes that match the same topic,
 	// prefix or pattern are joined.
 	//
@@ -316,9 +340,8 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 	s.BufferBytes = cmp.Or(s.BufferBytes, 16<<20)
 	s.Timeout = cmp.Or(s.Timeout, 30*time.Second)
 	s.MaxAttempts = cmp.Or(s.MaxAttempts, 20)
-	s.TroubleAfter = cmp.Or(s.TroubleAfter, 5)
-	s.RejectAfter = cmp.Or(s.RejectAfter, 5*time.Second)
-	s.Fuse = cmp.Or(s.Fuse, 50)
+	s.BreakerThreshold = cmp.Or(s.BreakerThreshold, 5)
+	s.ParkRateLimit = cmp.Or(s.ParkRateLimit, 50)
 	for _, n := range []struct {
 		name  string
 		value int
@@ -338,7 +361,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 	}
 	var backoffErr, reopenErr error
 	s.Backoff, backoffErr = s.Backoff.withDefaults("backoff", 5*time.Minute)
-	s.Reopen, reopenErr = s.Reopen.withDefaults("reopen", 15*time.Second)
+	s.BreakerBackoff, reopenErr = s.BreakerBackoff.withDefaults("breaker_backoff", 15*time.Second)
 	return s, errors.Join(backoffErr, reopenErr)
 }
 

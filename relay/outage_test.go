@@ -178,7 +178,7 @@ func TestParksAfterTheLastAttemptAndGoesOn(t *testing.T) {
 		}}
 		db := memstore.New()
 		write(db, "orders", "k", 3)
-		options := map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 3}}
+		options := map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 3, JudgeAloneAfter: relay.JudgeAtOnce}}
 		_, stop := start(t, db.Store(), relay.Options{Sinks: options})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil {

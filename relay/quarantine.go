@@ -106,7 +106,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	}
 	if _, suspected := g.suspects[items[0].ref()]; suspected {
 		g.waiting = q
-		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return len(q.flights) > 0 && q.circuit.state != circuitHalfOpen }) {
+		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return q.inFlight() > 0 }) {
 			g.putBack(q, items)
 			return true
 		}

@@ -11,8 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A sink in use: what waits for it, how much of it is in memory, whether it is there (the
-// circuit: closed while it takes messages, open while it doesn't), and the jobs under way.
+// A sink in use: what waits for it, how much of it is in memory, whether it is there (its breaker), and the jobs under way.
 // Queues know nothing of each other, so that the trouble of one is no other's.
 
 // sinkQueue is one sink in use.
@@ -41,19 +40,17 @@ type sinkQueue struct {
 	jobs     chan *flight
 	longest  time.Duration        // that a call of the sink may take
 	flights  map[*flight]struct{} // the jobs under way
-	turn     int64                // jobs that were begun
 	allStuck bool                 // no worker is left
-	circuit  circuit
+	breaker  breaker
 
-	troubles map[string]*trouble // by destination; "" is the sink's own
-	refused  []*item             // set aside until they are asked again, in the order of their turns
-	asks     int                 // rounds of asking, since something was delivered
-	askAt    time.Time
-	refunds  map[int64]int // attempts that were charged for a trouble, by the row's id
+	suspended []*item   // that failed, and wait until they are tried again, the first that failed first
+	retryAt   time.Time // when to look for one that is to be tried again; zero: now
 
 	pauseUntil time.Time
-	paused     bool // by an operator, or its fuse
-	fuse       fuse
+	paused     bool   // by an operator, or its breaker has tripped
+	wasUp      bool   // the observer was told so once
+	isDown     bool   // the observer was told so
+	downDetail string // what the log said last of why
 
 	relays   int       // that have the sink and take part, with this one
 	capacity int       // how many messages may be in memory
@@ -64,27 +61,10 @@ type sinkQueue struct {
 	limitAt  time.Time // when the next one may be sent
 }
 
-// circuit says whether a sink may be given messages.
-type circuit struct {
-	state    circuitState
-	failures int // openings in vain, or sends that found it unavailable, in a row
-	reopenAt time.Time
-	told     bool   // the observer knows that it is down
-	detail   string // what the log said last of why
-}
-
-type circuitState int
-
-const (
-	circuitOpen     circuitState = iota // nothing is sent; Open is called once reopenAt has come
-	circuitHalfOpen                     // Open is under way
-	circuitClosed                       // takes messages
-)
-
 func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	options := b.options.Sinks[name]
 	q := &sinkQueue{base: b, name: name, index: index, options: options, capacity: options.Buffer, longest: options.Timeout, jobs: make(chan *flight, options.Workers)}
-	q.troubles, q.refunds, q.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
+	q.flights, q.breaker = map[*flight]struct{}{}, newBreaker(&q.options)
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
 		q.order = ordered.Order()
 	}
@@ -134,7 +114,7 @@ func (q *sinkQueue) worthwhile(room, buffer int) bool {
 }
 
 // up says that the sink may be given messages.
-func (q *sinkQueue) up() bool { return q.circuit.state == circuitClosed && !q.paused }
+func (q *sinkQueue) up() bool { return q.breaker.sending() && !q.paused }
 
 // anyUp says that some sink takes messages.
 func (e *engine) anyUp() bool {
@@ -190,7 +170,7 @@ func (q *sinkQueue) add(it *item) {
 
 // enqueue puts a key into the queue if something of it may be sent.
 func (q *sinkQueue) enqueue(k *key) {
-	if k.queued || k.aside != nil || k.inFlight > 0 || len(k.items) == 0 {
+	if k.queued || k.suspended != nil || k.inFlight > 0 || len(k.items) == 0 {
 		return
 	}
 	if k.queued = true; k.blocked {
@@ -228,45 +208,90 @@ func (j *opening) do(ctx context.Context, _ *engine, f *flight) {
 
 // done lets messages go to a sink that was opened, or waits before the next try.
 func (j *opening) done(e *engine, f *flight) {
-	q := f.queue
-	q.circuit.state = circuitClosed // closed first: trip counts a failed Open as it counts a failed send
-	if j.err != nil {
-		q.trip(sinks.Unopened(j.err))
-		return
-	}
-	if q.circuit.failures == 0 && !q.circuit.told {
+	e.report(f.queue, f.queue.breaker.opened(j.err, time.Now()))
+}
+
+// report tells the observer and the log what has become known of a sink.
+func (e *engine) report(q *sinkQueue, n news) {
+	switch why := n.down; {
+	case n.tripped != "":
+		q.paused = true
+		e.options.Logger.Error("relay: the breaker has tripped: the sink refuses most of what it gets, and is paused until you resume it", "relay", e.options.Name,
+			"sink", q.name, "detail", loggable(&q.breaker.last))
+		e.trips <- storage.Control{Kind: storage.PauseSink, Name: q.name, By: shorten("breaker of "+e.options.Name, 255), Reason: shorten(n.tripped, 255)}
+	case why != nil && !q.isDown:
+		q.isDown, q.downDetail = true, shorten(why.Detail, 1000)
+		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
+		e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
+			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
+	case why != nil: // tell if it has become another trouble, or has come further, as a search through a long log does
+		detail := shorten(why.Detail, 1000)
+		if detail == q.downDetail {
+			break
+		}
+		if allowed, _ := e.logLimiter.allow("still down " + q.name); allowed {
+			q.downDetail = detail
+			e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", q.name, "reason", string(why.Reason), "detail", detail)
+		}
+	case n.up && (q.isDown || !q.wasUp):
+		if q.isDown {
+			e.options.Logger.Info("relay: the sink is available again", "relay", e.options.Name, "sink", q.name)
+		}
+		q.isDown, q.wasUp = false, true
 		e.options.Observer.SinkUp(q.name)
 	}
 }
 
-// trip stops sending until the sink was opened again.
-func (q *sinkQueue) trip(trouble sinks.Outcome) {
-	now := time.Now()
-	if q.circuit.state == circuitClosed {
-		q.circuit.failures++
+// retrySuspended puts suspended messages before all else in the queue whose time has come. While one message at a time is
+// sent, that is one, once everything else was tried.
+func (q *sinkQueue) retrySuspended(now time.Time) {
+	if len(q.suspended) == 0 || !q.breaker.sending() || now.Before(q.retryAt) {
+		return
 	}
-	q.circuit.state = circuitOpen
-	wait := max(q.options.Reopen.draw(q.circuit.failures), trouble.RetryAfter)
-	q.circuit.reopenAt = laterOf(q.circuit.reopenAt, now.Add(wait))
-	detail := shorten(trouble.Detail, 1000)
-	if q.circuit.told { // tell if it has become another trouble, or has come further, as a search through a long log does
-		if detail != q.circuit.detail {
-			if allowed, _ := q.logLimiter.allow("still down " + q.name); allowed {
-				q.circuit.detail = detail
-				q.base.options.Logger.Warn("relay: the sink is still unavailable", "relay", q.base.options.Name, "sink", q.name, "reason", string(trouble.Reason), "detail", detail)
-			}
+	if q.breaker.state == breakerProbing {
+		if len(q.flights) == 0 && q.waiting.empty() {
+			q.resume(q.suspended[:1])
+			q.suspended = slices.Delete(q.suspended, 0, 1)
 		}
 		return
 	}
-	q.circuit.told, q.circuit.detail = true, detail
-	q.base.options.Observer.SinkDown(q.name, trouble.Reason, detail)
-	q.base.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", q.base.options.Name,
-		"sink", q.name, "reason", string(trouble.Reason), "detail", detail)
+	var ready, rest []*item
+	q.retryAt = time.Time{}
+	for _, it := range q.suspended {
+		if at := q.breaker.retryAt(it.suspension); now.Before(at) {
+			rest, q.retryAt = append(rest, it), earliest(q.retryAt, at)
+		} else {
+			ready = append(ready, it)
+		}
+	}
+	q.suspended = rest
+	q.resume(ready)
 }
 
-// postponed says that the message's own destination can't take it now.
-func postponed(outcome sinks.Outcome) bool {
-	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
+// fails says that all that could be sent has failed for some time, and that the breaker hasn't opened.
+func (q *sinkQueue) fails(now time.Time) bool {
+	return len(q.suspended) > 0 && q.waiting.empty() && q.breaker.sending() && !slices.ContainsFunc(q.suspended, func(it *item) bool {
+		return now.Before(it.suspension.since.Add(suspectFor))
+	})
+}
+
+// resume puts messages that were suspended before all else in the queue.
+func (q *sinkQueue) resume(items []*item) {
+	var again []queued
+	for _, it := range items {
+		k := it.key
+		switch {
+		case k == nil && it.stage == inQueue:
+			again = append(again, queued{item: it})
+		case k != nil && k.suspended == it:
+			k.suspended = nil
+			if !k.queued && k.inFlight == 0 && len(k.items) > 0 {
+				k.queued = true
+				again = append(again, queued{key: k})
+			}
+		}
+	}
+	q.waiting.putFirst(again...)
 }
 
 // Limits: a sink that all relays together may send so many messages a second gets its part from

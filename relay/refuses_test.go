@@ -72,7 +72,7 @@ func TestRefusingMostIsNoTrouble(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							db, sink, watch := memstore.New(), &picky{refusing: newRefusing(), says: says}, &downs{}
 							_, stop := start(t, db.Store(), relay.Options{Claim: claim, Observer: watch,
-								Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 3, Fuse: -1}}})
+								Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 3, ParkRateLimit: -1}}})
 							time.Sleep(10 * time.Second)
 							const written = 1500
 							good := writeMixed(db, written, percent, pace)
@@ -108,7 +108,7 @@ func TestAnOutageAmongRefusalsIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink, watch := memstore.New(), &picky{refusing: newRefusing(), says: failed["fails"]}, &downs{}
-		_, stop := start(t, db.Store(), relay.Options{Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 5, Fuse: -1}}})
+		_, stop := start(t, db.Store(), relay.Options{Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 5, ParkRateLimit: -1}}})
 		writeMixed(db, 1500, 60, 20*time.Millisecond)
 		before := watch.n.Load()
 		sink.all.Store(true)

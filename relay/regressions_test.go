@@ -425,10 +425,10 @@ func TestDrainDoesNotWaitForAHeldKey(t *testing.T) {
 		}}
 		db.Write(outbox.Message{Topic: "t", Key: "k"})
 		db.Write(outbox.Message{Topic: "t", Key: "k", AvailableAt: time.Now().Add(time.Second)})
-		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: judging(sink)})
 		time.Sleep(5 * time.Second)
 		stop()
-		r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink), Drain: true})
+		r, err := relay.New(db.Store(), relay.Options{Sinks: judging(sink), Drain: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,6 +80,11 @@ func to(sink sinks.Sink) map[string]relay.SinkOptions {
 	return map[string]relay.SinkOptions{"main": {Sink: sink}}
 }
 
+// judging is a relay's sink that judges each failure at once, also of a message that fails alone.
+func judging(sink sinks.Sink) map[string]relay.SinkOptions {
+	return map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce}}
+}
+
 func TestDeliversWhatWasCommittedInOrder(t *testing.T) {
 	t.Parallel()
 	for _, order := range []sinks.Order{sinks.OrderNone, sinks.OrderPrefix} {

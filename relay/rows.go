@@ -266,7 +266,7 @@ func (r *byRows) abandon(f *flight) {
 			r.giveUp(it)
 		}
 	}
-	q.waiting, q.refused = waitingLine{}, nil
+	q.waiting, q.suspended = waitingLine{}, nil
 }
 
 // controlled gives back what waits and is paused. What is left out of claims is decided anew.
@@ -305,11 +305,11 @@ func (r *byRows) lookEverywhere() {}
 func (r *byRows) ownLanes() map[int]bool { return nil }
 
 // drained says three things. Reclaim has found nothing since the last row came. A claim has begun since Reclaim last
-// made rows free, and so has looked for these. And unless other relays take part, no row is claimed by anyone: the
-// claims of a dead relay are waited for.
+// made rows free, and so has looked for these. And unless other relays take part, no row is claimed by others: the
+// claims of a dead relay are waited for. Its own are messages that fail while nothing else is delivered.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
-	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed == 0 || r.lease.relays > 1)
+	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.lease.relays > 1)
 }
 
 // reclaimer frees rows whose claim has ended, and brings back those that are due: in

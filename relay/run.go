@@ -44,7 +44,7 @@ func (r *Relay) newEngine() *engine {
 	// waits for a loop that has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
 	e.drain.surveys = make(chan *survey, 1)
-	e.fuses = make(chan storage.Control, len(e.queues))
+	e.trips = make(chan storage.Control, len(e.queues))
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
 	} else {
@@ -176,7 +176,7 @@ func (e *engine) loop(ctx context.Context) error {
 			times = append(times, q.retryAt)
 		}
 		for _, q := range e.queues {
-			times = append(times, q.circuit.reopenAt, q.pauseUntil, q.askAt, q.limitAt)
+			times = append(times, q.breaker.reopenAt, q.breaker.suspectSince.Add(suspectFor), q.pauseUntil, q.retryAt, q.limitAt)
 		}
 		next := now.Add(time.Second)
 		for _, t := range times {

@@ -15,7 +15,7 @@ import (
 
 // Sending. Queues come in, and jobs for their workers go out: a batch holds what stands first
 // in the queue, and of one key one batch at most is in flight. What must hold: nothing is sent
-// after safeUntil or by a circuit that is open, and what doesn't return is let go of as if
+// after safeUntil or by a breaker that is open, and what doesn't return is let go of as if
 // the relay had died.
 //
 // A batch's way: startSends has takeBatch make it up and gives it to a worker, whose sender
@@ -82,19 +82,23 @@ func (e *engine) startSends(now time.Time) {
 		return
 	}
 	for _, q := range e.queues {
-		if len(q.refused) > 0 && q.circuit.state == circuitClosed {
-			q.askRefused(now)
-		}
+		b := &q.breaker
+		q.retrySuspended(now)
+		e.report(q, b.overdue(now))
 		atOnce := q.options.Workers
-		if q.circuit.failures > 0 {
-			atOnce = 1 // it was just unavailable: one batch tries it
+		switch b.state {
+		case breakerProbing:
+			atOnce = 1
+		case breakerSuspect:
+			if q.buffered == 0 { // each failure was judged
+				e.report(q, b.close())
+			}
 		}
 		switch {
 		case q.options.Sink == nil || q.paused:
-		case q.circuit.state == circuitOpen && len(q.flights) == 0 && !now.Before(q.circuit.reopenAt):
-			q.circuit.state = circuitHalfOpen
+		case b.state == breakerOpen && len(q.flights) == 0 && !now.Before(b.reopenAt):
 			e.give(q, &opening{}, nil)
-		case q.circuit.state != circuitClosed || now.Before(q.pauseUntil) || q.mayOwe > 0 && q.settling >= q.mayOwe:
+		case !b.sending() || now.Before(q.pauseUntil) || q.mayOwe > 0 && q.settling >= q.mayOwe:
 		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(q, now) }):
 		default:
 			for len(q.flights) < atOnce && !q.waiting.empty() {
@@ -112,8 +116,8 @@ func (e *engine) startSends(now time.Time) {
 // flight. What can't be sent is parked, and what comes after it in its key left for later.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
-	if t := q.troubles[""]; t != nil && t.recognised {
-		most = 1 // it is tried with one message after the other
+	if q.breaker.state == breakerProbing {
+		most = 1
 	}
 	if q.rate > 0 {
 		if most = q.allowed(time.Now(), most); most == 0 {
@@ -156,12 +160,12 @@ filling:
 			if e.duplicates != nil && e.duplicates.mayHave(it) { // it waits until that is known, and its key with it
 				if k != nil {
 					k.addAll(items[i:])
-					k.aside = it
+					k.suspended = it
 				}
 				break
 			}
-			why := it.condemned // it can't be sent; nil if it can
-			if why == nil && e.tooOld(&it.row) && e.expire(q, it) {
+			var why *sinks.Outcome // it can't be sent; nil if it can
+			if e.tooOld(&it.row) && e.expire(q, it) {
 				expired = true
 				continue
 			}
@@ -193,10 +197,6 @@ filling:
 				q.waiting.putFirst(entry)
 				break filling
 			}
-			if n, owed := q.refunds[it.row.ID]; owed { // charged before its destination's trouble was recognised
-				it.row.Attempts = max(0, it.row.Attempts-n)
-				delete(q.refunds, it.row.ID)
-			}
 			it.stage = inFlight
 			if q.tx != nil {
 				it.toWrite = result{state: storage.StateDone, charged: 1}
@@ -219,8 +219,8 @@ filling:
 
 // give hands a job to a worker, and the items to send with it.
 func (e *engine) give(q *sinkQueue, j job, items []*item) {
-	q.turn++
-	f := &flight{queue: q, job: j, items: items, turn: q.turn, ctx: e.sendCtx, began: time.Now()}
+	q.breaker.turn++
+	f := &flight{queue: q, job: j, items: items, turn: q.breaker.turn, ctx: e.sendCtx, began: time.Now()}
 	q.flights[f] = struct{}{}
 	q.jobs <- f
 }

@@ -432,8 +432,8 @@ func (s *settling) mayWait(f *fanout, now time.Time) bool {
 		if queue < 0 {
 			return false
 		}
-		it, c := f.member(queue), &s.engine.queues[queue].circuit
-		if down := c.state != circuitClosed && c.failures > 0; it == nil || it.stage < inSettle && down {
+		it, b := f.member(queue), &s.engine.queues[queue].breaker
+		if down := !b.sending() && b.openings > 0; it == nil || it.stage < inSettle && down {
 			return false
 		}
 	}

@@ -70,6 +70,19 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
+// TestSimulationOfOneKey has a single key active in each sink: no other key shows whether an outage is over.
+func TestSimulationOfOneKey(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(*simulations) {
+		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			t.Parallel()
+			simulateCourse(t, seed+1, nil, hasOneKey)
+		})
+	}
+}
+
+func hasOneKey(c *course) { c.oneKey, c.writers, c.keys = true, 1, c.keys[:1] }
+
 // TestSimulationOfLostSeconds has the server lose its last second now and then, so that
 // ids come again for other messages while relays have the old ones in memory. What has
 // survived arrives, in its order, and is marked only then. The leases fall back, too: until
@@ -186,6 +199,7 @@ type course struct {
 	loses     time.Duration // the server loses its last second that often, at least; 0: never
 	renumbers bool          // ids begin anew now and then
 	several   bool          // some topics have several sinks
+	oneKey    bool          // a single key is active in each sink
 	holds     bool          // parked messages hold their keys, and an operator decides about them
 }
 
@@ -221,11 +235,11 @@ func simulate(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store,
 }
 
 // simulateCourse plays the history of a seed with a change of its course.
-func simulateCourse(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store, change func(*course)) (problems []string) {
+func simulateCourse(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store, change func(*course), spoil ...func(*relay.SinkOptions)) (problems []string) {
 	return simulateAs(t, seed, wrap, func(w *world) {
 		change(&w.course)
 		w.play()
-	})
+	}, spoil...)
 }
 
 func simulateAs(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store, play func(*world), spoil ...func(*relay.SinkOptions)) (problems []string) {
@@ -459,7 +473,7 @@ func (w *world) message(writer int) outbox.Message {
 		topics = append(topics, "d.1", "d.1", "d.2")
 	}
 	m := outbox.Message{Topic: topics[w.pick(len(topics))], Payload: []byte("x")}
-	if w.pick(5) > 0 {
+	if w.pick(5) > 0 || w.course.oneKey {
 		m.Key = w.keyOf(writer)
 	}
 	if w.pick(20) == 0 {
@@ -625,9 +639,9 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 		options := relay.SinkOptions{
 			Sink: sink, Batch: 1 + w.pick(8), Buffer: 4 + w.pick(30),
 			Workers: 1 + w.pick(3), Timeout: 5 * time.Second, MaxAttempts: -1,
-			TroubleAfter: 2 + w.pick(4), RejectAfter: longestOutage + 5*time.Second, // longer than a few keys are refused alone
-			Backoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
-			Reopen:  relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
+			BreakerThreshold: 2 + w.pick(4),
+			Backoff:          relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
+			BreakerBackoff:   relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
 		}
 		if w.course.holds {
 			options.OnPark = relay.HoldKey

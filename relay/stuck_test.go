@@ -170,7 +170,7 @@ func TestHandlersErrorsAreLogged(t *testing.T) {
 			}
 			return nil
 		})
-		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, TroubleAfter: 1000, MaxAttempts: 4}}, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, BreakerThreshold: 1000, JudgeAloneAfter: relay.JudgeAtOnce, MaxAttempts: 4}}, Logger: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -60,7 +60,7 @@ func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 				for i := range 400 {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
 				}
-				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink)})
+				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: judging(sink)})
 				time.Sleep(time.Minute)
 				write(db, "orders", "k1", 1)
 				time.Sleep(10 * time.Second)

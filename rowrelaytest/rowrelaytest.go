@@ -62,7 +62,7 @@ func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 	r, err := relay.New(o.Store(), relay.Options{
 		Drain:  true,
 		Poll:   time.Millisecond, // so that what is there is soon found, and that it is all
-		Sinks:  map[string]relay.SinkOptions{"handlers": {Sink: inproc.Func(mux.Serve), RejectAfter: -1}},
+		Sinks:  map[string]relay.SinkOptions{"handlers": {Sink: inproc.Func(mux.Serve), JudgeAloneAfter: relay.JudgeAtOnce}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err == nil {

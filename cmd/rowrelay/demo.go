@@ -115,7 +115,7 @@ func (d *demo) play(ctx context.Context) error {
 	soon := relay.Backoff{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond}
 	played, err := relay.New(store, relay.Options{
 		Name:   "demo",
-		Sinks:  map[string]relay.SinkOptions{"endpoint": {Sink: sink, Batch: 20, Backoff: soon, Reopen: soon, MaxAttempts: -1}},
+		Sinks:  map[string]relay.SinkOptions{"endpoint": {Sink: sink, Batch: 20, Backoff: soon, BreakerBackoff: soon, MaxAttempts: -1}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -44,7 +44,7 @@ func parked(t *testing.T, db testdb.Database) {
 func drainAtOnce(t *testing.T, db testdb.Database, url string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rowrelay.yaml")
-	text := fmt.Sprintf("sources:\n  main: {database: %q}\nsinks:\n  http: {type: http, url: %q, reject_after: 0s}\n", db.URL, url)
+	text := fmt.Sprintf("sources:\n  main: {database: %q}\nsinks:\n  http: {type: http, url: %q, judge_alone_after: 0s}\n", db.URL, url)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

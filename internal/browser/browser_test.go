@@ -203,7 +203,7 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 	watch := admin.NewWatch(nil, "billing", "ledger", "reports")
 	running, err := relay.New(s.heard, relay.Options{
 		Name: "relay-1", Observer: watch, Logger: quiet, Poll: 50 * time.Millisecond,
-		Sinks: map[string]relay.SinkOptions{"billing": {Sink: s.shop}, "ledger": {Sink: s.shop, OnPark: relay.HoldKey, RejectAfter: -1},
+		Sinks: map[string]relay.SinkOptions{"billing": {Sink: s.shop}, "ledger": {Sink: s.shop, OnPark: relay.HoldKey, JudgeAloneAfter: relay.JudgeAtOnce},
 			"reports": {Sink: s.shop, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}},
 		Routes: []relay.Route{
 			{Prefix: "ledger.", Sink: "ledger"},

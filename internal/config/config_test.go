@@ -116,13 +116,13 @@ sinks:
     buffer_bytes: 8 MiB
     timeout: 3s
     max_attempts: unlimited
-    trouble_after: never
-    reject_after: 0s
-    fuse: never
+    breaker_threshold: never
+    judge_alone_after: 0s
+    park_rate_limit: never
     on_park: hold
     dead_letter: {sink: nothing}
     backoff: {min: 1s, max: 1m}
-    reopen: {min: 2s, max: 2m}
+    breaker_backoff: {min: 2s, max: 2m}
   nothing:
     type: discard
     max_attempts: 5
@@ -149,8 +149,8 @@ log:
 		},
 		Sinks: []Sink{
 			{relay.SinkOptions{Batch: 100, BatchBytes: 2 << 20, Workers: 4, Buffer: 1000, BufferBytes: 8 << 20, Timeout: 3 * time.Second,
-				MaxAttempts: -1, TroubleAfter: -1, RejectAfter: -1, Fuse: -1, OnPark: relay.HoldKey, DeadLetter: relay.DeadLetter{Sink: "nothing"},
-				Backoff: relay.Backoff{Min: time.Second, Max: time.Minute}, Reopen: relay.Backoff{Min: 2 * time.Second, Max: 2 * time.Minute}},
+				MaxAttempts: -1, BreakerThreshold: -1, JudgeAloneAfter: -1, ParkRateLimit: -1, OnPark: relay.HoldKey, DeadLetter: relay.DeadLetter{Sink: "nothing"},
+				Backoff: relay.Backoff{Min: time.Second, Max: time.Minute}, BreakerBackoff: relay.Backoff{Min: 2 * time.Second, Max: 2 * time.Minute}},
 				"web", "http", map[string]any{"url": "https://example.org/in", "token": "hunter2", "port": int64(8080),
 					"tls": true, "headers": map[string]any{"a": "b"}}, "", nil},
 			{Name: "nothing", Type: "discard", Settings: map[string]any{}, SinkOptions: relay.SinkOptions{MaxAttempts: 5}},
@@ -211,7 +211,7 @@ lock: {}
 		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
 		`rowrelay.yaml:11:11: sinks.web.type: there is no type "htp": did you mean http?`,
 		`rowrelay.yaml:12:12: sinks.web.batch: "0" must be at least 1`,
-		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, trouble_after, reject_after, fuse, on_park, dead_letter, backoff, reopen",
+		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, breaker_threshold, judge_alone_after, park_rate_limit, on_park, dead_letter, backoff, breaker_backoff",
 		"rowrelay.yaml:17:5: routes[0]: needs exactly one of topic, prefix and pattern",
 		`rowrelay.yaml:17:33: routes[0].sink: there is no sink "wep": did you mean web?`,
 		"rowrelay.yaml:18:5: routes[1]: needs exactly one of topic, prefix and pattern",

@@ -184,9 +184,9 @@ func text(most int) parseFunc[string] {
 	})})
 }
 
-// orWord lets a word stand for a number: never, unlimited.
-func orWord(word string, meaning int, parse parseFunc[int]) parseFunc[int] {
-	return func(text string) (int, error) {
+// orWord lets a word stand for a value: never, unlimited.
+func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
+	return func(text string) (T, error) {
 		if text == word {
 			return meaning, nil
 		}

@@ -64,7 +64,7 @@ func (s Sink) State() string {
 
 // Set sets one setting as the file would, by the name that it has there:
 // batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts,
-// trouble_after, reject_after, fuse or on_park.
+// breaker_threshold, judge_alone_after, park_rate_limit or on_park.
 // The error says what is wrong with the text.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
 
@@ -91,13 +91,13 @@ func sinkFields() []field[Sink] {
 		value("buffer_bytes", size("1KiB", "4GiB"), func(s *Sink) *int { return &s.BufferBytes }),
 		value("timeout", duration("10ms", "1h"), func(s *Sink) *time.Duration { return &s.Timeout }),
 		value("max_attempts", orWord("unlimited", -1, number("1", "1000000")), func(s *Sink) *int { return &s.MaxAttempts }),
-		value("trouble_after", orWord("never", -1, number("1", "100000")), func(s *Sink) *int { return &s.TroubleAfter }),
-		value("reject_after", orZero(-1, duration("10ms", "1h")), func(s *Sink) *time.Duration { return &s.RejectAfter }),
-		value("fuse", orWord("never", -1, number("1", "1000000")), func(s *Sink) *int { return &s.Fuse }),
+		value("breaker_threshold", orWord("never", -1, number("1", "100000")), func(s *Sink) *int { return &s.BreakerThreshold }),
+		value("judge_alone_after", orWord("never", relay.NeverJudgeAlone, orZero(relay.JudgeAtOnce, duration("10ms", "7d"))), func(s *Sink) *time.Duration { return &s.JudgeAloneAfter }),
+		value("park_rate_limit", orWord("never", -1, number("1", "1000000")), func(s *Sink) *int { return &s.ParkRateLimit }),
 		value("on_park", oneOf(relay.ContinueKey, relay.HoldKey), func(s *Sink) *relay.OnPark { return &s.OnPark }),
 		group("dead_letter", deadLetterFields(), func(s *Sink) *relay.DeadLetter { return &s.DeadLetter }),
 		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),
-		group("reopen", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Reopen }),
+		group("breaker_backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.BreakerBackoff }),
 	}
 }
 
@@ -124,8 +124,8 @@ func (r *reader) sink(name string, n *node) (sink Sink) {
 	before := len(r.secrets)
 	defer func() { sink.secrets = r.secrets[before:] }()
 	others := fillKnown(r, n, sinkFields(), &sink)
-	for _, name := range []string{"backoff", "reopen"} {
-		r.checkBackoff(n.get(name), map[string]relay.Backoff{"backoff": sink.Backoff, "reopen": sink.Reopen}[name])
+	for _, name := range []string{"backoff", "breaker_backoff"} {
+		r.checkBackoff(n.get(name), map[string]relay.Backoff{"backoff": sink.Backoff, "breaker_backoff": sink.BreakerBackoff}[name])
 	}
 	if n.get("type") == nil {
 		r.fail(n, "needs a type: "+strings.Join(r.kindNames(), ", "))

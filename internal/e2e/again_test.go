@@ -132,7 +132,7 @@ func (s *scene) embed(store storage.Store, claim storage.Claim, lease time.Durat
 	e := &embedded{stopped: make(chan struct{})}
 	r, err := relay.New(store, relay.Options{
 		Claim: claim, Lease: lease, Logger: slog.New(slog.NewTextHandler(&e.log, nil)),
-		Sinks: map[string]relay.SinkOptions{"gate": {Sink: sink, Timeout: 2 * time.Minute, Reopen: relay.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}}},
+		Sinks: map[string]relay.SinkOptions{"gate": {Sink: sink, Timeout: 2 * time.Minute, BreakerBackoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}}},
 	})
 	check(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -158,7 +158,7 @@ func (h *hospital) relay(store storage.Store) *relay.Relay {
 	check(h.t, err)
 	r, err := relay.New(store, relay.Options{
 		Lease: hospitalLease, Poll: 5 * time.Millisecond, DrainTimeout: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-		Sinks: map[string]relay.SinkOptions{"kafka": {Sink: sink, Batch: 1 + h.pick(40), Reopen: relay.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}}},
+		Sinks: map[string]relay.SinkOptions{"kafka": {Sink: sink, Batch: 1 + h.pick(40), BreakerBackoff: relay.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}}},
 	})
 	check(h.t, err)
 	return r

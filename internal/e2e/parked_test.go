@@ -89,7 +89,7 @@ const expiring = `
 sources:
   main: {database: %s}
 sinks:
-  orders: {type: http, url: "%s/relay", reopen: {max: 1s}}
+  orders: {type: http, url: "%s/relay", breaker_backoff: {max: 1s}}
 routes:
   - {topic: quotes, sink: orders, expire_after: 1s, on_expire: discard}
   - {topic: "*", sink: orders}

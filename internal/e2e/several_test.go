@@ -19,9 +19,9 @@ const threeSinks = `
 sources:
   main: {database: %s, lease: 3s}
 sinks:
-  steady: {type: http, url: "%s", batch: 20, workers: 2, reopen: {max: 1s}, backoff: {min: 100ms, max: 1s}}
-  shaky: {type: http, url: "%s", batch: 20, workers: 2, reopen: {max: 1s}, backoff: {min: 100ms, max: 1s}}
-  down: {type: http, url: "%s", batch: 20, workers: 2, reopen: {max: 1s}, backoff: {min: 100ms, max: 1s}}
+  steady: {type: http, url: "%s", batch: 20, workers: 2, breaker_backoff: {max: 1s}, backoff: {min: 100ms, max: 1s}}
+  shaky: {type: http, url: "%s", batch: 20, workers: 2, breaker_backoff: {max: 1s}, backoff: {min: 100ms, max: 1s}}
+  down: {type: http, url: "%s", batch: 20, workers: 2, breaker_backoff: {max: 1s}, backoff: {min: 100ms, max: 1s}}
 routes:
   - {topic: "*", sinks: [steady, shaky, down]}
 `

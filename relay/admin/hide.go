@@ -40,7 +40,7 @@ func (a *api) hideInfo(info *storage.Info) {
 	}
 }
 
-// hideReason leaves what a person has written, and of a blown fuse its numbers.
+// hideReason leaves what a person has written, and of a breaker that has tripped its numbers.
 func (a *api) hideReason(text string) string {
 	const answer = "the last answer: "
 	numbers, _, found := strings.Cut(text, answer)

@@ -75,7 +75,7 @@ func TestHiddenHeadersAndReceipts(t *testing.T) {
 	}
 }
 
-// Where payloads are hidden nothing shows a text that may repeat one: errors, attempts, sinks, groups, pauses of fuses.
+// Where payloads are hidden nothing shows a text that may repeat one: errors, attempts, sinks, groups, pauses of breakers.
 func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "4711"
@@ -83,8 +83,8 @@ func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
 	d.watch.SinkDown("main", sinks.ReasonConnection, "cannot send account "+secret)
 	first := read[[]shownMessage](t, d.ask("GET", "/api/messages/2", ""))[0]
 	d.watch.Attempted(relay.Attempt{At: time.Now(), Sink: "main", ID: 2, MessageID: first.MessageID, Number: 1, Reason: sinks.ReasonInvalid, Detail: "account " + secret, Became: "is parked"})
-	fuse := storage.Control{Kind: storage.PauseSink, Name: "main", By: "fuse of r", Reason: "within a minute 50 messages were parked, 9 refused, and 0 delivered; the last answer: invalid: account " + secret}
-	if err := d.store.SetControl(t.Context(), fuse, 0); err != nil {
+	tripped := storage.Control{Kind: storage.PauseSink, Name: "main", By: "breaker of r", Reason: "within a minute 50 messages were parked, 9 refused, and 0 delivered; the last answer: invalid: account " + secret}
+	if err := d.store.SetControl(t.Context(), tripped, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range append(reads, "/api/messages/2", "/api/messages?state=error") {

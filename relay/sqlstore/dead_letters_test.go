@@ -61,7 +61,7 @@ func TestDeadLettersAreDelivered(t *testing.T) {
 				r, err := relay.New(table.Store(t), relay.Options{
 					Logger: slog.New(slog.DiscardHandler), Claim: claim, Drain: true,
 					Sinks: map[string]relay.SinkOptions{
-						"main": {Sink: &split{rejects: true}, DeadLetter: to, TroubleAfter: -1, RejectAfter: -1},
+						"main": {Sink: &split{rejects: true}, DeadLetter: to, BreakerThreshold: -1, JudgeAloneAfter: relay.JudgeAtOnce},
 						"dead": {Sink: dead},
 					},
 					Routes: []relay.Route{{Topic: "dead", Sink: "dead"}, {Topic: "orders", Sink: "main"}},

@@ -75,7 +75,7 @@ func TestBesideAHeldKey(t *testing.T) {
 			sink := &taking{}
 			r, err := relay.New(table.Store(t), relay.Options{
 				Logger: slog.New(slog.DiscardHandler), Retention: relay.KeepNothing,
-				Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, OnPark: relay.HoldKey, TroubleAfter: -1}},
+				Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, OnPark: relay.HoldKey, BreakerThreshold: -1}},
 			})
 			if err != nil {
 				t.Fatal(err)

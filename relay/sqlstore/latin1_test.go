@@ -51,7 +51,7 @@ func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			handled := &tally{times: map[string]int{}}
-			r, err := relay.New(store, relay.Options{Drain: true, Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle)}}})
+			r, err := relay.New(store, relay.Options{Drain: true, Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(handled.handle), JudgeAloneAfter: relay.JudgeAtOnce}}})
 			if err != nil {
 				t.Fatal(err)
 			}

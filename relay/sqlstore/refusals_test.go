@@ -120,7 +120,7 @@ func TestRowsThatAHandlersTransactionCannotMarkAreParked(t *testing.T) {
 		store, handled, log := table.open(t), &deliveries{times: map[string]int{}}, &logged{}
 		r, err := relay.New(store, relay.Options{
 			Drain: true, Logger: slog.New(slog.NewTextHandler(log, nil)),
-			Sinks: map[string]relay.SinkOptions{"main": {RejectAfter: -1, Sink: inproc.Tx(func(ctx context.Context, _ *sql.Tx, m sinks.Message) error { return handled.handle(ctx, m) })}},
+			Sinks: map[string]relay.SinkOptions{"main": {JudgeAloneAfter: relay.JudgeAtOnce, Sink: inproc.Tx(func(ctx context.Context, _ *sql.Tx, m sinks.Message) error { return handled.handle(ctx, m) })}},
 		})
 		if err != nil {
 			t.Fatal(err)

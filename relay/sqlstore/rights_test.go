@@ -166,7 +166,7 @@ func TestRelaysRights(t *testing.T) {
 			err = store.SetControl(t.Context(), storage.Control{Kind: storage.PauseSink, Name: "a"}, 0)
 		}
 		if err != nil {
-			t.Errorf("what a fuse does: %v", err)
+			t.Errorf("what a breaker that trips does: %v", err)
 		}
 	})
 }

@@ -173,7 +173,7 @@ func TestEachMessageOfABatchHasItsOwnTrace(t *testing.T) {
 		}
 		return errs
 	}
-	run(t, db, relay.Options{Drain: true, Tracer: tracing.New(provider), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Batch(handler, inproc.BatchOptions{}), RejectAfter: -1}}})
+	run(t, db, relay.Options{Drain: true, Tracer: tracing.New(provider), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Batch(handler, inproc.BatchOptions{}), JudgeAloneAfter: relay.JudgeAtOnce}}})
 	spans := byName(exporter)
 	for topic, writer := range written {
 		sent, came := spans["send "+topic], tracing.SpanContext(got[topic])

@@ -329,7 +329,7 @@ func TestArraysThroughARelay(t *testing.T) {
 	}
 	d.write(messages...)
 	sink := &boundedSink{Sink: newUnclosed(t, httpsink.Options{URL: url, Array: true})}
-	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2}}})
+	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2, JudgeAloneAfter: relay.JudgeAtOnce}}})
 	d.eventually("all are delivered or parked", func() bool { c := d.counts(); return c[storage.StateDone] == 299 && c[storage.StateError] == 1 })
 	parked := d.list(storage.StateError)[0]
 	if parked.Message.Headers["number"] != "77" || parked.LastError != "refused: 422 Unprocessable Entity: about 1" {

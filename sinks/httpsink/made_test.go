@@ -124,7 +124,7 @@ func TestTheExcerptIsOnTheRow(t *testing.T) {
 	for _, topic := range []string{"refused", "failed"} {
 		d.write(outbox.Message{Topic: topic, Headers: map[string]string{"capability": "c4pability"}})
 	}
-	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2, Backoff: relay.Backoff{Min: 1, Max: 1}}}})
+	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2, JudgeAloneAfter: relay.JudgeAtOnce, Backoff: relay.Backoff{Min: 1, Max: 1}}}})
 	d.eventually("both are parked", func() bool { return d.counts()[storage.StateError] == 2 })
 	for _, row := range d.list(storage.StateError) {
 		want := "refused: 422 Unprocessable Entity: no such order ([secret], Bearer [secret])"

@@ -166,7 +166,7 @@ func port(t *testing.T, url string) string {
 func templated(t *testing.T, names *names, url string, allowed ...string) relay.SinkOptions {
 	t.Helper()
 	options := httpsink.Options{URL: url, AllowedNetworks: allowed, Timeout: time.Minute}.Through(names.dialer())
-	return relay.SinkOptions{Sink: newUnclosed(t, options), Reopen: relay.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}}
+	return relay.SinkOptions{Sink: newUnclosed(t, options), JudgeAloneAfter: relay.JudgeAtOnce, BreakerBackoff: relay.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}}
 }
 
 func routes(sinks ...string) (routes []relay.Route) {

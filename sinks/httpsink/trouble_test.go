@@ -145,8 +145,8 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 			}
 			watch := &troubled{down: make(chan string, 1)}
 			d.relay(relay.Options{Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {
-				Sink: newSink(t, httpsink.Options{URL: server.URL, Timeout: 3 * time.Second}), RejectAfter: time.Minute,
-				Reopen: relay.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
+				Sink: newSink(t, httpsink.Options{URL: server.URL, Timeout: 3 * time.Second}), JudgeAloneAfter: time.Minute,
+				BreakerBackoff: relay.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
 			}}})
 			<-watch.down
 			if counts := d.counts(); counts[storage.StateError] > 0 || counts[storage.StateDone] > 0 {

@@ -21,9 +21,9 @@ func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
 // Permanent marks an error as one that no other attempt will cure: the message
-// is parked, and its key goes on without it. That is at once by an App's handlers, and
-// elsewhere as relay.SinkOptions.RejectAfter says; never while the relay takes it for
-// a trouble of all messages. Nil stays nil.
+// is parked, and its key goes on without it. That is at once, unless
+// relay.SinkOptions.JudgeAloneAfter is set, or the messages of so many keys fail that the
+// relay takes it for a trouble of all messages. Nil stays nil.
 func Permanent(err error) error { return judged(sinks.Reject, sinks.ReasonRefused, err) }
 
 // Unavailable marks an error as the fault of something that the handler needs,

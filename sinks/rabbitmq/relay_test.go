@@ -36,7 +36,7 @@ func TestQueueThatTakesNothing(t *testing.T) {
 	}
 	store := db.Store()
 	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {
-		Sink: sink, Timeout: 3 * time.Second, MaxAttempts: 2, Reopen: relay.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+		Sink: sink, Timeout: 3 * time.Second, MaxAttempts: 2, BreakerBackoff: relay.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 	}}})
 	if err != nil {
 		t.Fatal(err)

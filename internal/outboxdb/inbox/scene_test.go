@@ -139,7 +139,7 @@ func relayAll(t *testing.T, store storage.Store, url string, messages int64) {
 	check(t, err)
 	again := relay.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}
 	r, err := relay.New(store, relay.Options{
-		Sinks:  map[string]relay.SinkOptions{"endpoint": {Sink: sink, Backoff: again, Reopen: again}},
+		Sinks:  map[string]relay.SinkOptions{"endpoint": {Sink: sink, Backoff: again, BreakerBackoff: again}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	check(t, err)

@@ -1,0 +1,284 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// breakerAnswers are what a sink may answer, by the names that TestBreaker has for them. With "a/" before it an answer is
+// one of the destination a.
+var breakerAnswers = map[string]sinks.Outcome{
+	"ok":        sinks.Ok(""),
+	"500":       sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500"),
+	"502":       sinks.Fail(sinks.Retry, sinks.ReasonConnection, "502"),
+	"422":       sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422"),
+	"permanent": {Result: sinks.Reject, Reason: sinks.ReasonRefused, Err: errors.New("permanent")},
+	"invalid":   sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "malformed"),
+	"down":      sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused"),
+	"lost":      sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the answer was lost"),
+	"postponed": sinks.Postpone(sinks.ReasonBusy, "later", time.Second),
+	"unsent":    sinks.Blocked(),
+}
+
+var stateNames = map[breakerState]string{breakerOpen: "open", breakerProbing: "probing", breakerClosed: "closed", breakerSuspect: "suspect", breakerTripped: "tripped"}
+
+// breakerStep is one batch. Its messages and answers are "k1:500 k2:ok"; what becomes of them is "suspend done", where a charged retry is
+// "retry+1"; and then the breaker is in this state.
+type breakerStep struct {
+	after  time.Duration
+	batch  string
+	begun  int  // so many batches earlier it began
+	cut    bool // its context had ended
+	paused bool
+	want   string
+	state  string
+}
+
+// TestBreaker goes through what the breaker makes of each answer, by its state and by what happened before.
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	defaults := SinkOptions{MaxAttempts: 3, BreakerThreshold: 3, ParkRateLimit: 3}
+	with := func(change func(*SinkOptions)) SinkOptions {
+		options := defaults
+		change(&options)
+		return options
+	}
+	for name, c := range map[string]struct {
+		options SinkOptions
+		steps   []breakerStep
+	}{
+		"delivered": {defaults, []breakerStep{{batch: "a:ok b:ok", want: "all", state: "closed"}}},
+		"a rejection is parked when it repeats after a delivery": {defaults, []breakerStep{
+			{batch: "a:422", want: "suspend", state: "suspect"},
+			{batch: "b:ok", want: "all", state: "closed"},
+			{batch: "a:422", want: "park", state: "closed"},
+		}},
+		"a delivery of the same batch is one as well": {defaults, []breakerStep{
+			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
+			{batch: "a:422 b:ok", want: "park done", state: "closed"},
+		}},
+		"a failure is charged when it repeats after a delivery, and parked in the end": {defaults, []breakerStep{
+			{batch: "a:500", want: "suspend", state: "suspect"},
+			{batch: "b:ok a:500", want: "done retry+1", state: "closed"},
+			{batch: "a:500", want: "suspend", state: "suspect"}, // from the table again
+			{batch: "b:ok a:500", want: "done retry+1", state: "closed"},
+			{batch: "a:500", want: "suspend", state: "suspect"},
+			{batch: "b:ok a:500", want: "done park", state: "closed"},
+		}},
+		"no repetition counts without a delivery": {defaults, []breakerStep{
+			{batch: "a:422", want: "suspend", state: "suspect"},
+			{batch: "a:500", want: "suspend", state: "suspect"},
+			{after: 29 * time.Minute, batch: "a:422", want: "suspend", state: "suspect"},
+		}},
+		"a delivery by a send that began before the failure is none": {defaults, []breakerStep{
+			{batch: "a:422", want: "suspend", state: "suspect"},
+			{batch: "b:ok", begun: 1, want: "all", state: "closed"},
+			{batch: "a:422", want: "suspend", state: "suspect"},
+		}},
+		"a message that fails alone is judged after 30 minutes": {defaults, []breakerStep{
+			{batch: "a:422", want: "suspend", state: "suspect"},
+			{batch: "b:500", want: "suspend", state: "suspect"},
+			{after: 30 * time.Minute, batch: "a:422", want: "park", state: "suspect"},
+			{batch: "b:500", want: "retry+1", state: "suspect"},
+			{batch: "b:500", want: "retry+1", state: "suspect"}, // from the table again
+			{batch: "b:500", want: "park", state: "suspect"},
+			{batch: "c:422", want: "suspend", state: "open"}, // three keys
+		}},
+		"an unmistakable answer is never judged alone": {defaults, []breakerStep{
+			{batch: "a:502", want: "suspend", state: "suspect"},
+			{after: 24 * time.Hour, batch: "a:502", want: "suspend", state: "suspect"},
+			{batch: "b:ok", want: "all", state: "closed"},
+			{batch: "a:502", want: "retry+1", state: "closed"},
+		}},
+		"judged at once": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
+			{batch: "a:422", want: "park", state: "closed"},
+			{batch: "b:500", want: "retry+1", state: "closed"},
+			{batch: "c:422", want: "suspend", state: "open"},
+		}},
+		"never judged alone": {with(func(o *SinkOptions) { o.JudgeAloneAfter = NeverJudgeAlone }), []breakerStep{
+			{batch: "a:422", want: "suspend", state: "suspect"},
+			{after: 1000 * time.Hour, batch: "a:422", want: "suspend", state: "suspect"},
+		}},
+		"a function's permanent error is judged at once, unless told otherwise": {defaults, []breakerStep{
+			{batch: "a:permanent", want: "park", state: "closed"},
+		}},
+		"a function's permanent error, told otherwise": {with(func(o *SinkOptions) { o.JudgeAloneAfter = time.Minute }), []breakerStep{
+			{batch: "a:permanent", want: "suspend", state: "suspect"},
+			{after: time.Minute, batch: "a:permanent", want: "park", state: "suspect"},
+		}},
+		"no threshold": {with(func(o *SinkOptions) { o.BreakerThreshold = -1 }), []breakerStep{
+			{batch: "a:422 b:500 c:422 d:500 e:422", want: "park retry+1 park retry+1 park", state: "closed"},
+		}},
+		"three keys that fail open it": {defaults, []breakerStep{
+			{batch: "a:422", want: "suspend", state: "suspect"},
+			{batch: "a:422", want: "suspend", state: "suspect"}, // the same key
+			{batch: "b:500 c:422", want: "suspend suspend", state: "open"},
+			{batch: "", state: "probing"},
+			{after: time.Hour, batch: "a:422", want: "suspend", state: "open"}, // not alone
+			{batch: "", state: "probing"},
+			{batch: "d:500", want: "suspend", state: "open"},
+			{batch: "", state: "probing"},
+			{batch: "b:ok", want: "all", state: "closed"},
+			{batch: "a:422 c:422", want: "suspend suspend", state: "suspect"}, // they failed with all others: three rounds more
+			{batch: "e:ok a:422", want: "done suspend", state: "closed"},
+			{batch: "e:ok a:422", want: "done suspend", state: "closed"},
+			{batch: "e:ok a:422", want: "done park", state: "closed"},
+		}},
+		"what was charged before opens nothing": {defaults, []breakerStep{
+			{batch: "a:500 b:500 x:ok", want: "suspend suspend done", state: "closed"},
+			{batch: "a:500 b:500 x:ok", want: "retry+1 retry+1 done", state: "closed"},
+			{batch: "a:500 b:500 c:500", want: "suspend suspend suspend", state: "suspect"},
+			{batch: "d:500", want: "suspend", state: "suspect"},
+			{batch: "e:500", want: "suspend", state: "open"},
+		}},
+		"unavailable": {defaults, []breakerStep{
+			{batch: "a:down b:unsent", want: "back back", state: "open"},
+			{batch: "", state: "probing"},
+			{batch: "a:down", want: "back", state: "open"},
+			{batch: "", state: "probing"},
+			{batch: "a:500", want: "suspend", state: "suspect"}, // it answers
+			{batch: "b:down", want: "back", state: "open"},
+		}},
+		"a failure before it went down isn't repeated after it": {defaults, []breakerStep{
+			{batch: "a:500", want: "suspend", state: "suspect"},
+			{batch: "b:down", want: "back", state: "open"},
+			{batch: "", state: "probing"},
+			{batch: "b:ok", want: "all", state: "closed"},
+			{batch: "a:500", want: "suspend", state: "suspect"},
+		}},
+		"an answer to a send that began before it opened": {defaults, []breakerStep{
+			{batch: "a:422 b:422 c:422", want: "suspend suspend suspend", state: "open"},
+			{batch: "d:ok e:422", begun: 1, want: "done suspend", state: "open"},
+		}},
+		"a whole batch that isn't sent": {defaults, []breakerStep{{batch: "a:unsent b:unsent", want: "back back", state: "open"}}},
+		"a stop":                        {defaults, []breakerStep{{batch: "a:lost b:unsent", cut: true, want: "retry back", state: "closed"}}},
+		"postponed":                     {defaults, []breakerStep{{batch: "a:postponed", want: "retry", state: "closed"}}},
+		"probing, postponed": {defaults, []breakerStep{
+			{batch: "a:down", want: "back", state: "open"}, {batch: "", state: "probing"}, {batch: "a:postponed", want: "retry", state: "closed"},
+		}},
+		"invalid": {defaults, []breakerStep{{batch: "a:invalid b:invalid c:invalid d:invalid e:invalid", want: "park park park park park", state: "closed"}}},
+		"behind another of its key": {defaults, []breakerStep{
+			{batch: "a:500 a2:unsent a3:422", want: "suspend back back", state: "suspect"},
+			{batch: "a:ok", want: "all", state: "closed"},
+			{batch: "a3:422", want: "park", state: "closed"}, // a3 was marked as failed
+		}},
+		"destinations have their own evidence": {defaults, []breakerStep{
+			{batch: "a:x/422 b:y/ok", want: "suspend done", state: "closed"},
+			{batch: "a:x/422 b:y/ok", want: "suspend done", state: "closed"},
+			{batch: "c:x/ok", want: "all", state: "closed"},
+			{batch: "a:x/422", want: "park", state: "closed"},
+		}},
+		"a destination that three keys fail at judges none alone": {defaults, []breakerStep{
+			{batch: "a:x/422 b:x/422 c:x/422", want: "suspend suspend suspend", state: "closed"},
+			{after: time.Hour, batch: "a:x/422 d:x/422", want: "suspend suspend", state: "closed"},
+		}},
+		"too many are parked": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
+			{batch: "a:422 b:422 x:ok", want: "park park done", state: "closed"},
+			{batch: "c:422 d:422 x:ok", want: "park back done", state: "tripped"},
+			{batch: "e:down", want: "back", state: "tripped"},
+		}},
+		"too many are parked, of more that are delivered": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
+			{batch: "a:422 b:422 x:ok y:ok z:ok", want: "park park done done done", state: "closed"},
+			{batch: "c:422 d:422 x:ok y:ok z:ok", want: "park park done done done", state: "closed"},
+		}},
+		"many are parked over a longer time": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
+			{batch: "a:422 b:422 x:ok", want: "park park done", state: "closed"},
+			{after: time.Minute, batch: "c:422 d:422 x:ok", want: "park park done", state: "closed"},
+		}},
+		"nothing is parked while the sink is paused": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
+			{batch: "a:422", paused: true, want: "back", state: "closed"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBreaker(&c.options)
+			now, items, keys := time.Now(), map[string]*item{}, map[string]*key{}
+			b.opened(nil, now)
+			for i, s := range c.steps {
+				now = now.Add(s.after)
+				if s.batch == "" {
+					b.opened(nil, now)
+				}
+				b.turn++
+				batch := sent{turn: b.turn - int64(s.begun), cut: s.cut, paused: s.paused}
+				for _, pair := range strings.Fields(s.batch) {
+					name, answer, _ := strings.Cut(pair, ":")
+					if items[name] == nil {
+						k := name[:1]
+						if keys[k] == nil {
+							keys[k] = &key{}
+						}
+						items[name] = &item{queue: &sinkQueue{}, key: keys[k], row: storage.Row{ID: int64(len(items)), Message: outbox.Message{Key: k}}}
+					}
+					destination, rest, found := strings.Cut(answer, "/")
+					if !found {
+						destination, rest = "", answer
+					}
+					outcome := breakerAnswers[rest]
+					outcome.Destination = destination
+					batch.items, batch.outcomes = append(batch.items, items[name]), append(batch.outcomes, outcome)
+				}
+				var got []string
+				if s.batch != "" {
+					verdicts, _ := b.judge(batch, now)
+					if verdicts == nil {
+						got = []string{"all"}
+					}
+					for i, v := range verdicts {
+						text := map[action]string{done: "done", retry: "retry", park: "park", suspend: "suspend", back: "back"}[v.action]
+						if v.action == retry {
+							batch.items[i].suspension = nil // it is written, and read again
+							if v.charged > 0 {
+								batch.items[i].row.Attempts++
+								text += fmt.Sprint("+", v.charged)
+							}
+						}
+						got = append(got, text)
+					}
+				}
+				if text := strings.Join(got, " "); text != s.want || stateNames[b.state] != s.state {
+					t.Errorf("step %d, %q: %s, then %s; want %s, then %s", i+1, s.batch, text, stateNames[b.state], s.want, s.state)
+				}
+			}
+		})
+	}
+}
+
+// Where some keys always fail between two deliveries, it takes more of them in a row to open the breaker.
+func TestUsualFailuresTakeMorePatience(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		usual   float64
+		fresh   int
+		evident bool
+	}{{0, 4, false}, {0, 5, true}, {3, 64, false}, {3, 65, true}, {mostUsual, 204, false}, {mostUsual, 205, true}} {
+		b, d := breaker{options: &SinkOptions{BreakerThreshold: 5}}, &destination{fresh: map[string]struct{}{}, usual: c.usual}
+		for i := range c.fresh {
+			d.fresh[fmt.Sprint(i)] = struct{}{}
+		}
+		if got := b.isEvident(d); got != c.evident {
+			t.Errorf("%+v: evident %v", c, got)
+		}
+	}
+}
+
+// A sink is reported as down once it was suspect for five seconds, with the last answer.
+func TestSuspectForLongIsDown(t *testing.T) {
+	t.Parallel()
+	b, now := newBreaker(&SinkOptions{BreakerThreshold: 5}), time.Now()
+	b.opened(nil, now)
+	b.judge(sent{items: []*item{{queue: &sinkQueue{}}}, outcomes: []sinks.Outcome{breakerAnswers["422"]}}, now)
+	if n := b.overdue(now.Add(suspectFor - 1)); n.down != nil {
+		t.Errorf("too early: %+v", n.down)
+	}
+	if n := b.overdue(now.Add(suspectFor)); n.down == nil || n.down.Reason != sinks.ReasonRefused || !strings.Contains(n.down.Detail, "422") {
+		t.Errorf("%+v", n.down)
+	}
+}
