@@ -220,7 +220,8 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	known, ok := reasons[w.GetReason()]
 	postponed := o.Result == sinks.Unsent && known.later && after > 0
 	o.Reason = usual[o.Result]
-	if ok && (known.with == o.Result || postponed) {
+	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // for this message, as far as the plug-in knows
+	if ok && (known.with == o.Result || postponed || unavailable) {
 		o.Reason = known.reason
 	}
 	if o.Result == sinks.Retry || o.Result == sinks.Unavailable || postponed {

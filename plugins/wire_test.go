@@ -23,6 +23,8 @@ func TestOutcomesCrossTheWire(t *testing.T) {
 		sinks.Postpone(sinks.ReasonAuth, "", time.Second), sinks.Postpone(sinks.ReasonBusy, "", time.Second),
 		sinks.Postpone(sinks.ReasonUnroutable, "nobody yet", time.Second),
 		{Result: sinks.Unavailable, Reason: sinks.ReasonThrottled, RetryAfter: 1500 * time.Millisecond},
+		sinks.Fail(sinks.Retry, sinks.ReasonConnection, "502"), sinks.Fail(sinks.Retry, sinks.ReasonThrottled, "429"),
+		sinks.Fail(sinks.Retry, sinks.ReasonAuth, "401"), sinks.Fail(sinks.Retry, sinks.ReasonConfig, "404"),
 	}
 	for _, known := range reasons {
 		outcomes = append(outcomes, sinks.Fail(known.with, known.reason, ""))

@@ -90,7 +90,7 @@ type Result int32
 
 const (
 	Result_RESULT_UNSPECIFIED Result = 0 // counts as RETRY
-	Result_RETRY              Result = 1 // not delivered, or not known to be: again later; charges an attempt
+	Result_RETRY              Result = 1 // not delivered, or not known to be: again later; a repetition charges an attempt
 	Result_DELIVERED          Result = 2 // the destination has taken it for good
 	Result_REJECT             Result = 3 // will never be accepted: it is parked
 	Result_UNAVAILABLE        Result = 4 // the destination is in trouble, and did not take it; charges nothing
@@ -159,10 +159,10 @@ const (
 	Reason_INVALID            Reason = 8  // REJECT: can't be carried, or was refused as malformed
 	Reason_REFUSED            Reason = 9  // REJECT: the destination will not have it
 	Reason_UNROUTABLE         Reason = 10 // REJECT: nothing receives it there; UNSENT, postponed: nothing yet
-	Reason_CONNECTION         Reason = 11 // UNAVAILABLE: can't be reached
-	Reason_THROTTLED          Reason = 12 // UNAVAILABLE: the destination asks for a pause
-	Reason_AUTH               Reason = 13 // UNAVAILABLE: credentials or rights
-	Reason_CONFIG             Reason = 14 // UNAVAILABLE: a setting is wrong, or something isn't there
+	Reason_CONNECTION         Reason = 11 // UNAVAILABLE, RETRY: can't be reached
+	Reason_THROTTLED          Reason = 12 // UNAVAILABLE, RETRY: the destination asks for a pause
+	Reason_AUTH               Reason = 13 // UNAVAILABLE, RETRY: credentials or rights
+	Reason_CONFIG             Reason = 14 // UNAVAILABLE, RETRY: a setting is wrong, or something isn't there
 	Reason_CANCELLED          Reason = 15 // UNSENT: the time was up, or the send cancelled
 	Reason_BLOCKED            Reason = 16 // UNSENT: another message of the batch came first
 )
