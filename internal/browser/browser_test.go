@@ -204,7 +204,7 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 	running, err := relay.New(s.heard, relay.Options{
 		Name: "relay-1", Observer: watch, Logger: quiet, Poll: 50 * time.Millisecond,
 		Sinks: map[string]relay.SinkOptions{"billing": {Sink: s.shop}, "ledger": {Sink: s.shop, OnPark: relay.HoldKey, JudgeAloneAfter: relay.JudgeAtOnce},
-			"reports": {Sink: s.shop, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}},
+			"reports": {Sink: s.shop, JudgeAloneAfter: relay.JudgeAtOnce, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}},
 		Routes: []relay.Route{
 			{Prefix: "ledger.", Sink: "ledger"},
 			{Prefix: "reports.", Sink: "reports"},
