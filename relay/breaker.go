@@ -62,6 +62,7 @@ type suspension struct {
 	turn        int64     // sends up to this one had begun when it failed last
 	period      int       // of the breaker, then
 	rounds      int       // so many repetitions of a rejection until it is parked
+	rejected    bool      // its last failure was a rejection
 	tries       int       // failures in a row with nothing delivered between, for the back-off
 	since       time.Time // when it first failed; zero if it was charged before: then since its destination fails
 	soonest     time.Time // not before this time it is sent again after another delivery,
@@ -376,11 +377,18 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 	case s.destination != outcome.Destination || s.period != b.period || evident || b.state == breakerOpen || b.state == breakerProbing:
 		s.rounds = roundsWithAll // it has failed with all others
 	case d.delivered > s.turn:
-		if s.rounds--; s.rounds <= 0 || outcome.Result == sinks.Retry {
+		if outcome.Result == sinks.Retry {
+			return true, 0
+		}
+		if s.rejected { // a rejection after failures of another kind is the first one
+			s.rounds--
+		}
+		if s.rounds <= 0 {
 			return true, 0
 		}
 		s.tries = 0
 	}
+	s.rejected = outcome.Result == sinks.Reject
 	s.destination, s.turn, s.period = outcome.Destination, b.turn, b.period
 	s.tries++
 	s.soonest = now.Add(outcome.RetryAfter)

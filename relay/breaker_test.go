@@ -64,6 +64,13 @@ func TestBreaker(t *testing.T) {
 			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
 			{batch: "a:422 b:ok", want: "park done", state: "closed"},
 		}},
+		"a rejection after a failure is the first one": {defaults, []breakerStep{
+			{batch: "a:500", want: "suspend", state: "suspect"},
+			{batch: "b:ok", want: "all", state: "closed"},
+			{batch: "a:422", want: "suspend", state: "suspect"},
+			{batch: "b:ok", want: "all", state: "closed"},
+			{batch: "a:422", want: "park", state: "closed"},
+		}},
 		"a failure is charged when it repeats after a delivery, and parked in the end": {defaults, []breakerStep{
 			{batch: "a:500", want: "suspend", state: "suspect"},
 			{batch: "b:ok a:500", want: "done retry+1", state: "closed"},
