@@ -18,7 +18,7 @@ const holding = `
 sources:
   main: {database: %s, lease: 3s}
 sinks:
-  orders: {type: http, url: "%s/relay", on_park: hold}
+  orders: {type: http, url: "%s/relay", on_park: hold, judge_alone_after: 0s}
 routes:
   - {topic: "*", sink: orders}
 `
