@@ -53,25 +53,27 @@ func TestWriterThatCommitsLateIsNotPassedOver(t *testing.T) {
 
 func TestEndpointThatIsDownCostsNoAttempts(t *testing.T) {
 	t.Parallel()
-	for _, down := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, 0} {
-		t.Run(fmt.Sprint(down), func(t *testing.T) {
+	for _, c := range []struct{ down, keys int }{
+		{http.StatusServiceUnavailable, 10}, {http.StatusTooManyRequests, 10}, {0, 10}, {http.StatusInternalServerError, 1}, {http.StatusUnprocessableEntity, 1},
+	} {
+		t.Run(fmt.Sprintf("%d, keys %d", c.down, c.keys), func(t *testing.T) {
 			t.Parallel()
 			s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 			url := e.URL
-			if down == 0 { // nobody listens
+			if c.down == 0 { // nobody listens
 				url = "http://127.0.0.1:9"
 			}
-			e.answering(always(down))
+			e.answering(always(c.down))
 			p := s.relay("relay", url+"/relay")
 			for n := range 300 {
-				check(t, s.order(t.Context(), n%10, n+1, true))
+				check(t, s.order(t.Context(), n%c.keys, n+1, true))
 			}
-			<-time.After(lasting(3*time.Second, time.Minute))
+			<-time.After(lasting(3*time.Second, 10*time.Minute))
 			counts := s.status().Counts
 			if counts[storage.StatePending] != 300 || counts[storage.StateError] != 0 || counts[storage.StateRetry] != 0 {
 				t.Errorf("during the outage: %v, want 300 pending", counts)
 			}
-			if down == 0 {
+			if c.down == 0 {
 				p.stop(t)
 				s.relay("relay", e.URL+"/relay")
 			}
