@@ -2,8 +2,10 @@ package testdb
 
 import (
 	"crypto/rand"
+	"database/sql"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,15 +13,37 @@ import (
 	driver "github.com/go-sql-driver/mysql" // driver "mysql"
 )
 
+// The kinds of the family.
+const (
+	MySQL   = "mysql"
+	MariaDB = "mariadb"
+)
+
+func onMySQL() []Target {
+	targets := []Target{
+		mysql("mariadb1011", "gosql", MariaDB),
+		mysql("mariadb1011", "prepared", MariaDB),
+		mysql("mariadb105", "gosql", MariaDB),
+		mysql("mysql", "gosql", MySQL).withoutRequiring(),
+	}
+	if slices.Contains(sql.Drivers(), "gomysql-utc") {
+		targets = append(targets, mysql("mariadb1011", "gomysql", MariaDB))
+	}
+	return targets
+}
+
 // mysql is a server of the family. Its drivers are "gosql", which puts arguments
 // into the text of statements, as the rowrelay command has it do; "prepared", the
 // same driver but the server prepares each statement; and "gomysql", which needs
 // what the Makefile's test has.
 func mysql(server, name, kind string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
-	target := Target{Name: server + "/" + name, Kind: kind, Driver: "mysql", missing: missingServer(variable)}
+	target := Target{
+		Name: server + "/" + name, Kind: kind, Driver: "mysql", module: "github.com/go-sql-driver/mysql",
+		product: map[string]string{MySQL: "MySQL", MariaDB: "MariaDB"}[kind], version: "SELECT version()", missing: missingServer(variable),
+	}
 	if name == "gomysql" {
-		target.Driver = "gomysql-utc"
+		target.Driver, target.module = "gomysql-utc", "github.com/go-mysql-org/go-mysql"
 	}
 	target.create = func(t testing.TB) (string, string) {
 		t.Helper()

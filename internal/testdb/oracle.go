@@ -10,13 +10,19 @@ import (
 	"testing"
 )
 
-// oracle needs the build tag oracle, since its driver is large.
-func oracle() Target {
+// Oracle is the kind of Oracle.
+const Oracle = "oracle"
+
+// onOracle needs the build tag oracle, since the driver is large.
+func onOracle() []Target {
 	const variable = "ROWRELAY_TEST_ORACLE"
-	return Target{
-		Name:   "oracle/go-ora",
-		Kind:   Oracle,
-		Driver: "oracle",
+	return given(Target{
+		product: "Oracle",
+		version: "SELECT max(version) FROM product_component_version",
+		module:  "github.com/sijms/go-ora/v2",
+		Name:    "oracle/go-ora",
+		Kind:    Oracle,
+		Driver:  "oracle",
 		missing: func() string {
 			if !slices.Contains(sql.Drivers(), "oracle") {
 				return "this test binary was built without the tag oracle"
@@ -28,7 +34,7 @@ func oracle() Target {
 			dsn := createOracle(t, os.Getenv(variable))
 			return dsn, dsn
 		},
-	}
+	})
 }
 
 // createOracle makes a user whose schema is empty, which is what Oracle has for

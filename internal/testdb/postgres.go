@@ -15,6 +15,18 @@ import (
 	_ "github.com/lib/pq"              // driver "postgres"
 )
 
+// Postgres is the kind of PostgreSQL.
+const Postgres = "postgres"
+
+func onPostgres() []Target {
+	return []Target{
+		postgres("postgres15", "pgx", "pgx"),
+		repeated(postgres("postgres15", "pq", "postgres")),
+		repeated(postgres("postgres18", "pgx", "pgx")),
+		postgres("postgres18", "pq", "postgres"),
+	}
+}
+
 func postgres(server, driverName, driver string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
 	from := func(template func(testing.TB) string) func(testing.TB) (string, string) {
@@ -28,6 +40,9 @@ func postgres(server, driverName, driver string) Target {
 	return Target{
 		Name:         server + "/" + driverName,
 		Kind:         Postgres,
+		product:      "PostgreSQL",
+		version:      "SHOW server_version",
+		module:       map[string]string{"pgx": "github.com/jackc/pgx/v5", "pq": "github.com/lib/pq"}[driverName],
 		Driver:       driver,
 		missing:      missingServer(variable),
 		create:       from(func(testing.TB) string { return "template0" }), // nobody can be connected to it, so it can always be copied

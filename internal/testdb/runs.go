@@ -79,35 +79,17 @@ func inOrder(runs map[string]Run) []Run {
 	})
 }
 
-// products are the kinds as people know them, and what asks for the version.
-var products = map[string]struct{ name, query string }{
-	Postgres:  {"PostgreSQL", "SHOW server_version"},
-	SQLite:    {"SQLite", "SELECT sqlite_version()"},
-	MySQL:     {"MySQL", "SELECT version()"},
-	MariaDB:   {"MariaDB", "SELECT version()"},
-	SQLServer: {"SQL Server", "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(40))"},
-	Oracle:    {"Oracle", "SELECT max(version) FROM product_component_version"},
-}
-
-// modules are those of the drivers.
-var modules = map[string]string{
-	"pgx": "github.com/jackc/pgx/v5", "postgres": "github.com/lib/pq", "sqlite": "modernc.org/sqlite", "sqlite3": "github.com/mattn/go-sqlite3",
-	"mysql": "github.com/go-sql-driver/mysql", "gomysql-utc": "github.com/go-mysql-org/go-mysql",
-	"sqlserver": "github.com/microsoft/go-mssqldb", "oracle": "github.com/sijms/go-ora/v2",
-}
-
 var numbers = regexp.MustCompile(`^\d+(\.\d+)*`)
 
 // NewRun describes a run on this database, today, but for what it passed.
 func (db Database) NewRun(t testing.TB, root string) Run {
 	t.Helper()
-	product := products[db.Kind]
 	var version string
-	if err := db.DB.QueryRowContext(t.Context(), product.query).Scan(&version); err != nil {
+	if err := db.DB.QueryRowContext(t.Context(), db.target.version).Scan(&version); err != nil {
 		t.Fatalf("ask %s for its version: %v", db.Name, err)
 	}
 	return Run{
-		Target: db.Name, Server: product.name + " " + numbers.FindString(strings.TrimPrefix(version, "5.5.5-")), Driver: withVersion(t, root, modules[db.Driver]),
+		Target: db.Name, Server: db.target.product + " " + numbers.FindString(strings.TrimPrefix(version, "5.5.5-")), Driver: withVersion(t, root, db.target.module),
 		Date: time.Now().UTC().Format(time.DateOnly),
 	}
 }

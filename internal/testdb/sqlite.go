@@ -12,6 +12,9 @@ import (
 	_ "modernc.org/sqlite"          // driver "sqlite"
 )
 
+// SQLite is the kind of SQLite.
+const SQLite = "sqlite"
+
 // Each driver has a spelling of its own for the same settings, and passes over
 // the other's without a word.
 const (
@@ -19,16 +22,26 @@ const (
 	mattnParameters   = "_txlock=immediate&_journal_mode=WAL&_busy_timeout=120000&_foreign_keys=1"
 )
 
-func sqlite(name, driver, parameters string) Target {
+func onSQLite() []Target {
+	return []Target{
+		sqlite("modernc", "sqlite", "modernc.org/sqlite", moderncParameters),
+		sqlite("mattn", "sqlite3", "github.com/mattn/go-sqlite3", mattnParameters),
+	}
+}
+
+func sqlite(name, driver, module, parameters string) Target {
 	create := func(t testing.TB) (string, string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "test.db")
 		return "file:" + path + "?" + parameters, "sqlite:" + path
 	}
 	return Target{
-		Name:   "sqlite/" + name,
-		Kind:   SQLite,
-		Driver: driver,
+		Name:    "sqlite/" + name,
+		Kind:    SQLite,
+		Driver:  driver,
+		product: "SQLite",
+		version: "SELECT sqlite_version()",
+		module:  module,
 		missing: func() string {
 			if driver == "sqlite3" && !hasCgo {
 				return "this test binary was built without cgo, which the driver needs"

@@ -10,9 +10,15 @@ import (
 	_ "github.com/microsoft/go-mssqldb" // driver "sqlserver"
 )
 
-func sqlServer() Target {
+// SQLServer is the kind of SQL Server.
+const SQLServer = "sqlserver"
+
+func onSQLServer() []Target {
 	const variable = "ROWRELAY_TEST_SQLSERVER"
-	return Target{
+	return given(Target{
+		product: "SQL Server",
+		version: "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(40))",
+		module:  "github.com/microsoft/go-mssqldb",
 		Name:    "sqlserver/mssqldb",
 		Kind:    SQLServer,
 		Driver:  "sqlserver",
@@ -22,7 +28,7 @@ func sqlServer() Target {
 			dsn := createSQLServer(t, os.Getenv(variable))
 			return dsn, dsn
 		},
-	}
+	})
 }
 
 // createSQLServer makes an empty database that compares texts without regard to

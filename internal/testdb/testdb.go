@@ -4,8 +4,7 @@
 // The servers are the ones that deploy/servers brings up. Where one is not
 // configured its tests are skipped, or fail if REQUIRE_SERVERS=1 is set. Only
 // tests import this package: it imports the drivers. Two of them need a build tag
-// of their own, oracle and gomysql; the latter also a flag for the linker, as the
-// Makefile's test has it.
+// of their own; one also a flag for the linker, as the Makefile's test has it.
 package testdb
 
 import (
@@ -20,21 +19,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// The kinds of databases, as Database.Kind has them.
-const (
-	Postgres  = "postgres"
-	SQLite    = "sqlite"
-	MySQL     = "mysql"
-	MariaDB   = "mariadb"
-	SQLServer = "sqlserver"
-	Oracle    = "oracle"
-)
-
 // Target is a database server, or an embedded database, through one driver.
 type Target struct {
 	Name   string // unique, such as "postgres15/pgx"; good as a subtest's name
-	Kind   string // one of the kinds above
+	Kind   string // the name of the dialect, such as [Postgres]
 	Driver string // as sql.Open takes it
+
+	product string // as people know the database
+	version string // the query that selects the server's version
+	module  string // the driver's
 
 	// optional targets are skipped where they are missing, even with
 	// REQUIRE_SERVERS=1.
@@ -58,26 +51,13 @@ type Database struct {
 
 	// DB is a pool on the database. It is closed when the test ends.
 	DB *sql.DB
+
+	target Target
 }
 
 // Targets returns all targets, whether or not their servers are there.
 func Targets() []Target {
-	targets := []Target{
-		postgres("postgres15", "pgx", "pgx"),
-		repeated(postgres("postgres15", "pq", "postgres")),
-		repeated(postgres("postgres18", "pgx", "pgx")),
-		postgres("postgres18", "pq", "postgres"),
-		sqlite("modernc", "sqlite", moderncParameters),
-		sqlite("mattn", "sqlite3", mattnParameters),
-		mysql("mariadb1011", "gosql", MariaDB),
-		mysql("mariadb1011", "prepared", MariaDB),
-		mysql("mariadb105", "gosql", MariaDB),
-		mysql("mysql", "gosql", MySQL).withoutRequiring(),
-	}
-	if slices.Contains(sql.Drivers(), "gomysql-utc") {
-		targets = append(targets, mysql("mariadb1011", "gomysql", MariaDB))
-	}
-	return append(targets, given()...)
+	return slices.Concat(onPostgres(), onSQLite(), onMySQL(), onSQLServer(), onOracle())
 }
 
 // Each returns fewer targets, which still have every server and every driver: for tests of
@@ -91,15 +71,12 @@ func repeated(target Target) Target {
 	return target
 }
 
-// given returns the targets of which the environment names a server; nothing
-// brings these up unasked.
-func given() (targets []Target) {
-	for _, target := range []Target{sqlServer(), oracle()} {
-		if target.missing() == "" {
-			targets = append(targets, target)
-		}
+// given returns the target if the environment names its server, which nothing brings up unasked.
+func given(target Target) []Target {
+	if target.missing() != "" {
+		return nil
 	}
-	return targets
+	return []Target{target}
 }
 
 func (target Target) withoutRequiring() Target {
@@ -135,7 +112,7 @@ func (target Target) open(t testing.TB, create func(testing.TB) (dsn, url string
 		giveUp(t, target.Name+": "+missing, target.optional)
 	}
 	dsn, url := create(t)
-	db := Database{Name: target.Name, Kind: target.Kind, Driver: target.Driver, DSN: dsn, URL: url}
+	db := Database{Name: target.Name, Kind: target.Kind, Driver: target.Driver, DSN: dsn, URL: url, target: target}
 	db.DB = db.OpenAnother(t)
 	return db
 }
