@@ -370,7 +370,7 @@ func (e *engine) alarmWaiting(row *storage.Row) {
 		}
 		e.missing[row.Sinks] = now.Add(unroutedInterval)
 		e.options.Logger.Warn("relay: messages name a sink that this relay does not have, and wait; add it, or send them to another one: "+
-			"rowrelay messages redrive --sink NAME --to ANOTHER", "relay", e.options.Name, "sinks", row.Sinks, "topic", row.Message.Topic)
+			"rowrelay messages requeue --sink NAME --to ANOTHER", "relay", e.options.Name, "sinks", row.Sinks, "topic", row.Message.Topic)
 	}
 	e.alarmUnrouted(row.Message.Topic)
 }
@@ -395,5 +395,5 @@ func unroutedLeft(unrouted map[string]bool) error {
 	if len(topics) > 10 {
 		topics = append(topics[:10], "…")
 	}
-	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route, or send those that name a sink which is gone to another one: rowrelay messages redrive --sink GONE --to ANOTHER", strings.Join(topics, ", "))
+	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route, or send those that name a sink which is gone to another one: rowrelay messages requeue --sink GONE --to ANOTHER", strings.Join(topics, ", "))
 }

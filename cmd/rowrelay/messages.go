@@ -58,9 +58,9 @@ or two where its sinks have room; until then it shows as retry. Other states are
 With --state retry it is about messages that wait for their next attempt.`
 
 func (p program) messagesCommand() *cobra.Command {
-	return group("messages", "List, show, requeue, redrive, replay, skip or discard messages",
+	return group("messages", "List, show, requeue, replay, skip or discard messages",
 		p.listCommand(), p.showCommand(),
-		p.requeueCommand(), p.redriveCommand(), p.replayCommand(), p.replaysCommand(),
+		p.requeueCommand(), p.replayCommand(), p.replaysCommand(),
 		p.changeCommand("retry [ID…]", "Try messages again now that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
 		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp,
 			change{operate.Skip, "skipped", "their keys go on, and what was behind them can't be put back"}, storage.StateError, storage.StateRetry),

@@ -94,13 +94,13 @@ func TestInterruptedAtATerminal(t *testing.T) {
 	t.Parallel()
 	const all = 30
 	database := manyParked(t, all)
-	redrive := process(t, database, "messages", "redrive", "--all", "--rate", "2")
-	screen, keys := aTerminal(t, redrive)
+	requeue := process(t, database, "messages", "requeue", "--all", "--rate", "2")
+	screen, keys := aTerminal(t, requeue)
 	screen.wait(t, `\[#+-+\] requeued \d+ of 30, `)
 	press(t, keys, "\x03")
 	done := screen.wait(t, `rowrelay: interrupted: (\d+) of 30 requeued; run it again to go on`)
 	var ended *exec.ExitError
-	if err := redrive.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitInterrupted {
+	if err := requeue.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitInterrupted {
 		t.Errorf("it ended with %v", err)
 	}
 	got := mustRun(t, "status", "--database", database, "--json").stdout
@@ -108,7 +108,7 @@ func TestInterruptedAtATerminal(t *testing.T) {
 	if _, err := fmt.Sscan(done, &changed); err != nil || !strings.Contains(got, fmt.Sprintf(`"error": %d,`, all-changed)) {
 		t.Errorf("%s were requeued, %v, and the status is %s", done, err, got)
 	}
-	if got := mustRun(t, "messages", "redrive", "--all", "--rate", "0", "--database", database).stdout; got != fmt.Sprintf("requeued %d\n", all-changed) {
+	if got := mustRun(t, "messages", "requeue", "--all", "--rate", "0", "--database", database).stdout; got != fmt.Sprintf("requeued %d\n", all-changed) {
 		t.Errorf("then %s", got)
 	}
 }

@@ -88,16 +88,16 @@ func TestDryRuns(t *testing.T) {
 		parked(t, db)
 		execute(t, db.DB, "UPDATE outbox_held SET state = 'retry', available_at = '2100-01-01 00:00:00.000' WHERE topic = 'mails'")
 		for command, want := range map[string]int{
-			"requeue --all":              2,
-			"requeue --all --limit 1":    1,
-			"redrive --topic orders":     2,
-			"discard --all":              2,
-			"discard --key a":            1,
-			"discard --state retry":      1,
-			"skip --all":                 0, // none holds its key
-			"skip --state retry --key a": 1,
-			"retry --all":                1,
-			"retry --topic orders":       0,
+			"requeue --all":                     2,
+			"requeue --all --limit 1":           1,
+			"requeue --topic orders --rate 500": 2,
+			"discard --all":                     2,
+			"discard --key a":                   1,
+			"discard --state retry":             1,
+			"skip --all":                        0, // none holds its key
+			"skip --state retry --key a":        1,
+			"retry --all":                       1,
+			"retry --topic orders":              0,
 		} {
 			args := append(append([]string{"messages"}, strings.Fields(command)...), "--dry-run", "--json", "--database", db.URL)
 			var got struct{ Parked int }

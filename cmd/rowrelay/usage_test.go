@@ -105,9 +105,9 @@ func TestWrongUsageIsExitCode2AndSaysWhatToDo(t *testing.T) {
 		"messages discard --all 1 --database " + database:                      "--all is every parked message",
 		"messages discard --all --topic a --database " + database:              "--all is every parked message",
 		"messages requeue --state done --database " + database:                 "only parked messages, those in state error, can be requeued",
-		"messages redrive --all --to a,b --database " + database:               `--to is one sink, not "a,b"`,
+		"messages requeue --all --to a,b --database " + database:               `--to is one sink, not "a,b"`,
 		"messages replay --all --to a,b --database " + database:                `--to is one sink, not "a,b"`,
-		"messages redrive --all --to e --source a --config " + two:             `has no sink "e", it has d`,
+		"messages requeue --all --to e --source a --config " + two:             `has no sink "e", it has d`,
 		"messages replay --all --to e --source a --config " + two:              `has no sink "e", it has d`,
 		"demo --orders 0": "--orders must be between",
 	} {

@@ -129,7 +129,7 @@ func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, de
 	}
 	unrouted, failed := of.Watch.troubles(time.Now())
 	for _, topic := range unrouted {
-		add("bad", "unrouted", "No route takes the topic "+isolated(topic), "Its messages wait, uncharged, until a route or a handler does. Those that name a sink which is gone can be sent to another one: rowrelay messages redrive --sink GONE --to ANOTHER.", map[string]string{"state": "pending", "topic": topic})
+		add("bad", "unrouted", "No route takes the topic "+isolated(topic), "Its messages wait, uncharged, until a route or a handler does. Those that name a sink which is gone can be sent to another one: rowrelay messages requeue --sink GONE --to ANOTHER.", map[string]string{"state": "pending", "topic": topic})
 		why = append(why, "topic "+topic+" has no route")
 	}
 	for _, stage := range slices.Sorted(maps.Keys(failed)) {

@@ -17,7 +17,7 @@ type mutant struct {
 
 func mutants() []mutant {
 	return slices.Concat(laneMutants(), fenceMutants(), settleMutants(), messageMutants(), readMutants(), lateMutants(),
-		heldMutants(), remainingMutants(), claimMutants(), reclaimMutants(), operatorMutants(), holdMutants(), redriveMutants(), replayMutants(), controlMutants(), filterMutants(), statusMutants(), relayMutants(), burialMutants(), identityMutants(), severalMutants(), deadLetterMutants())
+		heldMutants(), remainingMutants(), claimMutants(), reclaimMutants(), operatorMutants(), holdMutants(), bulkMutants(), replayMutants(), controlMutants(), filterMutants(), statusMutants(), relayMutants(), burialMutants(), identityMutants(), severalMutants(), deadLetterMutants())
 }
 
 // Every mistake is found by the checks that are there for it.

@@ -25,8 +25,8 @@ func (s onRedirect) Redirect(ctx context.Context, filter storage.Filter, sink st
 	return s.redirect(ctx, filter, sink)
 }
 
-// redriveMutants each break a rule of the list of parked messages.
-func redriveMutants() []mutant {
+// bulkMutants each break a rule of the list of parked messages.
+func bulkMutants() []mutant {
 	listing := func(mistake string, found string, ask func(*storage.Filter, *int64), change func(*storage.Parked)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {
 			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {

@@ -18,49 +18,43 @@ const requeueHelp = `Make parked messages (state error) due at once, with no att
 with the given ids, or those that all of the given filters select, or with --all
 every parked message of the table. They keep their ids, and so their place in
 the order of their keys: one that holds its key (on_park: hold) goes first, and
-the key goes on behind it. Other states are not touched. For very many of them
-there is rowrelay messages redrive.
+the key goes on behind it. Other states are not touched.
+
+It requeues what is parked when it begins, those first that hold their keys, then
+the others, by id, at a --rate that the sinks bear, with its progress on stderr. It
+may be interrupted, and is run again for the rest. It reads all parked messages once,
+without their payloads: about 100 MB of memory for a million.
 
 Where keys are not held (on_park: continue), later messages of a key may have been
 delivered by now: how many were so overtaken is said. For this the first 1,000,000
 delivered messages are looked through that were written after the first of those
 that are requeued. With --in-order it is all of them, and what was overtaken stays
 parked, and is named. Not known are messages that the retention has deleted, and
-those that are being sent just now.`
-
-const redriveHelp = `Requeue very many parked messages: as rowrelay messages requeue does, but at a
-rate that its sinks bear, and with its progress on stderr. It means those messages
-that are parked when it begins, those first that hold their keys, and then the
-others, each by id; what is parked once more in the meantime stays so. It may be
-interrupted, and is asked again for the rest.
+those that are being sent just now.
 
 With --to they go to that sink, which the configuration of --config must have, or
-without it a living relay, but for those that hold their keys (skip these first), and those of which another part is
-parked or waits, for other sinks. With --to and a --sink that neither a living relay
-nor the configuration has, as it was renamed or misspelt, those go there, too, that
-wait for that sink alone, whatever their state: they are due when they were, or at once.
+without it a living relay. Not moved are those that hold their keys (skip these first),
+and those of which another part is parked or waits, for other sinks. With --to and a
+--sink that neither a living relay nor the configuration has, as it was renamed or
+misspelt, messages of any state that wait for that sink alone go there, too: they are
+due when they were, or at once.`
 
-It reads all parked messages once (without what they carry), about 100 MB of memory
-for a million; and to tell which were overtaken by later messages of their keys,
-each delivered message once that was written after the first of them. See requeue
-about that.`
-
-// redrive requeues parked messages in steps.
-type redrive struct {
+// requeue requeues parked messages in steps.
+type requeue struct {
 	*messages
 	rate    int    // messages a second; 0 is no bound
 	to      string // this sink instead of their own
 	inOrder bool   // those that were overtaken stay parked
-	within  int64  // how far those that overtook are looked for
 }
 
-func (p program) redriveCommand() *cobra.Command {
-	r := &redrive{messages: &messages{program: p}, within: operate.EveryDelivered}
-	command := r.command("redrive [ID…]", "Deliver very many parked messages again, at a rate", redriveHelp, r.run)
+func (p program) requeueCommand() *cobra.Command {
+	r := &requeue{messages: &messages{program: p}}
+	command := r.command("requeue [ID…]", "Deliver parked messages again", requeueHelp, r.run)
 	r.mustSelect(command, requeued, storage.StateError)
-	r.addFlags(command)
-	command.Flags().IntVar(&r.rate, "rate", 1000, "requeue so many messages a second; 0 is no bound")
-	command.Flags().StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
+	flags := command.Flags()
+	flags.BoolVar(&r.inOrder, "in-order", false, "leave parked what later messages of its key have overtaken")
+	flags.IntVar(&r.rate, "rate", 1000, "requeue so many messages a second; 0 is no bound")
+	flags.StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
 	selects := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		if r.rate < 0 {
@@ -74,31 +68,18 @@ func (p program) redriveCommand() *cobra.Command {
 	return command
 }
 
-func (p program) requeueCommand() *cobra.Command {
-	r := &redrive{messages: &messages{program: p}, within: operate.FirstDelivered}
-	command := r.command("requeue [ID…]", "Deliver parked messages again", requeueHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-		if r.inOrder {
-			r.within = operate.EveryDelivered
-		}
-		return r.run(ctx, operator, filter)
-	})
-	r.mustSelect(command, requeued, storage.StateError)
-	r.addFlags(command)
-	return command
-}
-
-// requeued is what a redrive does.
+// requeued is what the command does.
 var requeued = change{action: operate.Requeue, done: "requeued"}
 
-func (r *redrive) addFlags(command *cobra.Command) {
-	command.Flags().BoolVar(&r.inOrder, "in-order", false, "leave parked what later messages of its key have overtaken")
-}
-
-func (r *redrive) run(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+func (r *requeue) run(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 	if err := r.target.checkLivingSink(ctx, operator, r.to); err != nil {
 		return err
 	}
-	bulk := operate.Bulk{Action: operate.Requeue, Filter: filter, Rate: r.rate, To: r.to, InOrder: r.inOrder, Within: r.within}
+	within := int64(operate.FirstDelivered)
+	if r.inOrder {
+		within = operate.EveryDelivered
+	}
+	bulk := operate.Bulk{Action: operate.Requeue, Filter: filter, Rate: r.rate, To: r.to, InOrder: r.inOrder, Within: within}
 	if r.to != "" {
 		gone, err := r.target.isGone(ctx, r.program, operator, filter.Sink)
 		if err != nil {
@@ -119,16 +100,16 @@ func (r *redrive) run(ctx context.Context, operator storage.Operator, filter sto
 	return nil
 }
 
-// redriveJSON is what a requeue has to say.
-type redriveJSON struct {
+// requeueJSON is what a requeue has to say.
+type requeueJSON struct {
 	Requeued  int     `json:"requeued"`
 	Overtaken int     `json:"overtaken,omitempty"` // later messages of their keys were delivered
 	Left      []int64 `json:"left,omitempty"`      // such messages that stay parked
 }
 
-func (r *redrive) report(p *operate.Plan, done int) error {
+func (r *requeue) report(p *operate.Plan, done int) error {
 	if r.json {
-		told := redriveJSON{Requeued: done, Overtaken: p.Overtaken}
+		told := requeueJSON{Requeued: done, Overtaken: p.Overtaken}
 		told.Left = slices.Collect(p.Left.All())
 		return r.printJSON(told)
 	}

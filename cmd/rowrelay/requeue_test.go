@@ -16,7 +16,6 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay/operate"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -72,15 +71,15 @@ func (r *requeues) Requeue(ctx context.Context, filter storage.Filter) (int, err
 	return n, err
 }
 
-// aRedrive is one that prints nowhere but here.
-func aRedrive(rate int) (r *redrive, stdout, stderr *bytes.Buffer) {
+// aRequeue is one that prints nowhere but here.
+func aRequeue(rate int) (r *requeue, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
-	return &redrive{messages: &messages{program: program{stdout: stdout, stderr: stderr}}, within: operate.EveryDelivered, rate: rate}, stdout, stderr
+	return &requeue{messages: &messages{program: program{stdout: stdout, stderr: stderr}}, rate: rate}, stdout, stderr
 }
 
-// A redrive keeps to its rate and tells how far it is; what holds its key goes first; and what is
+// A requeue keeps to its rate and tells how far it is; what holds its key goes first; and what is
 // parked meanwhile, or once more, stays parked.
-func TestRedriveKeepsToItsRate(t *testing.T) {
+func TestRequeueKeepsToItsRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -97,7 +96,7 @@ func TestRedriveKeepsToItsRate(t *testing.T) {
 			}
 			return nil
 		}}
-		r, stdout, stderr := aRedrive(200)
+		r, stdout, stderr := aRequeue(200)
 		start := time.Now()
 		if err := r.run(t.Context(), operator, storage.Filter{Topic: "t"}); err != nil {
 			t.Fatal(err)
@@ -121,7 +120,7 @@ func TestRedriveKeepsToItsRate(t *testing.T) {
 	})
 }
 
-// A redrive or a replay to a sink that no living relay has would leave messages that wait for ever.
+// A requeue or a replay to a sink that no living relay has would leave messages that wait for ever.
 func TestSinksThatAreNotThereAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -150,11 +149,11 @@ func TestSinksThatAreNotThereAreRefused(t *testing.T) {
 					}
 				}
 				time.Sleep(time.Minute)
-				r, _, _ := aRedrive(0)
+				r, _, _ := aRequeue(0)
 				r.to = test.to
-				redriven := r.run(t.Context(), db.Store(), storage.Filter{Topic: "t"})
+				requeued := r.run(t.Context(), db.Store(), storage.Filter{Topic: "t"})
 				replayed := (&target{}).checkLivingSink(t.Context(), db.Store(), test.to)
-				for _, err := range []error{redriven, replayed} {
+				for _, err := range []error{requeued, replayed} {
 					if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 						t.Errorf("to %s: %v, want %q", test.to, err, test.want)
 					}
@@ -169,7 +168,7 @@ func TestSinksThatAreNotThereAreRefused(t *testing.T) {
 }
 
 // What was interrupted goes on with the rest, when it is asked again, and does nothing twice.
-func TestRedriveGoesOn(t *testing.T) {
+func TestRequeueGoesOn(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	for range 1200 {
@@ -183,7 +182,7 @@ func TestRedriveGoesOn(t *testing.T) {
 		}
 		return nil
 	}}
-	r, stdout, _ := aRedrive(0)
+	r, stdout, _ := aRequeue(0)
 	if err := r.run(t.Context(), operator, storage.Filter{}); !errors.Is(err, broken) || !strings.Contains(err.Error(), "1000 of 1200 messages were requeued") {
 		t.Errorf("got %v", err)
 	}
@@ -215,7 +214,7 @@ func TestRequeueInOrder(t *testing.T) {
 		})
 		drainAtOnce(t, db, endpoint.URL)
 		a := list(t, db, "--topic", "bad", "--key", "a")[0]
-		dry := mustRun(t, "messages", "redrive", "--all", "--dry-run", "--database", db.URL).stdout
+		dry := mustRun(t, "messages", "requeue", "--all", "--dry-run", "--database", db.URL).stdout
 		for _, want := range []string{`bad +2\n`, `worse +1\n`, `\(all\) +3\n`, `\n1 were overtaken by later messages of their keys\n3 would be requeued; nothing was changed`} {
 			if !regexp.MustCompile(want).MatchString(dry) {
 				t.Errorf("%s isn't in\n%s", want, dry)
@@ -225,7 +224,7 @@ func TestRequeueInOrder(t *testing.T) {
 		if got.stdout != "requeued 2\n" || got.stderr != fmt.Sprintf("1 stay parked, as later messages of their keys were delivered:\n  %d, key a\n", a.ID) {
 			t.Errorf("got %q and %q", got.stdout, got.stderr)
 		}
-		got = mustRun(t, "messages", "redrive", "--topic", "bad", "--in-order", "--json", "--database", db.URL)
+		got = mustRun(t, "messages", "requeue", "--topic", "bad", "--in-order", "--json", "--database", db.URL)
 		if want := fmt.Sprintf("{\n  \"requeued\": 0,\n  \"overtaken\": 1,\n  \"left\": [\n    %d\n  ]\n}\n", a.ID); got.stdout != want {
 			t.Errorf("got %q, want %q", got.stdout, want)
 		}
@@ -237,7 +236,7 @@ func TestRequeueInOrder(t *testing.T) {
 }
 
 // What is redirected goes to that sink alone, but for those that hold their keys.
-func TestRedriveToAnotherSink(t *testing.T) {
+func TestRequeueToAnotherSink(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	for i := range 5 {
@@ -246,7 +245,7 @@ func TestRedriveToAnotherSink(t *testing.T) {
 	settleAll(t, db, func(row storage.Row) storage.Settlement {
 		return storage.Settlement{State: storage.StateError, Holds: row.ID == 2}
 	})
-	r, stdout, stderr := aRedrive(0)
+	r, stdout, stderr := aRequeue(0)
 	r.to = "other"
 	if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Setup: storage.Setup{Sinks: []string{"other: a file"}}}, time.Hour); err != nil {
 		t.Fatal(err)
@@ -269,7 +268,7 @@ func TestRedriveToAnotherSink(t *testing.T) {
 }
 
 // What waits for a sink that is gone, as the log says, goes to another one, once and in the order of its key.
-func TestRedriveFromASinkThatIsGone(t *testing.T) {
+func TestRequeueFromASinkThatIsGone(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		mustCall(t, `{"topic":"t","key":"k","payload":"1"}
@@ -285,12 +284,12 @@ func TestRedriveFromASinkThatIsGone(t *testing.T) {
 		if got := endpoint.next(t, endpoint.arrived).body; got != "other" {
 			t.Errorf("first came %q", got)
 		}
-		d.log.wait(t, "rowrelay messages redrive --sink NAME --to ANOTHER")
-		if got := mustRun(t, "messages", "redrive", "--sink", "old", "--to", "new", "--database", db.URL, "--dry-run"); !strings.Contains(got.stdout, "\n3 would be requeued; nothing was changed") {
+		d.log.wait(t, "rowrelay messages requeue --sink NAME --to ANOTHER")
+		if got := mustRun(t, "messages", "requeue", "--sink", "old", "--to", "new", "--database", db.URL, "--dry-run"); !strings.Contains(got.stdout, "\n3 would be requeued; nothing was changed") {
 			t.Errorf("previewed %s", got.stdout)
 		}
-		if got := mustRun(t, "messages", "redrive", "--sink", "old", "--to", "new", "--database", db.URL); got.stdout != "requeued 3\n" {
-			t.Errorf("redriven: %q", got.stdout)
+		if got := mustRun(t, "messages", "requeue", "--sink", "old", "--to", "new", "--database", db.URL); got.stdout != "requeued 3\n" {
+			t.Errorf("requeued: %q", got.stdout)
 		}
 		for _, want := range []string{"1", "2", "3"} {
 			if got := endpoint.next(t, endpoint.arrived).body; got != want {
@@ -307,7 +306,7 @@ func TestRedriveFromASinkThatIsGone(t *testing.T) {
 }
 
 // While a relay lives that has the sink, what waits for it is left to that relay.
-func TestRedriveLeavesWhatALivingRelayMaySend(t *testing.T) {
+func TestRequeueLeavesWhatALivingRelayMaySend(t *testing.T) {
 	t.Parallel()
 	for old, want := range map[string]string{"old: a file": "requeued 0\n", "older: a file": "requeued 3\n"} {
 		db := memstore.New()
@@ -320,7 +319,7 @@ func TestRedriveLeavesWhatALivingRelayMaySend(t *testing.T) {
 		if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Setup: storage.Setup{Sinks: []string{"other: a file", old}}}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		r, stdout, stderr := aRedrive(0)
+		r, stdout, stderr := aRequeue(0)
 		r.to = "other"
 		if err := r.run(t.Context(), db.Store(), storage.Filter{Sink: "old"}); err != nil || stdout.String() != want {
 			t.Errorf("beside %s: got %q and %q, %v, want %q", old, stdout, stderr, err, want)
