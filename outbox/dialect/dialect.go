@@ -134,23 +134,21 @@ func Redial(ctx context.Context, db *sql.DB) {
 	}
 }
 
+// all are the dialects that there are.
+func all() []Dialect {
+	return []Dialect{Postgres(), MySQL(), MariaDB(), Oracle(), SQLServer(), SQLite()}
+}
+
 // ByName returns the dialect with that name: postgres, mysql, mariadb, oracle, sqlserver or sqlite.
 func ByName(name string) (Dialect, error) {
-	switch name {
-	case "postgres":
-		return Postgres(), nil
-	case "mysql":
-		return MySQL(), nil
-	case "mariadb":
-		return MariaDB(), nil
-	case "oracle":
-		return Oracle(), nil
-	case "sqlserver":
-		return SQLServer(), nil
-	case "sqlite":
-		return SQLite(), nil
+	var names []string
+	for _, d := range all() {
+		if d.Name() == name {
+			return d, nil
+		}
+		names = append(names, d.Name())
 	}
-	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, mysql, mariadb, oracle, sqlserver or sqlite", name)
+	return nil, fmt.Errorf("database dialect %q is not known: it must be %s or %s", name, strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
 }
 
 // Query is one statement and its arguments, ready for any database/sql driver
