@@ -164,7 +164,7 @@ func (c *checkReport) checkOthers(name string, configured config.Config, source 
 // checkNotifications listens as a relay does, until it hears what it has notified itself of, and
 // says who notifies.
 func (c *checkReport) checkNotifications(ctx context.Context, name string, source config.Source, db *sql.DB, d dialect.Dialect) {
-	listener, err := listenPostgres(source)
+	listener, err := newListener(source)
 	if err == nil {
 		listening, stop := context.WithCancel(ctx)
 		err = listener.Listen(listening, stop) // it hears: that is enough

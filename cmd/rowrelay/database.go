@@ -44,13 +44,14 @@ type pool struct {
 type databaseDriver struct {
 	dialect dialect.Dialect
 	open    func(ctx context.Context, database config.Database, as pool) (*sql.DB, error)
+	hint    func(error) string // what to do about an error of the server, by its own code; nil: nothing is known
 }
 
 // drivers are the databases that this program was built with.
 func drivers() []databaseDriver {
 	return withOracle([]databaseDriver{
-		{dialect.Postgres(), openPostgres}, {dialect.MySQL(), openMySQL}, {dialect.MariaDB(), openMySQL},
-		{dialect.SQLServer(), openSQLServer}, {dialect.SQLite(), openSQLite},
+		{dialect.Postgres(), openPostgres, hintPostgres}, {dialect.MySQL(), openMySQL, hintMySQL}, {dialect.MariaDB(), openMySQL, hintMySQL},
+		{dialect.SQLServer(), openSQLServer, hintSQLServer}, {dialect.SQLite(), openSQLite, nil},
 	})
 }
 

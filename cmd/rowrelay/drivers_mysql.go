@@ -77,3 +77,18 @@ func (c session) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	return conn, nil
 }
+
+func hintMySQL(err error) string {
+	refused, found := errors.AsType[*mysql.MySQLError](err)
+	if !found {
+		return ""
+	}
+	return map[uint16]string{
+		1045: hintPassword,
+		1044: "the user has no right to this database: grant it, or check the database's name in the URL",
+		1049: hintDatabase,
+		1040: hintFull,
+		1130: "the server refuses users from this host: create the user for it",
+		1226: "the user has no connection left: raise its MAX_USER_CONNECTIONS, or close some",
+	}[refused.Number]
+}

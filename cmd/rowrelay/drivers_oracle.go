@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"strings"
 
 	oracle "github.com/sijms/go-ora/v2"
 
@@ -14,7 +15,7 @@ import (
 )
 
 func withOracle(others []databaseDriver) []databaseDriver {
-	return append(others, databaseDriver{dialect.Oracle(), openOracle})
+	return append(others, databaseDriver{dialect.Oracle(), openOracle, hintOracle})
 }
 
 func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
@@ -28,4 +29,14 @@ func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, e
 	db := sql.OpenDB(connector)
 	db.SetConnMaxIdleTime(maxIdleTime)
 	return db, nil
+}
+
+func hintOracle(err error) string {
+	switch {
+	case strings.Contains(err.Error(), "ORA-01017"):
+		return hintPassword
+	case strings.Contains(err.Error(), "ORA-12514"):
+		return hintDatabase
+	}
+	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -50,8 +51,25 @@ func setUpSession(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// listenPostgres wakes a relay by NOTIFY.
-func listenPostgres(source config.Source) (relay.Listener, error) {
+func hintPostgres(err error) string {
+	const pooler = "a pooler in transaction mode stands in between, and doesn't follow prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)"
+	var coded interface{ SQLState() string }
+	if !errors.As(err, &coded) {
+		return ""
+	}
+	return map[string]string{
+		"28P01": hintPassword,
+		"28000": "the server refuses the user: check the user of the URL, and the server's pg_hba.conf",
+		"3D000": hintDatabase,
+		"53300": hintFull,
+		"57P03": "the server is starting or stopping: try again in a moment",
+		"42P05": pooler, // a prepared statement that is there already
+		"26000": pooler, // one that isn't there
+	}[coded.SQLState()]
+}
+
+// newListener wakes a relay by NOTIFY.
+func newListener(source config.Source) (relay.Listener, error) {
 	listener, err := relaypgx.NewListener(source.Database.Secret(), relaypgx.ListenerOptions{
 		Table: source.Table, Connection: func() string { return source.Database.Current().Secret() },
 	})

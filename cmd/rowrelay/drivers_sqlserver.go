@@ -38,3 +38,11 @@ func connectSQLServer(database config.Database) (driver.Connector, error) {
 	}
 	return mssql.NewConnectorConfig(settings), nil
 }
+
+func hintSQLServer(err error) string {
+	var numbered interface{ SQLErrorNumber() int32 }
+	if !errors.As(err, &numbered) {
+		return ""
+	}
+	return map[int32]string{18456: hintPassword, 4060: hintDatabase}[numbered.SQLErrorNumber()]
+}

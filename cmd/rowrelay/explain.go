@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -40,12 +38,10 @@ func explain(source config.Source, err error) error {
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):
 		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
-	case refusal(err) == "42P05" || refusal(err) == "26000": // a prepared statement that is there already, or isn't
-		return hinted(err, "a pooler in transaction mode stands in between, and doesn't follow prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)")
 	case denied:
 		return hinted(err, "grant the database's user what it lacks, or name another one: the page of the database in outbox/dialect says what relays, operators and producers need, and rowrelay check"+where+" what a relay's user lacks")
 	}
-	return err
+	return hinted(err, refusalHint(source.Database, err))
 }
 
 // explainedError is an error with what to do about it.
@@ -78,55 +74,23 @@ func shellQuote(word string) string {
 const (
 	hintPassword = "the server refuses the password: check the user and password of the URL"
 	hintDatabase = "there is no such database: create it, or check its name in the URL"
+	hintFull     = "the server has no connection left: raise its max_connections, or close some"
 	hintReach    = "check the host and port of the URL, and that the server runs and can be reached"
 )
 
-// connectHints say what to do about a server's refusal to connect, by what
-// refusal makes of it.
-var connectHints = map[string]string{
-	"28P01": hintPassword,
-	"28000": "the server refuses the user: check the user of the URL, and the server's pg_hba.conf",
-	"3D000": hintDatabase,
-	"53300": "the server has no connection left: raise its max_connections, or close some",
-	"57P03": "the server is starting or stopping: try again in a moment",
-
-	"mysql 1045": hintPassword,
-	"mysql 1044": "the user has no right to this database: grant it, or check the database's name in the URL",
-	"mysql 1049": hintDatabase,
-	"mysql 1040": "the server has no connection left: raise its max_connections, or close some",
-	"mysql 1130": "the server refuses users from this host: create the user for it",
-	"mysql 1226": "the user has no connection left: raise its MAX_USER_CONNECTIONS, or close some",
-
-	"mssql 18456": hintPassword,
-	"mssql 4060":  hintDatabase,
-
-	"ORA-01017": hintPassword,
-	"ORA-12514": hintDatabase,
-}
-
-// refusal finds a server's own code in an error, whichever driver it comes from.
-func refusal(err error) string {
-	var coded interface{ SQLState() string }
-	var numbered interface{ SQLErrorNumber() int32 }
-	var mysqlError *mysql.MySQLError
-	switch {
-	case errors.As(err, &coded):
-		return coded.SQLState()
-	case errors.As(err, &mysqlError):
-		return fmt.Sprint("mysql ", mysqlError.Number)
-	case errors.As(err, &numbered):
-		return fmt.Sprint("mssql ", numbered.SQLErrorNumber())
+// refusalHint says what to do about a server's refusal, by the server's own code; empty if nothing is known.
+func refusalHint(database config.Database, err error) string {
+	driver, found := driverOf(database.Kind())
+	if !found || driver.hint == nil {
+		return ""
 	}
-	if _, text, found := strings.Cut(err.Error(), "ORA-"); found && len(text) >= 5 {
-		return "ORA-" + text[:5]
-	}
-	return ""
+	return driver.hint(err)
 }
 
 // connectError is an error about a database that can't be opened, with what to
 // do about it and without the password.
 func connectError(database config.Database, err error) error {
-	hint := connectHints[refusal(err)]
+	hint := refusalHint(database, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && database.IsFile():
 		hint = "create it with rowrelay migrate up --database " + shellQuote(database.String())

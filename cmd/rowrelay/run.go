@@ -258,7 +258,7 @@ func (r *runFlags) openTable(ctx context.Context, source config.Source) (app.Tab
 		}
 	}
 	if !r.drain && source.Listen != config.Off && !source.Database.Polled() {
-		if table.Listener, err = listenPostgres(source); err != nil {
+		if table.Listener, err = newListener(source); err != nil {
 			return app.Table{}, errors.Join(err, db.Close())
 		}
 	}
