@@ -262,7 +262,8 @@ type Queries struct {
 	FreeRow, EndedClaim Query
 }
 
-// Explainer is implemented by a backend whose database shows everybody the plans of his statements.
+// Explainer is implemented by a backend whose database shows everybody the plans of his statements. Its statements have
+// "renew statistics", too, which an operator runs where plans are wrong.
 type Explainer interface {
 	// Explain has the database show how it would carry out a statement, and says what of that takes the longer the
 	// larger a table is; nothing if all goes by indexes, or the table is small.

@@ -329,6 +329,9 @@ func (g *golden) operating() {
 	g.add("begin an action", ask(statements.Beginning("0197a3b4-ffff-7abc-8def-0123456789ab", paused.Lifted())))
 	g.add("end an action", ask(statements.Ending("0197a3b4-ffff-7abc-8def-0123456789ab", 1)))
 	g.add("actions", g.ask(statements.Query("log of actions")))
+	if _, explains := g.Backend.(backend.Explainer); explains {
+		g.add("statistics", g.ask(statements.Query("renew statistics")))
+	}
 	g.add("old done rows", g.ask(statements.Query("delete old done")))
 	delivered := filter
 	delivered.Since, delivered.DoneSince, delivered.DoneUntil = time.Time{}, filter.Since, filter.Since.AddDate(0, 0, 1)

@@ -395,6 +395,6 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 	}
 	return Finding{
 		Name: "plans", Detail: "these read a whole table, or fail: " + strings.Join(wrong, "; "),
-		Hint: "see that the tables' indexes are there: rowrelay migrate print prints what makes them, run again what is missing. Then have statistics made anew: ANALYZE (of each table, and ANALYZE TABLE on MySQL)",
+		Hint: "see that the tables' indexes are there: rowrelay migrate print prints what makes them, run again what is missing. Then renew the statistics: " + s.traits.Statements.Text("renew statistics"),
 	}
 }

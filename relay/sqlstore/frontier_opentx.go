@@ -297,7 +297,7 @@ func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 var silenced = Finding{
 	Name: "open transactions",
 	Detail: "the server's list of them has said nothing for a while, as others read it all the time, as it is too long," +
-		" or, on MySQL 9, as some are in statements with an emoji, or with bytes that are no text;" +
+		" or as some are in statements with an emoji, or with bytes that are no text;" +
 		" meanwhile it isn't known which ids are final, and each read looks through more and more",
 	Hint: "look for a monitor that reads the list more than a few times a second, for thousands of open transactions," +
 		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",

@@ -434,6 +434,9 @@ INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (?, 
 -- name: end action
 UPDATE {actions} SET changed = ? WHERE id = ?
 
+-- name: renew statistics
+ANALYZE TABLE {hot}, {held}, {done}, {lanes}
+
 -- name: delete old done
 DELETE FROM {done} WHERE finished_at < UTC_TIMESTAMP() - INTERVAL 1 DAY ORDER BY finished_at LIMIT 10000
 

@@ -607,6 +607,9 @@ VALUES ($1::text::uuid, $2::text, $3::text, $4::text, $5::text, now())
 -- name: end action
 UPDATE {actions} SET changed = $1::bigint WHERE id = $2::text::uuid
 
+-- name: renew statistics
+ANALYZE {hot}, {held}, {done}, {lanes}
+
 -- name: delete old done
 DELETE FROM {done} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {done} WHERE finished_at < now() - interval '1 day' LIMIT 10000))
 

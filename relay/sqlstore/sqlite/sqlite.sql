@@ -387,6 +387,9 @@ INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (?, 
 -- name: end action
 UPDATE {actions} SET changed = ? WHERE id = ?
 
+-- name: renew statistics
+ANALYZE
+
 -- name: delete old done
 DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE finished_at < datetime('now', '-1 day') LIMIT 10000)
 

@@ -561,6 +561,8 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 
 -- actions: as in mysql.sql
 
+-- statistics: as in mysql.sql
+
 -- old done rows: as in mysql.sql
 
 -- delivered: as in mysql.sql

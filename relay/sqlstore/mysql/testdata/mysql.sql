@@ -796,6 +796,9 @@ UPDATE `app`.`Events_actions` SET changed = ? WHERE id = ?;
 -- actions
 SELECT id, CAST(made_at AS CHAR), made_by, action, target, reason, COALESCE(changed, -1) FROM `app`.`Events_actions` ORDER BY made_at DESC, id DESC;
 
+-- statistics
+ANALYZE TABLE `app`.`Events`, `app`.`Events_held`, `app`.`Events_done`, `app`.`Events_lanes`;
+
 -- old done rows
 DELETE FROM `app`.`Events_done` WHERE finished_at < UTC_TIMESTAMP() - INTERVAL 1 DAY ORDER BY finished_at LIMIT 10000;
 

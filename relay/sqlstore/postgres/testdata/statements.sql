@@ -1277,6 +1277,9 @@ UPDATE app."Events_actions" SET changed = $1::bigint WHERE id = $2::text::uuid;
 -- actions
 SELECT id::text, made_at, made_by, action, target, reason, COALESCE(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
 
+-- statistics
+ANALYZE app."Events", app."Events_held", app."Events_done", app."Events_lanes";
+
 -- old done rows
 DELETE FROM app."Events_done" WHERE ctid = ANY (ARRAY(SELECT ctid FROM app."Events_done" WHERE finished_at < now() - interval '1 day' LIMIT 10000));
 

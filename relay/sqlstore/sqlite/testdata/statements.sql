@@ -873,6 +873,9 @@ UPDATE app."Events_actions" SET changed = ? WHERE id = ?;
 -- actions
 SELECT id, made_at, made_by, action, target, reason, coalesce(changed, -1) FROM app."Events_actions" ORDER BY made_at DESC, id DESC;
 
+-- statistics
+ANALYZE;
+
 -- old done rows
 DELETE FROM app."Events_done" WHERE rowid IN (SELECT rowid FROM app."Events_done" WHERE finished_at < datetime('now', '-1 day') LIMIT 10000);
 
