@@ -228,6 +228,22 @@ func TestOracleUpAndDown(t *testing.T) {
 	}
 }
 
+func TestOracleAppliesOnlyALaterStep(t *testing.T) {
+	t.Parallel()
+	c := newCatalog()
+	if _, err := oracle(t, c).Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := oracle(t, c)
+	m.AddStep("-- +goose NO TRANSACTION\n\n-- +goose Up\n\nCREATE TABLE outbox_later (id int);\n\n-- +goose Down\n\nDROP TABLE outbox_later;\n")
+	if applied, err := m.Up(t.Context()); err != nil || len(applied) != 1 || applied[0].Name != "00002_later.sql" || !c.objects["outbox_later"] {
+		t.Fatalf("Up = %v, %v; want the later step alone", applied, err)
+	}
+	if taken, err := m.Down(t.Context()); err != nil || taken == nil || taken.Name != "00002_later.sql" || c.objects["outbox_later"] || !c.objects["outbox"] {
+		t.Errorf("Down = %v, %v; want the later step alone", taken, err)
+	}
+}
+
 // What stopped anywhere on its way goes on when it is run again, though what came
 // before stays.
 func TestOracleInterrupted(t *testing.T) {
