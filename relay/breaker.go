@@ -22,8 +22,9 @@ import (
 //	           └── Unavailable, or a whole batch unsent (also from SUSPECT) ──┘
 //	any ── ParkRateLimit messages parked within a minute, and more refused than delivered ──▶ TRIPPED ── an operator resumes ──▶ CLOSED
 //
-// What must hold: a failure is charged only if it repeats after a later send has delivered something else to the same
-// destination, or if the message has failed alone for JudgeAloneAfter. So an outage charges nothing, whatever is answered.
+// What must hold: a failure is charged only if it repeats an earlier one, and a send that began after that one had delivered
+// something else to the same destination before this one's send began; or if the message has failed alone for JudgeAloneAfter.
+// So an outage charges nothing, whatever is answered.
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
@@ -63,6 +64,7 @@ type suspension struct {
 	period      int       // of the breaker, then
 	rounds      int       // so many repetitions of a rejection until it is parked
 	rejected    bool      // its last failure was a rejection
+	repeats     bool      // something was delivered between its last failure and the beginning of the send that it is in now
 	tries       int       // failures in a row with nothing delivered between, for the back-off
 	since       time.Time // when it first failed; zero if it was charged before: then since its destination fails
 	soonest     time.Time // not before this time it is sent again after another delivery,
@@ -134,6 +136,24 @@ func (b *breaker) sending() bool { return b.state != breakerOpen && b.state != b
 
 func newBreaker(options *SinkOptions) breaker {
 	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}}
+}
+
+// begin counts a send that begins, and returns its turn. It notes which of its messages have failed before a delivery: what is
+// delivered while they are sent may come after their next failure, when an outage ends.
+func (b *breaker) begin(items []*item) (turn int64) {
+	b.turn++
+	for _, it := range items {
+		if s := it.suspension; s != nil {
+			s.repeats = b.hasDelivered(s)
+		}
+	}
+	return b.turn
+}
+
+// hasDelivered says that a send that began after the message's last failure has delivered something to the same destination.
+func (b *breaker) hasDelivered(s *suspension) bool {
+	d := b.destinations[s.destination]
+	return d != nil && d.delivered > s.turn
 }
 
 // opened takes in how a call of Open went.
@@ -376,7 +396,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 		return true, 0
 	case s.destination != outcome.Destination || s.period != b.period || evident || b.state == breakerOpen || b.state == breakerProbing:
 		s.rounds = roundsWithAll // it has failed with all others
-	case d.delivered > s.turn:
+	case s.repeats:
 		if outcome.Result == sinks.Retry {
 			return true, 0
 		}
@@ -405,7 +425,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 
 // retryAt is when a suspended message is sent again.
 func (b *breaker) retryAt(s *suspension) time.Time {
-	if d := b.destinations[s.destination]; d != nil && d.delivered > s.turn {
+	if b.hasDelivered(s) {
 		return s.soonest
 	}
 	return s.retryAt

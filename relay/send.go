@@ -219,8 +219,7 @@ filling:
 
 // give hands a job to a worker, and the items to send with it.
 func (e *engine) give(q *sinkQueue, j job, items []*item) {
-	q.breaker.turn++
-	f := &flight{queue: q, job: j, items: items, turn: q.breaker.turn, ctx: e.sendCtx, began: time.Now()}
+	f := &flight{queue: q, job: j, items: items, turn: q.breaker.begin(items), ctx: e.sendCtx, began: time.Now()}
 	q.flights[f] = struct{}{}
 	q.jobs <- f
 }
