@@ -153,3 +153,35 @@ func TestADrainEndsWhoseSurveysFail(t *testing.T) {
 		}
 	}
 }
+
+// A drain whose reads take longer than the time between two of them ends all the same.
+func TestADrainEndsWhoseReadsTakeLongerThanAPoll(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{}
+				write(db, "t", "k", 10)
+				store := db.Store()
+				store.Hooks.Fail = func(ctx context.Context, op memstore.Op) error {
+					if op == memstore.OpRead || op == memstore.OpClaim {
+						time.Sleep(50 * time.Millisecond)
+					}
+					return nil
+				}
+				r, err := relay.New(store, relay.Options{Claim: claim, Poll: 10 * time.Millisecond, Sinks: to(sink), Drain: true, Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, end := context.WithTimeout(t.Context(), time.Minute)
+				defer end()
+				began := time.Now()
+				err = r.Run(ctx)
+				if took := time.Since(began); err != nil || ctx.Err() != nil || sink.counted("t") != 10 {
+					t.Errorf("the drain delivered %d of 10 messages in %v and says %v", sink.counted("t"), took, err)
+				}
+			})
+		})
+	}
+}

@@ -152,12 +152,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.settle.start(now)
-		e.claiming.startRead(now)
-		e.startSends(now)
-		if e.settle.urgent { // startSends has parked messages, or found some that have expired: these are written now
-			e.settle.start(now)
-		}
-		over, err := e.over()
+		over, err := e.over() // before the next read begins: those of a slow database follow one another without a gap
 		if now.Sub(e.work.lookedAfter) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.lookedAfter = now
 			e.findStuck(now)
@@ -166,6 +161,11 @@ func (e *engine) loop(ctx context.Context) error {
 		}
 		if over {
 			return err
+		}
+		e.claiming.startRead(now)
+		e.startSends(now)
+		if e.settle.urgent { // startSends has parked messages, or found some that have expired: these are written now
+			e.settle.start(now)
 		}
 		// Only times after now count: what was due earlier has just been started, or waits for an answer that wakes the loop.
 		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
