@@ -177,7 +177,10 @@ func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 // first is charged an attempt; those right behind it are sent again with it.
 func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers int) {
 	s.t.Helper()
-	charged, senders, room := s.charged(), sendersOf(arrivals), map[int]int{}
+	charged, senders, room, last := s.charged(), sendersOf(arrivals), map[int]int{}, map[string]string{}
+	for _, a := range arrivals {
+		last[a.id] = a.from
+	}
 	for _, a := range firsts(arrivals) {
 		again, dead := repetitions(senders[a.id], kills)
 		byKills, byAnswers = byKills+dead, byAnswers+again-dead
@@ -185,7 +188,7 @@ func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers
 			room[a.customer] = 0
 		}
 		room[a.customer] += charged[a.id]
-		if again-dead-s.lostTo(senders[a.id], kills) > room[a.customer] {
+		if again-dead-s.lostTo(senders[a.id], last[a.id], kills) > room[a.customer] {
 			s.t.Errorf("message %s arrived from %v: %d times again by kills, and nothing explains the rest", a.id, senders[a.id], dead)
 		}
 	}
@@ -205,13 +208,18 @@ func repetitions(senders map[string]int, kills []*kill) (again, dead int) {
 	return again, min(dead, len(senders)-1)
 }
 
-// lostTo counts how often a message came again from a relay whose log tells that its
-// sink's answers were lost, and that was killed before it could mark the message: the
-// row knows nothing of it.
-func (s *scene) lostTo(senders map[string]int, kills []*kill) (again int) {
+// lostTo counts how often a message came again from relays whose logs tell that their sink's answers were lost, and of which
+// the row knows nothing: a relay that was killed before it could mark the message, and one that gave the message's lane
+// back while the message waited uncharged.
+func (s *scene) lostTo(senders map[string]int, last string, kills []*kill) (again int) {
 	for _, p := range s.processes {
-		if times := senders[p.name]; times > 1 && killOf(kills, p.name) != nil && strings.Contains(p.log.String(), "reason=unknown") {
-			again += times - 1
+		times := senders[p.name]
+		switch {
+		case times == 0 || !strings.Contains(p.log.String(), "reason=unknown"):
+		case killOf(kills, p.name) != nil:
+			again += times - 1 // once follows from its death
+		case p.name != last:
+			again += times
 		}
 	}
 	return again
