@@ -62,7 +62,7 @@ type suspension struct {
 	destination string
 	turn        int64     // sends up to this one had begun when it failed last
 	period      int       // of the breaker, then
-	rounds      int       // so many repetitions of a rejection until it is parked
+	rounds      int       // repetitions of a rejection that are left until it is parked
 	rejected    bool      // its last failure was a rejection
 	repeats     bool      // something was delivered between its last failure and the beginning of the send that it is in now
 	tries       int       // failures in a row with nothing delivered between, for the back-off
@@ -390,7 +390,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 		it.suspension = s
 	}
 	evident := b.isEvident(d)
-	alone := b.options.judgeAloneAfter(outcome) - now.Sub(laterOf(s.since, cmp.Or(d.failing, now)))
+	alone := b.options.judgeAloneAfter(outcome) - d.failsAlone(s, now)
 	switch {
 	case b.options.BreakerThreshold < 0, !evident && alone <= 0:
 		return true, 0
@@ -421,6 +421,11 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 	wait = max(wait, outcome.RetryAfter)
 	s.retryAt = now.Add(wait)
 	return false, wait
+}
+
+// failsAlone is for how long the message has failed with nothing else delivered.
+func (d *destination) failsAlone(s *suspension, now time.Time) time.Duration {
+	return now.Sub(laterOf(s.since, cmp.Or(d.failing, now)))
 }
 
 // retryAt is when a suspended message is sent again.

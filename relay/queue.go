@@ -271,7 +271,8 @@ func (q *sinkQueue) retrySuspended(now time.Time) {
 // fails says that all that could be sent has failed for some time, and that the breaker hasn't opened.
 func (q *sinkQueue) fails(now time.Time) bool {
 	return len(q.suspended) > 0 && q.waiting.empty() && q.breaker.sending() && !slices.ContainsFunc(q.suspended, func(it *item) bool {
-		return now.Before(it.suspension.since.Add(suspectFor))
+		d := q.breaker.destinations[it.suspension.destination]
+		return d == nil || d.failsAlone(it.suspension, now) < suspectFor
 	})
 }
 

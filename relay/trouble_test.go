@@ -243,6 +243,48 @@ func TestDrainEndsThoughMessagesAreBad(t *testing.T) {
 	}
 }
 
+// TestDrainGivesAChargedMessageTime: a message that an earlier run has charged, and that fails once more while nothing else is
+// left, is tried for as long as any other before the drain ends without it.
+func TestDrainGivesAChargedMessageTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var healthy time.Time
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if m.Topic == "slow" && (healthy.IsZero() || time.Now().Before(healthy)) {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
+			}
+			return sinks.Ok("")
+		}}
+		db := memstore.New()
+		drain := func() error {
+			r, err := relay.New(db.Store(), relay.Options{Drain: true, Poll: 100 * time.Millisecond, Sinks: map[string]relay.SinkOptions{
+				"main": {Sink: sink, Batch: 1, Workers: 1, BreakerBackoff: relay.Backoff{Min: 500 * time.Millisecond, Max: 500 * time.Millisecond}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Run(t.Context())
+		}
+		write(db, "slow", "a", 1)
+		for i := range 100 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+		}
+		if err := drain(); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[storage.StateRetry] != 1 || counts[storage.StateDone] != 100 {
+			t.Fatalf("after the first drain %v, want one message charged", counts)
+		}
+		time.Sleep(time.Minute) // its back-off is over
+		healthy = time.Now().Add(3 * time.Second)
+		if err := drain(); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[storage.StateDone] != 101 {
+			t.Errorf("after the second drain %v, want all delivered", counts)
+		}
+	})
+}
+
 // TestTroubleOfOneDestinationIsNoOthers: of two destinations behind one sink one
 // refuses everything; the other one's messages go on, and a bad one among them is
 // parked.
