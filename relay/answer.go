@@ -2,7 +2,7 @@ package relay
 
 import "github.com/rowrelay/rowrelay/sinks"
 
-// What an answer says by itself, whatever happened before.
+// The meaning of an answer that does not depend on what happened before.
 
 // isFinal says that no destination has a part in the rejection.
 func isFinal(outcome *sinks.Outcome) bool {

@@ -53,7 +53,7 @@ func (p program) requeueCommand() *cobra.Command {
 	r.mustSelect(command, requeued, storage.StateError)
 	flags := command.Flags()
 	flags.BoolVar(&r.inOrder, "in-order", false, "leave parked what later messages of its key have overtaken")
-	flags.IntVar(&r.rate, "rate", 1000, "requeue so many messages a second; 0 is no bound")
+	flags.IntVar(&r.rate, "rate", 1000, "messages to requeue per second; 0 for no limit")
 	flags.StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
 	selects := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
