@@ -18,26 +18,9 @@ import (
 // leaves a place to read it from later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	queues := e.queuesOf(row.Message.Topic, row.Sinks)
-	f := l.fanouts[row.ID]
-	if f != nil && (f.deferred != row.Deferred || f.message != row.Message.ID) {
-		f = nil // it is another row
-	}
-	switch {
-	case len(queues) == 1 && f == nil:
-		return e.admitTo(l, row, queues[0], nil)
-	case f == nil && slices.ContainsFunc(queues, func(queue int) bool { return l.known[queue][row.ID].isWhole(row) }):
-		return false
-	case f != nil: // what the page says may be from before its last settlement
-		queues = slices.DeleteFunc(slices.Clone(f.needed), func(queue int) bool { return !slices.Contains(f.left, e.names[queue]) })
-	case row.Later && !row.Deferred || row.Holds != storage.NoHold: // one settlement, of the whole row
-		return e.admitTo(l, row, queues[0], nil)
-	default:
-		f = &fanout{lane: l, id: row.ID, deferred: row.Deferred, message: row.Message.ID, needed: queues, part: part{sinks: row.Sinks}}
-		if f.left = storage.SplitSinks(row.Sinks); f.left == nil {
-			for _, queue := range queues {
-				f.left = append(f.left, e.names[queue])
-			}
-		}
+	var f *joint
+	if len(queues) > 1 || row.Sinks != "" {
+		f, queues = e.settle.joiner.jointOf(l, row, queues)
 	}
 	for _, queue := range queues {
 		taken = e.admitTo(l, row, queue, f) || taken
@@ -47,7 +30,7 @@ func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 
 // admitTo takes a row into memory for one of its sinks. Where several need it, f is what they have
 // in common.
-func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool {
+func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	if it := l.known[queue][row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Deferred {
 			e.waitForSameID(it, row)
@@ -96,7 +79,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 		return true
 	}
 	if takes && e.tooOld(row) { // it needs no room
-		it := &item{row: *row, lane: l, slot: queue, fanout: f, key: k, numbering: e.late.numberingOf(row)}
+		it := &item{row: *row, lane: l, slot: queue, joint: f, key: k, numbering: e.late.numberingOf(row)}
 		if e.expire(q, it) {
 			l.add(it)
 			return true
@@ -110,7 +93,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 		return false
 	}
 
-	it := &item{row: *row, lane: l, slot: queue, fanout: f, queue: q, key: k, numbering: e.late.numberingOf(row)}
+	it := &item{row: *row, lane: l, slot: queue, joint: f, queue: q, key: k, numbering: e.late.numberingOf(row)}
 	l.add(it)
 	if row.Retrying {
 		e.block(it)

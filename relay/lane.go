@@ -45,7 +45,6 @@ type lane struct {
 	passed        *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
 
 	known       []map[int64]*item // rows in memory, by queue and id
-	fanouts     map[int64]*fanout // of these, rows of several sinks, by id
 	keys        map[keyRef]*key
 	keysUnknown bool // not all blocked keys are in keys: the database is asked about others
 	alarmed     bool // a row of it without a route was told of
@@ -69,7 +68,7 @@ const none = int64(-1)
 func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
 		Lease: g.Lease, crashes: g.Crashes, since: now, cursor: g.Marks.Main, base: g.Marks.Main, recheck: none, scanning: none,
-		known: make([]map[int64]*item, len(queues)), fanouts: map[int64]*fanout{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
+		known: make([]map[int64]*item, len(queues)), keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
 		pausedFrom: make([]int64, len(queues)),
 	}
 	for i, name := range queues {
@@ -152,9 +151,6 @@ func (l *lane) size() (n int) {
 // add takes an item into memory.
 func (l *lane) add(it *item) {
 	l.known[it.slot][it.row.ID] = it
-	if f := it.fanout; f != nil {
-		l.fanouts[f.id] = f
-	}
 }
 
 // key returns the key's state, made where there was none.
@@ -169,7 +165,7 @@ func (l *lane) key(ref keyRef) *key {
 
 // forget drops the key's state once there is nothing to remember.
 func (l *lane) forget(k *key) {
-	if k != nil && l.keys[k.ref] == k && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped && k.unwritten == 0 && len(k.behind) == 0 {
+	if k != nil && l.keys[k.ref] == k && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
 		delete(l.keys, k.ref)
 	}
 }
@@ -209,12 +205,10 @@ type key struct {
 	ref  keyRef
 	lane *lane
 
-	items     []*item     // that wait, by id
-	inFlight  int         // items in the batch that is under way, and those that have expired and aren't written
-	queued    bool        // stands in the queue
-	unwritten int         // items whose outcomes wait for those of their messages' other sinks
-	behind    []outcomeAt // outcomes of later items, which must be written after those
-	suspended *item       // an item that is suspended, or that its sink may have (dedup.go): nothing of the key is sent until this item is tried again, or that is known
+	items     []*item // that wait, by id
+	inFlight  int     // items in the batch that is under way, and those that have expired and aren't written
+	queued    bool    // stands in the queue
+	suspended *item   // an item that is suspended, or that its sink may have (dedup.go): nothing of the key is sent until this item is tried again, or that is known
 
 	blocked      bool  // no item but blockedBy may be sent
 	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
@@ -316,15 +310,15 @@ func (k *key) takes(row *storage.Row) bool {
 // reads that began before that have ended, as they could bring the row back. All of it belongs to the engine's loop;
 // a batch in flight is lent to a worker.
 type item struct {
-	row    storage.Row
-	lane   *lane      // nil by rows
-	token  string     // by rows: what it was claimed with
-	queue  *sinkQueue // nil for a row that is only put away
-	slot   int        // by lanes: the queue under which its lane knows it
-	fanout *fanout    // nil unless several sinks needed the row when it came into memory
-	key    *key       // nil without order
-	stage  stage
-	bytes  int // what it counts for in its queue's buffer
+	row   storage.Row
+	lane  *lane      // nil by rows
+	token string     // by rows: what it was claimed with
+	queue *sinkQueue // nil for a row that is only put away
+	slot  int        // by lanes: the queue under which its lane knows it
+	joint *joint     // nil unless several sinks needed the row when it came into memory
+	key   *key       // nil without order
+	stage stage
+	bytes int // what it counts for in its queue's buffer
 
 	toWrite result // what is written back, from inSettle on
 
@@ -336,6 +330,17 @@ type item struct {
 
 	lostAnswer string      // the last answer that was lost, or came too late: it may have been delivered then
 	suspension *suspension // what is known of earlier failures; nil: there were none since it came into memory
+}
+
+// joint is what the items of a row that several sinks need have in common (joiner.go).
+type joint struct {
+	sinks string    // that the row names in the table; empty if it names none
+	left  []string  // the sinks whose outcomes aren't written
+	ready []*item   // whose outcomes may be written next: each is the first of its key that wasn't returned
+	since time.Time // when the earliest of these outcomes came
+
+	writing  []*item // whose outcomes are being written, with one settlement: that of the first of them
+	of, rest string  // the sinks that this settlement is for, and those that are left after it; both empty: it is for all that were left
 }
 
 // result is what becomes of an item's row: what its settlement says beside what the row says.
@@ -390,26 +395,6 @@ func (i *item) message() sinks.Message {
 		Attempt:   i.row.Attempts + 1,
 		CreatedAt: i.row.CreatedAt,
 	}
-}
-
-// settlement is what is written back for the item.
-func (i *item) settlement() storage.Settlement {
-	r := &i.toWrite
-	s := storage.Settlement{
-		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Deferred: i.row.Deferred, Sinks: i.row.Sinks,
-		State: r.state, Holds: r.holds, Attempts: i.row.Attempts + r.charged, Crashes: i.row.Crashes, Delay: r.delay, Error: r.problem, Receipt: r.receipt,
-		DeadLetter: r.deadLetter,
-	}
-	if i.row.Deferred {
-		s.AvailableAt = i.row.Message.AvailableAt
-	}
-	if i.lane != nil {
-		s.Fence = i.lane.Fence
-	}
-	if f := i.fanout; f != nil {
-		s.Sinks, s.For, s.Left = f.part.sinks, f.part.of, f.part.left
-	}
-	return s
 }
 
 // payloads is how many bytes of payload some rows have.
@@ -502,9 +487,6 @@ func (h *heldLanes) forget(it *item) {
 		return
 	}
 	delete(l.known[it.slot], it.row.ID)
-	if f := it.fanout; f != nil && l.fanouts[f.id] == f && !f.inMemory() {
-		delete(l.fanouts, f.id)
-	}
 	if it.doubled {
 		l.lookAgain(it.row.ID)
 	}

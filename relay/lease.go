@@ -452,7 +452,7 @@ func (e *engine) beginStop(now time.Time) {
 	if e.stopping.begun {
 		return
 	}
-	e.stopping.begun = true
+	e.stopping.begun, e.settle.joiner.patience = true, 0
 	e.stopping.deadline, e.stopping.tellAt = now.Add(e.options.DrainTimeout), now.Add(stopTellAfter)
 	e.claiming.giveUpQueued()
 }

@@ -20,7 +20,7 @@ func (b *batch) done(e *engine, f *flight) {
 			it.key.inFlight--
 		}
 		if q.tx != nil && (b.settled == nil || !b.settled[i]) {
-			e.unlend(it)
+			e.settle.write(e.settle.joiner.takeBack(it, time.Now())...)
 		}
 		for _, g := range e.guards {
 			outcomes[i] = g.answered(it, outcomes[i])

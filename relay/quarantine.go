@@ -247,7 +247,7 @@ func (j *journal) putBack(q *sinkQueue, items []*item) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
-		j.unlend(it)
+		j.settle.write(j.settle.joiner.takeBack(it, time.Now())...)
 	}
 	j.requeue(q, items)
 }

@@ -39,6 +39,7 @@ func (r *Relay) newEngine() *engine {
 	}
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
+	e.settle.joiner = newJoiner(e.names)
 	e.sent = make(chan *flight, workers)
 	// A place for each that there can be, of journals, settlements, the lease, reads or claims, controls, and a survey: nobody
 	// waits for a loop that has ended.
@@ -168,10 +169,7 @@ func (e *engine) loop(ctx context.Context) error {
 			e.settle.start(now)
 		}
 		// Only times after now count: what was due earlier has just been started, or waits for an answer that wakes the loop.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
-		if waiting := e.settle.fanouts.waiting; len(waiting) > 0 {
-			times = append(times, waiting[0].since.Add(fanoutPatience))
-		}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
 		}

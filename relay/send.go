@@ -189,7 +189,7 @@ filling:
 				e.park(it, *why)
 				break
 			}
-			if q.tx != nil && !e.lendTo(it) { // its row is being written for another sink: this one follows
+			if q.tx != nil && !e.settle.joiner.lend(it) { // its row is being written for another sink: this one follows
 				if k != nil {
 					k.addAll(items[i:])
 					k.queued = true

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -51,7 +50,7 @@ type settling struct {
 	urgent bool      // something unwritten is no delivery, and is written at once
 	dueAt  time.Time // until when deliveries wait to be written together
 
-	fanouts fanouts
+	joiner joiner
 
 	unwritable []*item   // the database refuses their outcomes; each is tried again now and then
 	trying     bool      // one of them is being tried
@@ -81,27 +80,26 @@ type settleJob struct {
 	retriesUnwritable bool          // an item of settling.unwritable is tried again
 }
 
-// add has an item's outcome written back: with those of its message's other sinks, if it has some.
+// add has an item's outcome written back: with those of its message's other sinks, if there are any.
 func (s *settling) add(it *item, outcome result) {
 	it.stage, it.toWrite = inSettle, outcome
 	if it.queue != nil {
 		it.queue.settling++
 	}
-	switch {
-	case it.key != nil && it.key.unwritten > 0:
-		s.addBehind(it)
-	case it.fanout != nil:
-		s.addReady(it, time.Now())
-	default:
+	if s.joiner.joins(it) {
+		s.write(s.joiner.add(it, time.Now())...)
+	} else {
 		s.write(it)
 	}
 }
 
-// write has an item's settlement written.
-func (s *settling) write(it *item) {
-	q := &s.lists[it.row.Lane%s.atOnce]
-	q.unwritten = append(q.unwritten, it)
-	s.urgent = s.urgent || it.toWrite.state != storage.StateDone
+// write has the settlements of items written.
+func (s *settling) write(items ...*item) {
+	for _, it := range items {
+		q := &s.lists[it.row.Lane%s.atOnce]
+		q.unwritten = append(q.unwritten, it)
+		s.urgent = s.urgent || it.toWrite.state != storage.StateDone
+	}
 }
 
 // start hands what there is to the settlers: all at once, or, where that is much, each
@@ -113,9 +111,7 @@ func (s *settling) start(now time.Time) {
 	if s.stopping.ready { // the leases are being given back: no outcome changes anything any more
 		return
 	}
-	if len(s.fanouts.waiting)+len(s.fanouts.idle) > 0 {
-		s.advanceLate(now)
-	}
+	s.write(s.joiner.late(now)...)
 	if len(s.unwritable) > 0 && !s.trying && !now.Before(s.tryAt) {
 		s.trying = true
 		s.settles <- settleJob{items: []*item{s.unwritable[0]}, retriesUnwritable: true}
@@ -253,9 +249,6 @@ func (s *settling) after(job settleJob, counts storage.Settled, err error) {
 // finish ends an item whose outcome is written, and those that were written with it, counts
 // their states, and goes on with what waits for that.
 func (e *engine) finish(it *item, states map[storage.State]int) {
-	if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
-		states[it.toWrite.state]++
-	}
 	if letter := it.toWrite.refusedLetter; letter != nil {
 		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", letter.Topic)
@@ -263,28 +256,24 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 	if it.toWrite.deadLetter != nil { // it is pending now: look, and end no drain before
 		e.poll.fresh, e.poll.empty = true, 0
 	}
-	all, f := []*item{it}, it.fanout
-	if f != nil {
-		all = append(e.settle.wrote(it), it)
-		for _, with := range all[:len(all)-1] {
+	for _, with := range it.together() {
+		if with.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
 			states[with.toWrite.state]++
 		}
-	}
-	for _, it := range all {
 		if e.duplicates != nil {
-			e.duplicates.marked(it)
+			e.duplicates.marked(with)
 		}
-		if q := it.queue; q != nil {
-			if it.stage == inSettle { // and not written by a handler's transaction
+		if q := with.queue; q != nil {
+			if with.stage == inSettle { // and not written by a handler's transaction
 				q.settling--
 			}
-			q.release(it)
+			q.release(with)
 		}
-		it.stage = written
-		e.claiming.settled(it)
+		with.stage = written
+		e.claiming.settled(with)
 	}
-	if f != nil {
-		e.settle.advance(f, time.Now())
+	if it.joint != nil {
+		e.settle.write(e.settle.joiner.written(it, time.Now())...)
 	}
 }
 
@@ -322,180 +311,11 @@ func (s *settling) hopeless() bool {
 
 // count is the number of items whose outcome is not written back yet.
 func (s *settling) count() (n int) {
-	n = s.fanouts.unwritten
+	n = s.joiner.count
 	for i := range s.lists {
 		n += len(s.lists[i].unwritten) + s.lists[i].inFlight
 	}
 	return n
-}
-
-// Messages of several sinks. Their items' outcomes come in one by one. Out goes one settlement for the row,
-// where all its sinks have the message within fanoutPatience; else one for each sink that
-// differs, after which the row names the sinks that are left.
-//
-// What must hold: outcomes of one key and sink are written in their order, those of messages of this
-// sink alone, too. Of one row one settlement is under way at a time, and it says which sinks the
-// table has for the row before and after it. A sink that is done with is not among those that are
-// left before that is written: whoever takes the lane over sends to all that the row names.
-
-// fanoutPatience is how long a delivered message waits for its other sinks, so that its row is
-// written once. It is not waited for a sink that is down, has no room, or failed.
-const fanoutPatience = 100 * time.Millisecond
-
-// fanouts are the rows of several sinks of which an outcome waits.
-type fanouts struct {
-	waiting   []*fanout // for others of their sinks, the longest first
-	unwritten int       // items with an outcome that isn't on its way
-	idle      []*key    // of which nothing waits any more: they are forgotten once the batch that is being judged is
-}
-
-// addBehind keeps an outcome until those of earlier messages of its key are on their way.
-func (s *settling) addBehind(it *item) {
-	s.fanouts.unwritten++
-	it.key.behind = append(it.key.behind, outcomeAt{it, time.Now()})
-}
-
-// addReady takes in the outcome of a sink among several, and writes what is to be written now.
-func (s *settling) addReady(it *item, at time.Time) {
-	f := it.fanout
-	if f.ready = append(f.ready, it); len(f.ready) == 1 || at.Before(f.since) {
-		f.since = at
-	}
-	s.fanouts.unwritten++
-	if it.key != nil {
-		it.key.unwritten++
-	}
-	s.advance(f, time.Now())
-}
-
-// onItsWay lets the outcomes behind an item in its key follow.
-func (s *settling) onItsWay(it *item) {
-	s.fanouts.unwritten--
-	k := it.key
-	if k == nil {
-		return
-	}
-	for k.unwritten--; k.unwritten == 0 && len(k.behind) > 0; {
-		next := k.behind[0]
-		k.behind[0] = outcomeAt{}
-		k.behind = k.behind[1:]
-		s.fanouts.unwritten--
-		if next.item.fanout != nil {
-			s.addReady(next.item, next.at)
-		} else {
-			s.write(next.item)
-		}
-	}
-	s.fanouts.idle = append(s.fanouts.idle, k)
-}
-
-// advanceLate writes what has waited long enough, and when the relay stops all that waits; and it
-// forgets keys that only waited for that.
-func (s *settling) advanceLate(now time.Time) {
-	w := &s.fanouts
-	for _, k := range w.idle {
-		k.lane.forget(k)
-	}
-	w.idle = w.idle[:0]
-	for len(w.waiting) > 0 && (s.stopping.begun || now.Sub(w.waiting[0].since) >= fanoutPatience) {
-		f := w.waiting[0]
-		w.waiting[0] = nil
-		w.waiting = w.waiting[1:]
-		s.advance(f, now)
-	}
-}
-
-// advance writes the next settlement of a row, unless one is under way: of its last sink; else of one
-// for which the message wasn't delivered; else of those that have it, unless others will soon.
-func (s *settling) advance(f *fanout, now time.Time) {
-	if f.writing != nil || len(f.ready) == 0 {
-		return
-	}
-	failed := slices.IndexFunc(f.ready, func(it *item) bool { return it.toWrite.state != storage.StateDone })
-	switch {
-	case len(f.left) > 1 && failed >= 0:
-		s.writePart(f, f.ready[failed:failed+1])
-	case len(f.ready) < len(f.left) && s.mayWait(f, now):
-		s.fanouts.waiting = append(s.fanouts.waiting, f)
-	default:
-		s.writePart(f, f.ready)
-	}
-}
-
-// mayWait says that the sinks that are left will probably have the message soon.
-func (s *settling) mayWait(f *fanout, now time.Time) bool {
-	if s.stopping.begun || f.lane.lost || f.lane.draining || now.Sub(f.since) >= fanoutPatience {
-		return false
-	}
-	for _, name := range f.left {
-		queue := slices.Index(s.names, name)
-		if queue < 0 {
-			return false
-		}
-		it, b := f.member(queue), &s.engine.queues[queue].breaker
-		if down := !b.sending() && b.openings > 0; it == nil || it.stage < inSettle && down {
-			return false
-		}
-	}
-	return true
-}
-
-// writePart has one settlement written for some of a row's sinks. Of several the message is
-// delivered; their row has the receipts of all.
-func (s *settling) writePart(f *fanout, items []*item) {
-	items = slices.SortedFunc(slices.Values(items), func(a, b *item) int { return a.slot - b.slot })
-	f.lend(s.names, items)
-	if leader := f.writing; len(f.riders) > 0 {
-		var receipts []string
-		for _, it := range items {
-			leader.toWrite.problem = cmp.Or(leader.toWrite.problem, it.toWrite.problem)
-			if it.toWrite.receipt != "" {
-				receipts = append(receipts, s.names[it.slot]+": "+it.toWrite.receipt)
-			}
-		}
-		leader.toWrite.receipt = shorten(strings.Join(receipts, "; "), 255)
-	}
-	s.write(f.writing)
-	for _, it := range items {
-		s.onItsWay(it)
-	}
-}
-
-// lendTo gives the row to the transaction of an item's handler, which marks it; false while another
-// settlement of the row is under way.
-func (e *engine) lendTo(it *item) bool {
-	f := it.fanout
-	if f == nil {
-		return true
-	}
-	if f.writing != nil {
-		return false
-	}
-	f.lend(e.names, []*item{it})
-	return true
-}
-
-// unlend takes the row back from a handler whose transaction hasn't marked it.
-func (e *engine) unlend(it *item) {
-	if f := it.fanout; f != nil && f.writing == it {
-		f.writing, f.part = nil, part{sinks: f.part.sinks}
-		e.settle.advance(f, time.Now())
-	}
-}
-
-// wrote goes on with a row once one of its settlements is written: with the items that this was
-// of, too, and then with the next one. It returns those items.
-func (s *settling) wrote(it *item) (riders []*item) {
-	f := it.fanout
-	riders = f.riders
-	f.writing, f.riders = nil, nil
-	if f.part.left == "" {
-		f.left = nil
-	} else {
-		f.left = storage.SplitSinks(f.part.left)
-	}
-	f.part = part{sinks: f.part.left}
-	return riders
 }
 
 // A settlement that the database refuses for good must not stop the others: with
@@ -601,7 +421,7 @@ func (s *settling) refused(q *unsettled, err error) bool {
 	if outcome.refusedLetter != nil { // it isn't why
 		outcome.deadLetter, outcome.refusedLetter = outcome.refusedLetter, nil
 	}
-	if whole := it.fanout == nil || it.fanout.part.left == ""; invalid && whole && outcome.state == storage.StateDone && s.options.Retention != KeepNothing {
+	if invalid && it.wholly() && outcome.state == storage.StateDone && s.options.Retention != KeepNothing {
 		outcome.state = storage.StateDiscarded
 		s.options.Observer.Failed("settle_refused", err)
 		s.options.Logger.Error("relay: the database refuses to keep a delivered message, whose row is deleted without being kept", "relay", s.options.Name,
@@ -613,15 +433,11 @@ func (s *settling) refused(q *unsettled, err error) bool {
 	q.failures, q.most, q.refusals = 1, 0, 0
 	s.tryAt = time.Now().Add(unwritablePause)
 	it.unwritable = true
-	alike := []*item{it}
-	if it.fanout != nil {
-		alike = append(alike, it.fanout.riders...)
-	}
-	for _, it := range alike {
-		if it.queue != nil { // it no longer counts against the sink's buffer
-			it.queue.settling--
-			it.queue.release(it)
-			it.queue = nil
+	for _, with := range it.together() {
+		if with.queue != nil { // it no longer counts against the sink's buffer
+			with.queue.settling--
+			with.queue.release(with)
+			with.queue = nil
 		}
 	}
 	s.tellUnwritable(err)
