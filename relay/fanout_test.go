@@ -372,6 +372,44 @@ func TestOutcomesOfAKeyAreWrittenInOrder(t *testing.T) {
 	})
 }
 
+// A delivery waits for its other sinks for 100 ms in all: behind an earlier one of its key, and for its own row.
+func TestADeliveryBehindAnotherWaitsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		o := toAll(map[string]sinks.Sink{"a": &recorder{}, "b": &recorder{delay: 500 * time.Millisecond}})
+		for name, sink := range o.Sinks {
+			sink.Batch = 1 // nothing lingers
+			o.Sinks[name] = sink
+		}
+		r, stop := start(t, db.Store(), o)
+		write := func(key string, pause time.Duration) {
+			write(db, "t", key, 1)
+			r.Wake()
+			time.Sleep(pause)
+		}
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		write("k", 10*time.Millisecond)
+		write("k", 80*time.Millisecond)
+		write("l", time.Second)
+		wrote := map[int64]time.Duration{}
+		for _, c := range db.History() {
+			if c.For == "a" {
+				wrote[c.ID] = c.At.Sub(began)
+			}
+		}
+		for id, want := range map[int64]time.Duration{1: 100 * time.Millisecond, 2: 110 * time.Millisecond, 3: 190 * time.Millisecond} {
+			if got := wrote[id]; got < want || got > want+5*time.Millisecond {
+				t.Errorf("row %d was written for a after %v, want %v", id, got, want)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRoutesToSeveralSinks(t *testing.T) {
 	t.Parallel()
 	all := map[string]relay.SinkOptions{"a": {Sink: &recorder{}}, "b": {Sink: &recorder{}}, "with,comma": {Sink: &recorder{}}, strings.Repeat("x", 500): {Sink: &recorder{}}}

@@ -21,8 +21,8 @@ type joiner struct {
 	names    []string           // of the sinks, by their queues
 	patience time.Duration      // how long a delivery waits for others of its row; 0 once the relay stops
 	lines    map[line][]arrival // outcomes that weren't returned, in their order; the first of each line has joined its row
-	waiting  []*joint           // rows whose deliveries wait for other sinks
-	count    int                // outcomes that weren't returned
+	waiting  []arrival          // deliveries that wait for other sinks of their rows, the oldest first; some may have been returned meanwhile
+	count    int                // outcomes that weren't returned, with those of messages without a key
 }
 
 // joinPatience is how long a delivered message waits for its other sinks, so that its row is written once. It doesn't wait for
@@ -139,7 +139,11 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	case len(f.left) > 1 && failed >= 0:
 		return j.settle(f, f.ready[failed:failed+1], now)
 	case len(f.ready) < len(f.left) && j.mayWait(f, now):
-		j.waiting = append(j.waiting, f)
+		at := len(j.waiting) // behind another of its key, an outcome may have waited for longer than others here
+		for at > 0 && j.waiting[at-1].at.After(f.since) {
+			at--
+		}
+		j.waiting = slices.Insert(j.waiting, at, arrival{f.ready[0], f.since})
 		return nil
 	default:
 		return j.settle(f, f.ready, now)
@@ -170,14 +174,14 @@ func (j *joiner) due() time.Time {
 	if len(j.waiting) == 0 {
 		return time.Time{}
 	}
-	return j.waiting[0].since.Add(j.patience)
+	return j.waiting[0].at.Add(j.patience)
 }
 
 // late begins the settlements of rows that have waited for long enough.
 func (j *joiner) late(now time.Time) (write []*item) {
-	for len(j.waiting) > 0 && now.Sub(j.waiting[0].since) >= j.patience {
-		f := j.waiting[0]
-		j.waiting[0] = nil
+	for len(j.waiting) > 0 && now.Sub(j.waiting[0].at) >= j.patience {
+		f := j.waiting[0].item.joint
+		j.waiting[0] = arrival{}
 		j.waiting = j.waiting[1:]
 		write = append(write, j.advance(f, now)...)
 	}

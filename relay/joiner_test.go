@@ -88,6 +88,14 @@ func TestJoiner(t *testing.T) {
 		"the time behind another outcome counts": {"1 k a,b; 2 k a,b", []joinerStep{
 			{"a1 done", ""}, {"50ms", ""}, {"a2 done", ""}, {"50ms", "1 a done, left b"}, {"49ms", ""}, {"1ms", "2 a done, left b"},
 		}},
+		"the time behind another outcome counts before others of other keys": {"1 k a,b; 2 k a,b; 3 l a,b", []joinerStep{
+			{"a1 done", ""}, {"10ms", ""}, {"a2 done", ""}, {"80ms", ""}, {"a3 done", ""},
+			{"10ms", "1 a done, left b"}, {"10ms", "2 a done, left b"}, {"80ms", "3 a done, left b"},
+		}},
+		"the time behind another outcome counts with others of the row": {"1 k a,b; 2 k a,b,c", []joinerStep{
+			{"a1 done", ""}, {"10ms", ""}, {"a2 done", ""}, {"70ms", ""}, {"c2 done", ""},
+			{"20ms", "1 a done, left b"}, {"10ms", "2 a,c done, left b"},
+		}},
 		"a row waits a second time, for its third sink": {"1 k a,b,c", []joinerStep{
 			{"a1 done", ""}, {"100ms", "1 a done, left b,c"}, {"written 1", ""}, {"50ms", ""}, {"b1 done", ""}, {"100ms", "1 b done, left c"},
 		}},
@@ -107,7 +115,7 @@ func TestJoiner(t *testing.T) {
 			{"a1 lend", "1 a done, left b"}, {"b1 done", ""}, {"1s", ""}, {"a1 roll back", "1 b done, left a"},
 		}},
 		"the end of a loan is no end of another settlement": {"1 k a,b,c", []joinerStep{
-			{"b1 retry", "1 b retry, left a,c"}, {"a1 lend", "refused"}, {"a1 roll back", ""}, {"c1 done", ""}, {"written 1", ""},
+			{"b1 retry", "1 b retry, left a,c"}, {"a1 lend", "refused"}, {"a1 roll back", ""}, {"c1 retry", ""}, {"written 1", "1 c retry, left a"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,8 +155,8 @@ func TestRowOfSeveralSinksComesIntoMemory(t *testing.T) {
 		"while another message has its id": {
 			known: []item{{slot: 1, row: storage.Row{Message: other}}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}},
 		},
-		"while a retry has its id": {
-			known: []item{{slot: 1, row: storage.Row{Message: message, Deferred: true}}}, row: storage.Row{Message: message, Sinks: "a,c"}, queues: []int{0, 2}, want: []int{0, 2}, joint: &joint{sinks: "a,c", left: []string{"a", "c"}},
+		"while a deferred row has its id": {
+			known: []item{{slot: 1, row: storage.Row{Message: message, Deferred: true}}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}},
 		},
 		"again, as it was before a settlement": {
 			known: []item{{slot: 0, row: storage.Row{Message: message}, joint: waits}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{1}, joint: waits,
@@ -190,7 +198,8 @@ type joinerWorld struct {
 	sinks    map[int64]string // those that the table names for a row; "(none)" if it is gone
 	left     map[int64]string // those whose outcomes aren't written
 	keys     map[*item]keyRef
-	under    map[int64]*item // of each row, whose settlement is under way
+	under    map[int64]*item     // of each row, whose settlement is under way
+	at       map[*item]time.Time // when its outcome came
 	came     map[keyRef][]int64
 	followed map[keyRef][]int64 // the ids whose outcomes came, and of which these were returned, in their order
 	times    map[*item]int      // how often its outcome was returned
@@ -210,7 +219,7 @@ type joinerMutant struct {
 func newJoinerWorld() *joinerWorld {
 	w := &joinerWorld{
 		joiner: newJoiner([]string{"a", "b", "c", unroutedName}), lane: emptyLane(storage.Lease{Lane: 3}, 4), now: time.Unix(1e9, 0),
-		items: map[string]*item{}, sinks: map[int64]string{}, left: map[int64]string{}, keys: map[*item]keyRef{}, under: map[int64]*item{}, came: map[keyRef][]int64{}, followed: map[keyRef][]int64{}, times: map[*item]int{},
+		items: map[string]*item{}, sinks: map[int64]string{}, left: map[int64]string{}, keys: map[*item]keyRef{}, at: map[*item]time.Time{}, under: map[int64]*item{}, came: map[keyRef][]int64{}, followed: map[keyRef][]int64{}, times: map[*item]int{},
 	}
 	for i, name := range w.names {
 		w.queues = append(w.queues, &sinkQueue{name: name, index: i, breaker: breaker{state: breakerClosed}})
@@ -302,7 +311,7 @@ func (w *joinerWorld) outcome(it *item, state storage.State) string {
 	if ref, ok := w.keys[it]; ok {
 		w.came[ref] = append(w.came[ref], it.row.ID)
 	}
-	it.stage, it.toWrite = inSettle, result{state: state}
+	it.stage, it.toWrite, w.at[it] = inSettle, result{state: state}, w.now
 	if w.mutant.outcome != nil {
 		w.mutant.outcome(it)
 	}
@@ -437,6 +446,7 @@ func TestJoinerMutants(t *testing.T) {
 		"deliveries are lost behind a failure": {joinerMutant{written: func(f *joint) { f.ready = nil }}, "is never written"},
 		"of those written together one is":     {joinerMutant{returned: func(f *joint) { f.writing = f.writing[:1] }}, "are settled or left"},
 		"a loan isn't taken back":              {joinerMutant{keeps: true}, "is never written"},
+		"a delivery waits for too long":        {joinerMutant{start: func(j *joiner) { j.patience = time.Second }}, "waits for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -516,13 +526,26 @@ func joinerHistory(seed uint64, mutant joinerMutant) []string {
 				}
 			}
 		}
+		w.check()
 	}
 	for _, it := range sortedItems(w.items) {
 		if w.times[it] == 0 && len(w.problems) == 0 {
 			w.problem("the outcome of row %d for sink %s is never written", it.row.ID, w.names[it.slot])
 		}
 	}
+	if len(w.problems) == 0 && (w.count != 0 || len(w.lines) > 0) {
+		w.problem("in the end %d outcomes wait, of %d keys", w.count, len(w.lines))
+	}
 	return w.problems
+}
+
+// check holds that no outcome waits for too long.
+func (w *joinerWorld) check() {
+	for _, it := range w.items {
+		if f := it.joint; f != nil && len(f.writing) == 0 && slices.Contains(f.ready, it) && w.now.Sub(w.at[it]) >= joinPatience {
+			w.problem("the outcome of row %d for sink %s waits for %v", it.row.ID, w.names[it.slot], w.now.Sub(w.at[it]))
+		}
+	}
 }
 
 // sortedItems are those of rows with lower ids first.
