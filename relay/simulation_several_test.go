@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,6 +63,7 @@ func TestSimulationFindsBrokenParts(t *testing.T) {
 		"a retry is one of all sinks":            {changed(func(s *storage.Settlement) { s.For = orOf(s.For, "a,b") }), "two rows for sink"},
 		"a row's sinks stay as they are":         {changed(func(s *storage.Settlement) { s.Left = orOf(s.Left, "a,b") }), "ended as"},
 		"a page doesn't tell the sinks of a row": {func(s storage.Store) storage.Store { return tellsNoSinks{s, s.(storage.Journaler)} }, "came twice"},
+		"deliveries to some sinks are late":      {func(s storage.Store) storage.Store { return &writesLate{Store: s, Journaler: s.(storage.Journaler)} }, "the last message that arrived"},
 		"a retry holds its key for no sink":      {func(s storage.Store) storage.Store { return holdsElsewhere{s, s.(storage.Journaler)} }, overtaken},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,6 +100,31 @@ func (s changesSettlements) Settle(ctx context.Context, name string, keep bool, 
 		s.change(&settlements[i])
 	}
 	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+// writesLate writes deliveries to several sinks with the settlements of the next call.
+type writesLate struct {
+	storage.Store
+	storage.Journaler
+	mu   sync.Mutex
+	late []storage.Settlement
+}
+
+func (s *writesLate) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	s.mu.Lock()
+	now, late := s.late, []storage.Settlement(nil)
+	for _, settlement := range settlements {
+		if settlement.Left != "" && settlement.State == storage.StateDone {
+			late = append(late, settlement)
+		} else {
+			now = append(now, settlement)
+		}
+	}
+	s.late = late
+	s.mu.Unlock()
+	counts, err := s.Store.Settle(ctx, name, keep, now)
+	counts.Changed += len(settlements) - len(now)
+	return counts, err
 }
 
 // tellsNoSinks reads rows as if all sinks needed them.
