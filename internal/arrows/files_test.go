@@ -27,6 +27,9 @@ var order = strings.Fields(`
 	log observer process options answer
 `)
 
+// pure lists the files of package relay that decide without a clock, channel, goroutine or store.
+var pure = strings.Fields("joiner breaker lane")
+
 // What was reached so far: the engine's second generation brings both down. Each number may only fall.
 const (
 	upwardArrows = 68 // pairs of files of which the lower one uses the higher one
@@ -45,6 +48,17 @@ func TestRelayUsesDownward(t *testing.T) {
 	}
 	ratchet(t, "arrows upward", upward, upwardArrows)
 	ratchet(t, "embedded structs", relay.embedded(), embeddings)
+}
+
+func TestPureFilesOfRelay(t *testing.T) {
+	t.Parallel()
+	relay, err := parseFolder(os.DirFS("../.."), "relay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range relay.impure(pure) {
+		t.Error(found)
+	}
 }
 
 func ratchet(t *testing.T, what string, found []string, limit int) {
@@ -93,6 +107,31 @@ type low struct{}
 	}
 	if got, want := strings.Join(p.embedded(), ", "), "middle embeds top, top embeds middle"; got != want {
 		t.Errorf("embedded: %s; want %s", got, want)
+	}
+}
+
+func TestImpure(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		`import "time"; var day = 24 * time.Hour; func f(now time.Time) time.Time { return now.Add(day) }`: "",
+		`import "time"; var began = time.Now()`:                "p.go uses time.Now",
+		`import "time"; func f(t time.Time) { time.Until(t) }`: "p.go uses time.Until",
+		`import "context"`:            "p.go imports context",
+		`func f() { go f() }`:         "p.go starts a goroutine",
+		`type t struct{ c chan int }`: "p.go has a channel",
+		`func f() { select {} }`:      "p.go has a channel",
+		`type b struct { store int }; func f(b *b) int { return b.store }`: "p.go uses store",
+	} {
+		p, err := parseFolder(fstest.MapFS{"p/p.go": {Data: []byte("package p; " + source)}}, "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(p.impure([]string{"p"}), ", "); got != want {
+			t.Errorf("%s: %q, want %q", source, got, want)
+		}
+	}
+	if p, err := parseFolder(fstest.MapFS{}, "p"); err != nil || len(p.impure([]string{"gone"})) != 1 {
+		t.Errorf("a pure file that isn't there: %v", err)
 	}
 }
 
@@ -188,3 +227,42 @@ func (f *folder) embedded() (found []string) {
 	slices.Sort(found)
 	return found
 }
+
+// impure returns what a clock, a channel, a goroutine or a store is used for in these files.
+func (f *folder) impure(names []string) (found []string) {
+	for _, name := range names {
+		name += ".go"
+		at := slices.Index(f.names, name)
+		if at < 0 {
+			found = append(found, name+" is listed, but not in the folder")
+			continue
+		}
+		ast.Inspect(f.files[at], func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				found = append(found, name+" starts a goroutine")
+			case *ast.ChanType, *ast.SelectStmt:
+				found = append(found, name+" has a channel")
+			case *ast.ImportSpec:
+				if imported := strings.Trim(n.Path.Value, `"`); slices.Contains(effects, imported) {
+					found = append(found, name+" imports "+imported)
+				}
+			case *ast.SelectorExpr:
+				of, ok := n.X.(*ast.Ident)
+				if used := n.Sel.Name; used == "store" {
+					found = append(found, name+" uses store")
+				} else if ok && of.Name == "time" && slices.Contains(clock, used) {
+					found = append(found, name+" uses time."+used)
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// effects are packages that pure files don't import, and clock is what they don't use of package time.
+var (
+	effects = strings.Fields("context database/sql net os sync sync/atomic")
+	clock   = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep Tick Until")
+)
