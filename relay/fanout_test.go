@@ -312,6 +312,36 @@ func TestScheduledMessageOfSeveralSinks(t *testing.T) {
 	})
 }
 
+// A retry of a scheduled message of several sinks doesn't wait for its other sinks.
+func TestRetryOfAScheduledMessageOfSeveralSinks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, a, b, failed := memstore.New(), &recorder{}, &breakable{}, false
+		b.broken.Store(true)
+		a.answer = func(sinks.Message) sinks.Outcome {
+			if !failed {
+				failed = true
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "once")
+			}
+			return sinks.Ok("")
+		}
+		_, stop := start(t, db.Store(), toAll(map[string]sinks.Sink{"a": a, "b": b}))
+		db.Write(outbox.Message{Topic: "t", Key: "k", AvailableAt: time.Now().Add(time.Minute)})
+		time.Sleep(2 * time.Minute)
+		if n := len(a.all()); n != 1 {
+			t.Errorf("while b is down, a has %d messages, want 1: %v", n, rowsOf(t, db))
+		}
+		b.broken.Store(false)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if len(a.received) != 1 || len(b.received) != 1 {
+			t.Errorf("they have %d and %d messages, want 1", len(a.received), len(b.received))
+		}
+	})
+}
+
 // A message of several sinks whose time comes while it is being put away is put away, and sent once.
 func TestScheduledMessageOfSeveralSinksThatIsPutAwayLate(t *testing.T) {
 	t.Parallel()

@@ -52,6 +52,7 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	for queue, known := range l.known {
 		switch it := known[row.ID]; {
 		case it == nil || it.row.Message.ID != row.Message.ID || it.row.Deferred != row.Deferred:
+		case it.joint != nil && it.joint.isOther(row):
 		case it.joint != nil:
 			return it.joint, slices.DeleteFunc(slices.Clone(queues), func(queue int) bool { return !slices.Contains(it.joint.left, j.names[queue]) })
 		default:
@@ -73,6 +74,12 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 		}
 	}
 	return f, queues
+}
+
+// isOther reports whether a row is a different one, though its id and message are those of the joint's row: a retry that was
+// split off a scheduled row. The joint's row itself names at least one of the sinks that are left, or no sink at all.
+func (f *joint) isOther(row *storage.Row) bool {
+	return row.Sinks != "" && len(f.left) > 0 && !slices.ContainsFunc(storage.SplitSinks(row.Sinks), func(name string) bool { return slices.Contains(f.left, name) })
 }
 
 // joins reports whether the item's outcome must be added. Others are written as they come.

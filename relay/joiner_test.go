@@ -161,6 +161,9 @@ func TestRowOfSeveralSinksComesIntoMemory(t *testing.T) {
 		"again, as it was before a settlement": {
 			known: []item{{slot: 0, row: storage.Row{Message: message}, joint: waits}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{1}, joint: waits,
 		},
+		"as a retry of one sink, while others wait": {
+			known: []item{{slot: 1, row: storage.Row{Message: message, Deferred: true}, joint: waits}}, row: storage.Row{Message: message, Deferred: true, Sinks: "a"}, queues: []int{0}, want: []int{0},
+		},
 		"again, with one sink": {
 			known: []item{{slot: 0, row: storage.Row{Message: message}, joint: waits}}, row: storage.Row{Message: message, Sinks: "b"}, queues: []int{1}, want: []int{1}, joint: waits,
 		},
