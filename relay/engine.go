@@ -39,7 +39,7 @@ type engine struct {
 	journalAll time.Time               // until then all that is sent is written down before, as a relay has died
 
 	poll     polling
-	settle   *settling
+	settle   *settler
 	lease    leasing
 	control  control
 	clock    databaseClock

@@ -478,9 +478,9 @@ func (e *engine) over() (bool, error) {
 			allPaused = allPaused && q.options.Sink == nil
 		}
 	}
-	quiet := sending == 0 && (unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.trying
+	quiet := sending == 0 && (unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.unwritable.trying
 	switch {
-	case e.options.Drain && !s.begun && quiet && e.settle.refusal != nil:
+	case e.options.Drain && !s.begun && quiet && e.settle.unwritable.refusal != nil:
 		e.beginStop(now)
 	case !e.options.Drain || s.begun || !quiet || e.drain.busy || now.Before(e.drain.next):
 	case buffered > 0 && e.poll.empty >= 2 && e.leftAlone(now) != nil && e.claiming.drained():
@@ -490,7 +490,7 @@ func (e *engine) over() (bool, error) {
 	case allPaused && e.lease.relays > 0 || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
 		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
 		// the table has nothing else that could be delivered now. The survey shows what is left all the same.
-		if len(e.settle.unwritable) > 0 { // these are due in the table, and the drain fails for them
+		if len(e.settle.unwritable.items) > 0 { // these are due in the table, and the drain fails for them
 			e.beginStop(now)
 			break
 		}
@@ -529,10 +529,10 @@ func (e *engine) over() (bool, error) {
 		if !s.left {
 			problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
 		}
-		if unsettled += len(e.settle.unwritable); sending > 0 || unsettled > 0 {
+		if unsettled += len(e.settle.unwritable.items); sending > 0 || unsettled > 0 {
 			text := fmt.Sprintf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again", sending, unsettled)
-			if e.settle.refusal != nil {
-				problems = append(problems, fmt.Errorf("%s: %w", text, e.settle.refusal))
+			if e.settle.unwritable.refusal != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", text, e.settle.unwritable.refusal))
 			} else {
 				problems = append(problems, errors.New(text))
 			}

@@ -184,3 +184,48 @@ func (e *engine) requeue(q *sinkQueue, items []*item) {
 func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
+
+// written takes out of memory what has been written back, and goes on with what waits for that.
+func (e *engine) written(items []*item, counts storage.Settled) {
+	states := map[storage.State]int{}
+	for _, it := range items {
+		e.finish(it, states)
+	}
+	e.work.retried, e.work.parked = e.work.retried+states[storage.StateRetry], e.work.parked+states[storage.StateError]
+	e.options.Observer.Settled(counts, states)
+	if counts.Fenced > 0 {
+		e.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing", "relay", e.options.Name, "rows", counts.Fenced)
+		e.lease.next = time.Now() // lanes may be lost: a renewal tells which
+	}
+}
+
+// finish ends an item whose outcome is written, and those that were written with it, counts
+// their states, and goes on with what waits for that.
+func (e *engine) finish(it *item, states map[storage.State]int) {
+	if letter := it.toWrite.refusedLetter; letter != nil {
+		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
+			"row", it.row.ID, "id", it.row.Message.ID, "topic", letter.Topic)
+	}
+	if it.toWrite.deadLetter != nil { // it is pending now: look, and end no drain before
+		e.poll.fresh, e.poll.empty = true, 0
+	}
+	for _, with := range it.together() {
+		if with.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
+			states[with.toWrite.state]++
+		}
+		if e.duplicates != nil {
+			e.duplicates.marked(with)
+		}
+		if q := with.queue; q != nil {
+			if with.stage == inSettle { // and not written by a handler's transaction
+				q.settling--
+			}
+			q.release(with)
+		}
+		with.stage = written
+		e.claiming.settled(with)
+	}
+	if it.joint != nil {
+		e.settle.write(e.settle.joiner.written(it, time.Now())...)
+	}
+}

@@ -27,10 +27,6 @@ func (r *Relay) newEngine() *engine {
 		lease:    leasing{interval: min(options.Lease/3, 2*time.Second)},
 		leases:   make(chan leaseJob, 1),
 	}
-	e.settle = &settling{
-		engine: e, atOnce: min(settlers, e.store.Parallelism().Settles),
-		settles: make(chan settleJob, settlers+1),
-	}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
 	for i, name := range r.names {
@@ -39,11 +35,11 @@ func (r *Relay) newEngine() *engine {
 	}
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
-	e.settle.joiner = newJoiner(e.names)
 	e.sent = make(chan *flight, workers)
 	// A place for each that there can be, of journals, settlements, the lease, reads or claims, controls, and a survey: nobody
 	// waits for a loop that has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
+	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
 	e.drain.surveys = make(chan *survey, 1)
 	e.trips = make(chan storage.Control, len(e.queues))
 	if r.options.Claim == storage.ByRows {
@@ -99,7 +95,7 @@ func (e *engine) run(ctx context.Context) error {
 	start(e.janitor)
 	start(e.controller)
 	for range settlers {
-		start(e.settle.settler)
+		start(e.settle.work)
 	}
 	for _, q := range e.queues {
 		for range q.options.Workers {
@@ -152,7 +148,7 @@ func (e *engine) loop(ctx context.Context) error {
 		now := time.Now()
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
-		e.settle.start(now)
+		e.startSettlements(now)
 		over, err := e.over() // before the next read begins: those of a slow database follow one another without a gap
 		if now.Sub(e.work.lookedAfter) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.lookedAfter = now
@@ -166,10 +162,10 @@ func (e *engine) loop(ctx context.Context) error {
 		e.claiming.startRead(now)
 		e.startSends(now)
 		if e.settle.urgent { // startSends has parked messages, or found some that have expired: these are written now
-			e.settle.start(now)
+			e.startSettlements(now)
 		}
 		// Only times after now count: what was due earlier has just been started, or waits for an answer that wakes the loop.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.unwritable.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
 		}
@@ -213,6 +209,29 @@ func (e *engine) loop(ctx context.Context) error {
 			e.abort(time.Now())
 		}
 	}
+}
+
+// startSettlements has outcomes written, unless the leases are being given back: no outcome changes anything any more. What
+// lingers is delivered again if the relay dies. So fewer than a batch may linger, of each sink's: one sink with a small batch, or a
+// buffer of which a quarter is full, bounds it for all. Nothing lingers while what is sent is written down before.
+func (e *engine) startSettlements(now time.Time) {
+	if e.stopping.ready {
+		return
+	}
+	few := settleFew
+	if e.stopping.begun || e.options.Drain || e.duplicates != nil || now.Before(e.journalAll) {
+		few = 0
+	}
+	for _, q := range e.queues {
+		switch o := &q.options; {
+		case o.Sink == nil:
+		case q.buffered > o.Buffer/4 || q.bytes > o.BufferBytes/4:
+			few = 0
+		default:
+			few = min(few, o.Batch)
+		}
+	}
+	e.settle.start(now, few)
 }
 
 // listen keeps a Listener listening until the context ends.

