@@ -78,7 +78,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 		e.skipOrDiscard(l, queue, k, row)
 		return true
 	}
-	if takes && e.tooOld(row) { // it needs no room
+	if takes && e.routes.tooOld(row, &e.clock) { // it needs no room
 		it := &item{row: *row, lane: l, slot: queue, joint: f, key: k, numbering: e.late.numberingOf(row)}
 		if e.expire(q, it) {
 			l.add(it)

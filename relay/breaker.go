@@ -57,20 +57,6 @@ type destination struct {
 	usual     float64             // the recent mean of len(fresh) between two deliveries
 }
 
-// suspension is what is remembered of a message that failed and wasn't charged.
-type suspension struct {
-	destination string
-	turn        int64     // sends up to this one had begun when it failed last
-	period      int       // of the breaker, then
-	rounds      int       // repetitions of a rejection that are left until it is parked
-	rejected    bool      // its last failure was a rejection
-	repeats     bool      // something was delivered between its last failure and the beginning of the send that it is in now
-	tries       int       // failures in a row with nothing delivered between, for the back-off
-	since       time.Time // when it first failed; zero if it was charged before: then since its destination fails
-	soonest     time.Time // not before this time it is sent again after another delivery,
-	retryAt     time.Time // and at this time without one
-}
-
 // minute counts what became of a sink's messages within parkWindow.
 type minute struct {
 	since                      time.Time

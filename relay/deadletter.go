@@ -19,16 +19,6 @@ import (
 // one for each time that a message was parked, whatever is repeated or fenced, and it is read,
 // routed, sent and tried again as any other.
 
-// DeadLetter says where a sink's dead letters go: either to where a topic is routed, or to a
-// sink. The zero value is nowhere.
-type DeadLetter struct {
-	// Topic is that of the dead letters. A route takes it.
-	Topic string
-
-	// Sink takes them, whatever its routes say; they keep the topic of their message.
-	Sink string
-}
-
 // The headers of a dead letter, beside those of its message.
 const (
 	deadLetterMessage = sinks.DeadLetterHeader + "message-id"
@@ -45,10 +35,10 @@ const (
 // 8 KiB of headers, and all of it stands with the parked message.
 const mostErrorHeader = 500
 
-// addDeadLetter has the settlement that parks a message of the sink write its dead letter, if it
+// addDeadLetter has the settlement that parks a message of the sink now, by the database's clock, write its dead letter, if it
 // gets one, and returns what the log is to say of that. A dead letter gets none: it would come
 // back for ever.
-func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, parked *result) (said string) {
+func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (said string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {
 		return ""
@@ -70,12 +60,12 @@ func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, pa
 		deadLetterError:   headerText(shorten(parked.problem, mostErrorHeader)),
 		deadLetterTries:   strconv.Itoa(row.Attempts + parked.charged),
 		deadLetterCreated: row.CreatedAt.UTC().Format(time.RFC3339Nano),
-		deadLetterParked:  e.clock.now().UTC().Format(time.RFC3339Nano),
+		deadLetterParked:  now.UTC().Format(time.RFC3339Nano),
 	} {
 		headers[name] = value
 	}
 	parked.deadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: cmp.Or(to.Topic, row.Message.Topic), Sinks: to.Sink, Headers: headersText(headers)}
-	e.options.Observer.DeadLettered(q.name)
+	q.base.options.Observer.DeadLettered(q.name)
 	return "; its dead letter goes to " + cmp.Or(to.Sink, to.Topic)
 }
 
@@ -102,14 +92,6 @@ func headerText(text string) string {
 		}
 		return r
 	}, text))
-}
-
-// now is the database's time, or this process's while that was never heard.
-func (c *databaseClock) now() time.Time {
-	if c.said.IsZero() {
-		return time.Now()
-	}
-	return c.said.Add(time.Since(c.heard))
 }
 
 // checkDeadLetter wants that the sink's dead letters come somewhere. A sink that holds keys can't

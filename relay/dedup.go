@@ -240,7 +240,7 @@ type plannedBatch struct {
 
 // do has the sink plan the messages, writes the plan down, and sends what has a reference. What
 // is not planned has its outcome already.
-func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
+func (b *plannedBatch) do(ctx context.Context, _ *base, f *flight) {
 	messages := make([]sinks.Message, len(f.items))
 	for i, it := range f.items {
 		messages[i] = it.message()
@@ -394,7 +394,7 @@ type resolving struct {
 	err      error                    // it could not be read what to send
 }
 
-func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
+func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 	store := r.dedup.journal.store
 	journals, err := store.Journals(ctx)
 	if r.err = err; err != nil {

@@ -1,13 +1,9 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -19,37 +15,6 @@ import (
 // don't count: those of other relays' lanes or topics, and those whose key waits at each of their sinks for a message that is
 // not due.
 
-// survey is a search for rows that are due, and what it has found. It runs beside the loop, on copies of the loop's state.
-type survey struct {
-	lanes  map[int]bool // only messages of these lanes; nil: of all
-	topics []string     // only messages of these topics; empty: of all
-	byRows bool
-	pauses *pauses
-	sinks  []bool // by queue: paused
-	before int64  // the id of the row that the survey before found unread; 0: none
-	began  time.Time
-
-	heldUp   map[int64]bool                          // held rows that are due, and whose keys wait
-	isPaused map[storage.ControlKind]map[string]bool // the controls that hold something back
-	unrouted map[string]bool                         // topics
-	unread   *storage.Row                            // a message that could be delivered; nil if there is none
-	err      error
-}
-
-// draining is how far the end of a drain has come.
-type draining struct {
-	surveys chan *survey
-	busy    bool
-	last    *survey // of the moment; nil once there is something to deliver again
-	next    time.Time
-
-	unread int64     // the message that the last survey has found unread; 0: none
-	since  time.Time // when it was found first
-
-	failures int       // surveys that failed, one after the other
-	failing  time.Time // when the first of them began
-}
-
 const (
 	// surveyInterval is the time between two surveys of a drain, where one has failed or has found an unread message.
 	surveyInterval = 500 * time.Millisecond
@@ -60,13 +25,6 @@ const (
 
 	// mostFailures is how many surveys fail at least until the drain does.
 	mostFailures = 3
-
-	// surveyTimeout bounds a survey: a million rows that are due and don't count take seconds.
-	surveyTimeout = time.Minute
-
-	// surveyRows is how many rows are judged together, and how many the first look asks for. Nearly always it is
-	// enough.
-	surveyRows = 1000
 )
 
 // beginSurvey has the table surveyed. all: the messages of other relays' lanes count, too.
@@ -126,34 +84,6 @@ func (e *engine) afterSurvey(s *survey) {
 	}
 }
 
-// drained returns what a drain ends with that leaves these messages behind.
-func (s *survey) drained() error {
-	var problems []error
-	if s.err != nil {
-		problems = append(problems, fmt.Errorf("drained, but whether messages are left that are due isn't known: %w", s.err))
-	}
-	var paused []string
-	for _, kind := range slices.Sorted(maps.Keys(s.isPaused)) {
-		for _, name := range slices.Sorted(maps.Keys(s.isPaused[kind])) {
-			paused = append(paused, (&storage.Control{Kind: kind, Name: name}).String())
-		}
-	}
-	if len(paused) > 10 {
-		paused = append(paused[:10], "…")
-	}
-	if len(paused) > 0 {
-		problems = append(problems, fmt.Errorf("drained, but messages are left that are paused (%s); resume these", strings.Join(paused, ", ")))
-	}
-	if len(s.unrouted) > 0 {
-		problems = append(problems, unroutedLeft(s.unrouted))
-	}
-	if s.unread != nil {
-		problems = append(problems, fmt.Errorf("drained, but a message is left that is due, and that the relay can't read or claim: row %d in lane %d, message %s; `rowrelay check` may say why",
-			s.unread.ID, s.unread.Lane, s.unread.Message.ID))
-	}
-	return errors.Join(problems...)
-}
-
 // leftAlone returns what a drain ends with whose last messages fail while nothing else is delivered: they may be bad, or their
 // sink is down. It returns nil while others may still be sent.
 func (e *engine) leftAlone(now time.Time) error {
@@ -168,151 +98,4 @@ func (e *engine) leftAlone(now time.Time) error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-// survey asks for the rows that are due until all are judged, or a reason is found why the drain can't succeed.
-func (b *base) survey(ctx context.Context, routes *router, s *survey) error {
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
-	defer cancel()
-	for _, limit := range []int{surveyRows, 0} { // 0: all
-		var rows []storage.Row
-		var judged error
-		met := 0
-		err := b.store.Remaining(ctx, limit, func(row *storage.Row) (more bool) {
-			met++
-			if s.lanes != nil && !s.lanes[row.Lane] || len(s.topics) > 0 && !slices.Contains(s.topics, row.Message.Topic) {
-				return true
-			}
-			if rows = append(rows, *row); len(rows) < surveyRows {
-				return true
-			}
-			judged = s.judge(ctx, b.store, routes, rows)
-			rows = rows[:0]
-			return judged == nil && !s.found()
-		})
-		if err = errors.Join(err, judged); err == nil && !s.found() {
-			err = s.judge(ctx, b.store, routes, rows)
-		}
-		if err != nil {
-			return fmt.Errorf("look for what is left: %w", err)
-		}
-		if s.found() || met < surveyRows {
-			break
-		}
-	}
-	return nil
-}
-
-// found says that the drain can't succeed now.
-func (s *survey) found() bool { return len(s.isPaused)+len(s.unrouted) > 0 || s.unread != nil }
-
-// queues are the places in the router's names of the sinks that a message is for.
-func (s *survey) queues(routes *router, topic, sinks string) []int {
-	queues := routes.named(sinks)
-	if sinks == "" {
-		queues = routes.find(topic).sinks
-	}
-	if s.byRows && len(queues) > 1 {
-		return []int{len(routes.names)}
-	}
-	return queues
-}
-
-// judge finds out why rows are left.
-func (s *survey) judge(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) error {
-	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
-	var unread []storage.Row
-	passed := map[keyRef]string{} // keys with a row of a paused topic, and the topic
-	for i := range rows {
-		explained := true
-		for _, queue := range s.queues(routes, rows[i].Message.Topic, rows[i].Sinks) {
-			explained = s.explain(routes, passed, &rows[i], queue) && explained
-		}
-		if !explained {
-			unread = append(unread, rows[i])
-		}
-	}
-	if !s.byRows {
-		var err error
-		if unread, err = s.withoutHeldUp(ctx, store, routes, unread); err != nil {
-			return err
-		}
-	}
-	if len(unread) > 0 {
-		s.unread = &unread[max(0, slices.IndexFunc(unread, func(row storage.Row) bool { return row.ID == s.before }))]
-	}
-	return nil
-}
-
-// withoutHeldUp leaves out the rows whose key waits at each of their sinks. A held row that is due itself holds nothing up, and
-// is judged as any other.
-func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) ([]storage.Row, error) {
-	keyOf := func(row *storage.Row) storage.LaneKey { return storage.LaneKey{Lane: row.Lane, Key: row.Message.Key} }
-	asked := map[storage.LaneKey]bool{}
-	for i := range rows {
-		if rows[i].Message.Key != "" {
-			asked[keyOf(&rows[i])] = true
-		}
-	}
-	if len(asked) == 0 {
-		return rows, nil
-	}
-	blocked, err := store.BlockedAmong(ctx, slices.Collect(maps.Keys(asked)))
-	if err != nil {
-		return nil, err
-	}
-	type place struct {
-		storage.LaneKey
-		queue int
-	}
-	holders := map[place][]int64{} // ids of the rows that hold the key up
-	for _, b := range blocked {
-		for _, queue := range s.queues(routes, b.Topic, b.Sinks) {
-			at := place{storage.LaneKey{Lane: b.Lane, Key: b.Key}, queue}
-			holders[at] = append(holders[at], b.ID)
-		}
-	}
-	return slices.DeleteFunc(rows, func(row storage.Row) bool {
-		for _, queue := range s.queues(routes, row.Message.Topic, row.Sinks) {
-			waits := func(id int64) bool { return id != row.ID && !s.heldUp[id] }
-			if !slices.ContainsFunc(holders[place{keyOf(&row), queue}], waits) {
-				return false
-			}
-		}
-		if row.Deferred {
-			s.heldUp[row.ID] = true
-		}
-		return true
-	}), nil
-}
-
-// explain notes why a row is left for a queue, and says whether there is a reason.
-func (s *survey) explain(routes *router, passed map[keyRef]string, row *storage.Row, queue int) bool {
-	note := func(kind storage.ControlKind, name string) bool {
-		if s.isPaused[kind] == nil {
-			s.isPaused[kind] = map[string]bool{}
-		}
-		s.isPaused[kind][name] = true
-		return true
-	}
-	m, ref := &row.Message, keyRef{queue, row.Message.Key}
-	topic, follows := passed[ref]
-	switch {
-	case queue == len(routes.names):
-		s.unrouted[m.Topic] = true
-		return true
-	case s.pauses != nil && s.pauses.topics[m.Topic]:
-		if m.Key != "" && !s.byRows {
-			passed[ref] = m.Topic
-		}
-		return note(storage.PauseTopic, m.Topic)
-	case s.pauses != nil && !s.byRows && m.Key != "" && s.pauses.keys[m.Key]:
-		return note(storage.PauseKey, m.Key)
-	case s.sinks[queue]:
-		return note(storage.PauseSink, routes.names[queue])
-	case follows:
-		return note(storage.PauseTopic, topic)
-	default:
-		return false
-	}
 }

@@ -31,49 +31,13 @@ func (r *router) expiryOf(row *storage.Row) (at time.Time, by target) {
 	return at, by
 }
 
-// databaseClock is the database's time, as a relay knows it: what the database said last, and
-// when that was heard. The two clocks needn't agree.
-type databaseClock struct {
-	said, heard time.Time
-}
-
-// passed says that a time has passed by the database's clock. Of a clock that was never heard
-// none has. It may be wrong by the time that the answer took, but never says so too early.
-func (c *databaseClock) passed(at time.Time) bool {
-	return !at.IsZero() && !c.said.IsZero() && !c.now().Before(at)
-}
-
-// tooOld says that a row must not be sent any more.
-func (e *engine) tooOld(row *storage.Row) bool {
-	if row.Message.ExpiresAt.IsZero() && !e.routes.expires {
+// tooOld reports whether a row must not be sent any more. A row without a route, and without a time of its own, waits.
+func (r *router) tooOld(row *storage.Row, clock *databaseClock) bool {
+	if row.Message.ExpiresAt.IsZero() && !r.expires {
 		return false
 	}
-	at, by := e.routes.expiryOf(row)
-	return e.clock.passed(at) && e.queues[by.sinks[0]].options.Sink != nil
-}
-
-// expire parks or discards an item that is too old, and says whether it did: it doesn't if the
-// sink may have the message from before. Where there is a key, that waits until it is written.
-func (e *engine) expire(q *sinkQueue, it *item) bool {
-	if it.maybeCommitted || e.duplicates != nil && e.duplicates.mayHave(it) {
-		return false
-	}
-	_, by := e.routes.expiryOf(&it.row)
-	it.expired = true
-	e.work.expired++
-	if it.key != nil {
-		it.key.inFlight++
-	}
-	var gone result
-	gone.state, gone.problem = by.expire(&it.row)
-	said := ""
-	if gone.state == storage.StateError {
-		said = e.addDeadLetter(q, &it.row, "expired", &gone)
-	}
-	by.tellExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, said)
-	it.row.Message.Payload, it.row.Message.Headers = nil, nil // no buffer may count them
-	e.settle.add(it, gone)
-	return true
+	at, by := r.expiryOf(row)
+	return clock.passed(at) && by.sinks[0] < len(r.names)
 }
 
 // expire is what becomes of a row that is too old, and its last error.

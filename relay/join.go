@@ -93,7 +93,8 @@ func setupOf(o Options, names []string) storage.Setup {
 
 // participation is what the leaser knows of its relay's part among the others.
 type participation struct {
-	*engine
+	base       *base
+	process    process
 	self       storage.Identity
 	takes      bool      // else it waits
 	heard      time.Time // by the database's clock: the last sign of life
@@ -105,7 +106,7 @@ type participation struct {
 func (p *participation) beat(ctx context.Context, standsDown bool) (members storage.Members, waits string, err error) {
 	tell := func(part storage.Part) (err error) {
 		p.self.Setup.Part, waits = part, ""
-		beat := func() (storage.Members, error) { return p.store.Heartbeat(ctx, p.self, p.options.Lease) }
+		beat := func() (storage.Members, error) { return p.base.store.Heartbeat(ctx, p.self, p.base.options.Lease) }
 		if members, err = beat(); err == nil && len(members.Relays) > 1 {
 			p.bury(ctx, &members, beat)
 			if waits = othersIn(p.self, members.Relays); waits != "" {
@@ -126,13 +127,13 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	// A relay that wasn't heard for so long may have been taken for dead. One that took part and
 	// finds others there waits. One that waits gives the others time to be back: whoever couldn't reach
 	// the database, they couldn't either.
-	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.options.Lease*3/4
+	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.base.options.Lease*3/4
 	p.heard = members.Now
 	if silent {
-		p.waitsUntil = time.Now().Add(p.options.Lease)
+		p.waitsUntil = time.Now().Add(p.base.options.Lease)
 	}
 	switch {
-	case p.options.Join:
+	case p.base.options.Join:
 		waits = ""
 	case p.takes && silent && waits != "":
 		p.takes = false
@@ -157,10 +158,10 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 // bury ends the leases or claims of members whose processes are known to be dead, and takes these relays out of members.
 // Before that it beats once more: a relay that has deregistered and exited since the last beat is no member any more,
 // and needs no burying. What fails is tried again at the next renewal.
-func (e *engine) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
+func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {
-		if m.Name != e.options.Name && e.process.survived(m.Name) {
+		if m.Name != p.base.options.Name && p.process.survived(m.Name) {
 			dead = append(dead, m.Name)
 		}
 	}
@@ -170,12 +171,12 @@ func (e *engine) bury(ctx context.Context, members *storage.Members, beat func()
 	again, err := beat()
 	for _, name := range dead {
 		if err == nil && slices.ContainsFunc(again.Relays, func(m storage.Member) bool { return m.Name == name }) {
-			e.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", e.options.Name, "dead", name)
-			err = e.store.Bury(ctx, name, e.options.Claim)
+			p.base.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", p.base.options.Name, "dead", name)
+			err = p.base.store.Bury(ctx, name, p.base.options.Claim)
 		}
 	}
 	if err != nil {
-		e.failed("lease", err)
+		p.base.failed("lease", err)
 		return
 	}
 	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return slices.Contains(dead, m.Name) })
@@ -212,16 +213,6 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 	return fmt.Sprintf("its sinks or routes aren't those of the relays that work on this table: %s. %s", strings.Join(names, ", "), difference(own, name, first))
 }
 
-// WouldWait says why this relay, begun now beside the living ones, would take no message until they have stopped:
-// which they are, and in what their sinks and routes differ from its own. It is empty where the relay would take
-// its part, as it does with Join. It asks the database nothing.
-func (r *Relay) WouldWait(living []storage.Member) string {
-	if r.notMade() != nil || r.options.Join {
-		return ""
-	}
-	return othersIn(storage.Identity{Name: r.options.Name, Setup: setupOf(r.options, r.names)}, living)
-}
-
 // difference says what of this relay's setup another hasn't, and the other way round.
 func difference(own *storage.Setup, name string, other *storage.Setup) string {
 	only := func(of, without *storage.Setup) string {
@@ -246,24 +237,4 @@ func difference(own *storage.Setup, name string, other *storage.Setup) string {
 		return "They differ in what is too much to be shown, or in the order of patterns"
 	}
 	return fmt.Sprintf("This one has: %s. %s has: %s", cmp.Or(here, "nothing else"), name, cmp.Or(there, "nothing else"))
-}
-
-// noteWaits takes note of whether the relay waits for others to end.
-func (e *engine) noteWaits(why string) {
-	was := ""
-	if text := e.health.waits.Swap(&why); text != nil {
-		was = *text
-	}
-	e.lease.waits = why != ""
-	if why == was {
-		return
-	}
-	e.options.Observer.Waits(why)
-	if why == "" {
-		e.options.Logger.Info("relay: it waits no longer, and takes its part", "relay", e.options.Name)
-		e.poll.fresh = true
-		return
-	}
-	e.options.Logger.Warn("relay: it waits: "+why, "relay", e.options.Name)
-	e.claiming.giveUpQueued()
 }

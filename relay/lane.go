@@ -332,6 +332,20 @@ type item struct {
 	suspension *suspension // what is known of earlier failures; nil: there were none since it came into memory
 }
 
+// suspension is what is remembered of a message that failed and wasn't charged.
+type suspension struct {
+	destination string
+	turn        int64     // sends up to this one had begun when it failed last
+	period      int       // of the breaker, then
+	rounds      int       // repetitions of a rejection that are left until it is parked
+	rejected    bool      // its last failure was a rejection
+	repeats     bool      // something was delivered between its last failure and the beginning of the send that it is in now
+	tries       int       // failures in a row with nothing delivered between, for the back-off
+	since       time.Time // when it first failed; zero if it was charged before: then since its destination fails
+	soonest     time.Time // not before this time it is sent again after another delivery,
+	retryAt     time.Time // and at this time without one
+}
+
 // joint is what the items of a row that several sinks need have in common (joiner.go).
 type joint struct {
 	sinks string    // that the row names in the table; empty if it names none

@@ -2,197 +2,14 @@ package relay
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The right to send. A renewal goes out in time to the leaser, as rights to lanes or to
-// claimed rows, with the lanes' marks; what was kept, lost and won comes back. What must
-// hold: nothing is sent after safeUntil, which is counted from before the renewal was asked
-// for; and a lane is released when nothing of it is in flight or unsettled. At the end of a run
-// the rights are given back.
-
-// leasing is what the engine knows of its right to lanes, or to claimed rows.
-type leasing struct {
-	busy        bool
-	next        time.Time     // the next renewal
-	interval    time.Duration // from one to the next: 2 s at most, to notice relays that came or went
-	safeUntil   time.Time     // nothing is sent after this, by the relay's own clock
-	ended       bool          // the sends were cancelled because of it
-	downUntil   time.Time     // it leaves its lanes to others, as it can't read
-	yieldsUntil time.Time     // until then it acquires no lanes: another relay with its name may be about to
-	relays      int           // that take part or are about to, and this one
-	failures    int
-	waits       bool // for the end of relays that have another setup: it takes no part
-}
-
-// rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
-type rights interface {
-	// renew keeps the rights, gives back those that were given up, and, if the relay takes
-	// part, acquires what its share lacks. Without members the relay leaves, and keeps none.
-	// The leaser calls it.
-	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
-
-	// conclude takes note of what renew has done, and says how many lanes the relay holds
-	// now, and how many it has lost. The loop calls it.
-	conclude(err error) (held, lost int)
-}
-
-// leaseJob asks for a sign of life and for longer rights, or, where the relay stops,
-// for the end of both.
-type leaseJob struct {
-	rights     rights
-	leave      bool
-	standsDown bool // the relay is not to be counted, if there are others
-
-	began   time.Time
-	heard   time.Time       // when the members were; zero if they weren't
-	members storage.Members // those that take part, and this one
-	waits   string          // why this one doesn't
-	renewed bool
-	err     error
-}
-
-// startLease renews in time. It is the loop that starts each renewal, so a loop
-// that stalls loses its lanes to others.
-//
-// Where the leases could not be renewed in time it cancels what is being sent: soon another
-// relay may send the same.
-func (e *engine) startLease(now time.Time) {
-	if !e.lease.ended && !e.lease.safeUntil.IsZero() && !now.Before(e.lease.safeUntil) {
-		e.lease.ended = true
-		e.cancelSend(errLeaseEnding)
-		e.options.Logger.Warn("relay: the leases could not be renewed in time, sending stops", "relay", e.options.Name)
-	}
-	if e.lease.busy || now.Before(e.lease.next) || e.stopping.left {
-		return
-	}
-	e.lease.busy = true
-	e.lease.next = now.Add(e.lease.interval)
-	leave := e.stopping.ready
-	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	failing := e.health.readFails.Load()
-	if failing == 0 && !e.lease.downUntil.IsZero() {
-		e.lease.downUntil = time.Time{}
-		e.options.Logger.Info("relay: the table can be read again", "relay", e.options.Name)
-	}
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.readsInVain(now, failing)}
-}
-
-// readsInVain says that this relay should leave its lanes to others, if there are any: since then, for longer than a lease,
-// reads have failed here, though heartbeats may succeed, as where a right was revoked. After standDownTime the relay tries
-// again, for two leases.
-func (e *engine) readsInVain(now time.Time, since int64) bool {
-	until := &e.lease.downUntil
-	switch {
-	case time.Duration(e.health.now()-since) <= e.options.Lease:
-	case now.Before(*until):
-		return true
-	case until.IsZero() || now.After(until.Add(2*e.options.Lease)):
-		*until = now.Add(standDownTime)
-		e.options.Logger.Error("relay: the table can't be read, others get the lanes if there are any", "relay", e.options.Name, "error", *e.health.readError.Load())
-		return true
-	}
-	return false
-}
-
-// standDownTime is how long a relay that can't read leaves its lanes to others before it tries again.
-const standDownTime = time.Minute
-
-// leaser carries out one lease job after the other, as much of each as it can.
-func (e *engine) leaser(ctx context.Context) {
-	self := storage.Identity{Name: e.options.Name, Host: e.process.host, Version: e.options.Version, Claim: e.options.Claim, Setup: e.setup}
-	part := participation{engine: e, self: self, takes: e.options.Join}
-	predecessor := e.named // a relay of the same name may have run before: what it holds is ended first
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case job := <-e.leases:
-			job.began = time.Now()
-			bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
-			if predecessor {
-				job.err = e.store.Bury(bounded, e.options.Name, e.options.Claim)
-				predecessor = job.err != nil
-			}
-			if predecessor {
-				// Bury failed. The next job tries it again, before the first heartbeat.
-			} else if job.leave {
-				if _, job.err = job.rights.renew(bounded, storage.Members{}, false); job.err == nil {
-					job.err = e.store.Deregister(bounded, e.options.Name)
-				}
-			} else if job.members, job.waits, job.err = part.beat(bounded, job.standsDown); job.err == nil {
-				job.heard = time.Now()
-				takesPart := job.waits == "" && (!job.standsDown || len(job.members.Relays) == 1)
-				job.renewed, job.err = job.rights.renew(bounded, job.members, takesPart)
-			}
-			cancel()
-			e.reached("lease", job.began, job.err)
-			e.results <- func() { e.afterLease(job) }
-		}
-	}
-}
-
-// afterLease takes note of what was kept, lost and won.
-func (e *engine) afterLease(r leaseJob) {
-	e.lease.busy = false
-	if r.leave {
-		e.stopping.left, e.stopping.leaveErr = true, r.err
-		return
-	}
-	if !r.heard.IsZero() {
-		e.clock = databaseClock{r.members.Now, r.heard}
-		e.noteWaits(r.waits)
-		if r.waits != "" && e.options.Drain && !e.stopping.begun {
-			e.stopping.err = fmt.Errorf("drain: nothing was drained: %s", r.waits)
-			e.beginStop(time.Now())
-		}
-	}
-	if r.err == nil {
-		if e.lease.failures > 0 {
-			e.lease.failures = 0
-			e.tried(&e.health.lease, nil)
-		}
-	} else if e.stopOtherClaim(r.err) {
-		return
-	} else {
-		e.failed("lease", r.err)
-		e.tried(&e.health.lease, r.err)
-		e.lease.failures++
-		e.lease.next = time.Now().Add(settlePause.draw(e.lease.failures))
-	}
-	if !r.renewed {
-		return
-	}
-	e.lease.relays = len(r.members.Relays)
-	for _, q := range e.queues {
-		if relays := sendersTo(q.name, r.members.Relays); relays != q.relays {
-			q.relays = relays
-			if q.rate > 0 {
-				q.limit(q.rate)
-			}
-		}
-	}
-	if e.lease.waits { // others may look at the same moments
-		e.lease.next = time.Now().Add(e.lease.interval/2 + rand.N(e.lease.interval/2))
-	}
-	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
-	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
-	if e.lease.ended {
-		e.lease.ended = false
-		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
-	}
-	leased, lost := r.rights.conclude(r.err)
-	e.options.Observer.LanesHeld(leased, lost)
-	for topic := range e.unrouted {
-		e.alarmUnrouted(topic)
-	}
-}
+// Leases. A renewal takes the lanes that the relay holds, with their marks, and comes back with what was kept, lost and won. A
+// lane is released when nothing of it is in flight or unsettled.
 
 // laneRights are the lanes that a relay holds, as they are when a renewal begins, and
 // what becomes of them.
@@ -248,7 +65,7 @@ func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPa
 	if len(r.released) > 0 {
 		err = r.store.Release(ctx, name, r.released)
 	}
-	if r.named && len(r.kept) < len(r.renewals) {
+	if r.leaser.named && len(r.kept) < len(r.renewals) {
 		r.yields = true
 	}
 	if missing := r.share - len(r.kept); err == nil && missing > 0 && !r.yields {
@@ -276,7 +93,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 	}
 	if lost > 0 {
-		if r.named {
+		if r.leaser.named {
 			r.lease.yieldsUntil = time.Now().Add(r.lease.interval)
 		}
 		r.options.Logger.Warn("relay: lost lanes", "relay", r.options.Name, "lanes", lost)
@@ -422,138 +239,4 @@ func (e *byLanes) drainLane(l *lane, draining bool) {
 		}
 	}
 	e.lease.next = time.Time{}
-}
-
-// The end of a run. Nothing more is read or sent, what is in flight is waited for (up to a
-// deadline), settled, and the rights are given back. A drain ends so by itself.
-
-// stop is how far the engine has come with stopping.
-type stop struct {
-	begun    bool
-	ready    bool // nothing is under way: the relay may leave
-	left     bool // the leaser has taken the relay out of its table
-	leaveErr error
-	aborted  bool // sends were cancelled; the deadline is for settling now
-	deadline time.Time
-	tellAt   time.Time // when the log is told what is waited for; zero once it was
-	gaveUp   bool      // that deadline has passed, too
-	err      error
-}
-
-// abortGrace is how long sends and settlements may take after they were told
-// to end.
-const abortGrace = 5 * time.Second
-
-// stopTellAfter is how long a stop takes until the log says what it waits for.
-const stopTellAfter = time.Second
-
-// beginStop reads and sends no more, and waits for what is under way.
-func (e *engine) beginStop(now time.Time) {
-	if e.stopping.begun {
-		return
-	}
-	e.stopping.begun, e.settle.joiner.patience = true, 0
-	e.stopping.deadline, e.stopping.tellAt = now.Add(e.options.DrainTimeout), now.Add(stopTellAfter)
-	e.claiming.giveUpQueued()
-}
-
-// abort cancels what is being sent.
-func (e *engine) abort(now time.Time) {
-	e.beginStop(now)
-	e.stopping.aborted = true
-	e.stopping.deadline = now.Add(abortGrace)
-	e.cancelSend(errAborted)
-}
-
-// over says whether the loop is at its end, and brings that nearer: a drain stops once
-// nothing is left that could be delivered now, a stop leaves once nothing is under way, and
-// what takes too long is given up.
-func (e *engine) over() (bool, error) {
-	s, now := &e.stopping, time.Now()
-	unsettled, sending, buffered, allPaused := e.settle.count(), 0, 0, true
-	for _, q := range e.queues {
-		sending += len(q.flights)
-		if !q.paused {
-			buffered += q.buffered
-			allPaused = allPaused && q.options.Sink == nil
-		}
-	}
-	quiet := sending == 0 && (unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.unwritable.trying
-	switch {
-	case e.options.Drain && !s.begun && quiet && e.settle.unwritable.refusal != nil:
-		e.beginStop(now)
-	case !e.options.Drain || s.begun || !quiet || e.drain.busy || now.Before(e.drain.next):
-	case buffered > 0 && e.poll.empty >= 2 && e.leftAlone(now) != nil && e.claiming.drained():
-		s.err = e.leftAlone(now)
-		e.beginStop(now)
-		return false, nil // what is given back now has to be written
-	case allPaused && e.lease.relays > 0 || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
-		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
-		// the table has nothing else that could be delivered now. The survey shows what is left all the same.
-		if len(e.settle.unwritable.items) > 0 { // these are due in the table, and the drain fails for them
-			e.beginStop(now)
-			break
-		}
-		if e.drain.last == nil {
-			e.beginSurvey(allPaused)
-			break
-		}
-		for topic := range e.unrouted {
-			e.drain.last.unrouted[topic] = true
-		}
-		s.err = e.drain.last.drained()
-		e.beginStop(now)
-	case buffered == 0 && e.poll.empty < 2: // it doesn't wait for the poll's time
-		e.drain.last = nil
-		e.poll.fresh = true
-		e.claiming.startRead(now)
-	}
-	if !s.begun {
-		return false, nil
-	}
-	if !s.tellAt.IsZero() && !now.Before(s.tellAt) {
-		s.tellAt = time.Time{}
-		if !quiet && !s.aborted {
-			e.logStopping(now, unsettled)
-		}
-	}
-	if !s.left && !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
-		if s.aborted {
-			s.gaveUp = true
-		} else {
-			e.abort(now)
-		}
-	}
-	if tooLate := s.gaveUp && now.After(s.deadline.Add(2*abortGrace)); s.left || tooLate {
-		problems := []error{s.err, s.leaveErr}
-		if !s.left {
-			problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
-		}
-		if unsettled += len(e.settle.unwritable.items); sending > 0 || unsettled > 0 {
-			text := fmt.Sprintf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again", sending, unsettled)
-			if e.settle.unwritable.refusal != nil {
-				problems = append(problems, fmt.Errorf("%s: %w", text, e.settle.unwritable.refusal))
-			} else {
-				problems = append(problems, errors.New(text))
-			}
-		}
-		return true, errors.Join(problems...)
-	}
-	if !s.ready && (s.gaveUp || quiet) {
-		s.ready = true
-		e.lease.next = time.Time{}
-		e.startLease(now)
-	}
-	return false, nil
-}
-
-// stopOtherClaim ends a relay that finds out, by whichever call, that the table was
-// changed to the other way of claiming while it was taken for dead.
-func (e *engine) stopOtherClaim(err error) bool {
-	if !errors.Is(err, storage.ErrOtherClaim) || e.stopping.begun {
-		return false
-	}
-	e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, err)
-	e.beginStop(time.Now())
-	return true
 }

@@ -219,6 +219,16 @@ const (
 	HoldKey     OnPark = "hold"
 )
 
+// DeadLetter says where a sink's dead letters go: either to where a topic is routed, or to a
+// sink. The zero value is nowhere.
+type DeadLetter struct {
+	// Topic is that of the dead letters. A route takes it.
+	Topic string
+
+	// Sink takes them, whatever its routes say; they keep the topic of their message.
+	Sink string
+}
+
 // Backoff is a pair of bounds of a wait that grows.
 type Backoff struct {
 	Min, Max time.Duration

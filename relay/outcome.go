@@ -126,7 +126,7 @@ func (e *engine) park(it *item, outcome sinks.Outcome) {
 	}
 	e.claiming.block(it)
 	parked := result{state: storage.StateError, charged: 1, holds: holds, problem: describe(outcome)}
-	what += e.addDeadLetter(it.queue, &it.row, string(outcome.Reason), &parked)
+	what += it.queue.addDeadLetter(&it.row, string(outcome.Reason), &parked, e.clock.now())
 	e.options.Observer.Parked(it.queue.name, outcome.Reason)
 	e.logParked(what, it, &outcome)
 	e.settle.add(it, parked)
@@ -228,4 +228,64 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 	if it.joint != nil {
 		e.settle.write(e.settle.joiner.written(it, time.Now())...)
 	}
+}
+
+// done lets messages go to a sink that was opened, or waits before the next try.
+func (j *opening) done(e *engine, f *flight) {
+	e.report(f.queue, f.queue.breaker.opened(j.err, time.Now()))
+}
+
+// report tells the observer and the log what has become known of a sink.
+func (e *engine) report(q *sinkQueue, n news) {
+	switch why := n.down; {
+	case n.tripped != "":
+		q.paused = true
+		e.options.Logger.Error("relay: the breaker has tripped: the sink refuses most of what it gets, and is paused until you resume it", "relay", e.options.Name,
+			"sink", q.name, "detail", loggable(&q.breaker.last))
+		e.trips <- storage.Control{Kind: storage.PauseSink, Name: q.name, By: shorten("breaker of "+e.options.Name, 255), Reason: shorten(n.tripped, 255)}
+	case why != nil && !q.isDown:
+		q.isDown, q.downDetail = true, shorten(why.Detail, 1000)
+		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
+		e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
+			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
+	case why != nil: // tell if it has become another trouble, or has come further, as a search through a long log does
+		detail := shorten(why.Detail, 1000)
+		if detail == q.downDetail {
+			break
+		}
+		if allowed, _ := e.logLimiter.allow("still down " + q.name); allowed {
+			q.downDetail = detail
+			e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", q.name, "reason", string(why.Reason), "detail", detail)
+		}
+	case n.up && (q.isDown || !q.wasUp):
+		if q.isDown {
+			e.options.Logger.Info("relay: the sink is available again", "relay", e.options.Name, "sink", q.name)
+		}
+		q.isDown, q.wasUp = false, true
+		e.options.Observer.SinkUp(q.name)
+	}
+}
+
+// expire parks or discards an item that is too old, and says whether it did: it doesn't if the
+// sink may have the message from before. Where there is a key, that waits until it is written.
+func (e *engine) expire(q *sinkQueue, it *item) bool {
+	if it.maybeCommitted || e.duplicates != nil && e.duplicates.mayHave(it) {
+		return false
+	}
+	_, by := e.routes.expiryOf(&it.row)
+	it.expired = true
+	e.work.expired++
+	if it.key != nil {
+		it.key.inFlight++
+	}
+	var gone result
+	gone.state, gone.problem = by.expire(&it.row)
+	said := ""
+	if gone.state == storage.StateError {
+		said = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
+	}
+	by.tellExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, said)
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // no buffer may count them
+	e.settle.add(it, gone)
+	return true
 }

@@ -192,9 +192,9 @@ type journaledBatch struct {
 	err      error // it wasn't written, and nothing was sent
 }
 
-func (b *journaledBatch) do(ctx context.Context, e *engine, f *flight) {
+func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 	if b.write(ctx, func() {}) {
-		b.batch.do(ctx, e, f)
+		b.batch.do(ctx, use, f)
 	}
 }
 

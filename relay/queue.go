@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -117,9 +115,7 @@ func (q *sinkQueue) worthwhile(room, buffer int) bool {
 func (q *sinkQueue) up() bool { return q.breaker.sending() && !q.paused }
 
 // anyUp says that some sink takes messages.
-func (e *engine) anyUp() bool {
-	return slices.ContainsFunc(e.queues, (*sinkQueue).up)
-}
+func anyUp(queues []*sinkQueue) bool { return slices.ContainsFunc(queues, (*sinkQueue).up) }
 
 // waitingLine holds what is to be sent: items without a key, and keys that have items.
 // What came back goes first; then what is tried again takes turns with all else,
@@ -192,55 +188,6 @@ func (q *sinkQueue) release(it *item) {
 // unroutedName is what the marks call the messages that no route takes. Their queue has
 // no sink, and never room.
 const unroutedName = "(unrouted)"
-
-// opening is the job that opens a sink.
-type opening struct{ err error }
-
-// do opens the sink; one that panics is one that is not there.
-func (j *opening) do(ctx context.Context, _ *engine, f *flight) {
-	defer func() {
-		if p := recover(); p != nil {
-			j.err = fmt.Errorf("open the sink: panic: %v", p)
-		}
-	}()
-	j.err = f.queue.options.Sink.Open(ctx)
-}
-
-// done lets messages go to a sink that was opened, or waits before the next try.
-func (j *opening) done(e *engine, f *flight) {
-	e.report(f.queue, f.queue.breaker.opened(j.err, time.Now()))
-}
-
-// report tells the observer and the log what has become known of a sink.
-func (e *engine) report(q *sinkQueue, n news) {
-	switch why := n.down; {
-	case n.tripped != "":
-		q.paused = true
-		e.options.Logger.Error("relay: the breaker has tripped: the sink refuses most of what it gets, and is paused until you resume it", "relay", e.options.Name,
-			"sink", q.name, "detail", loggable(&q.breaker.last))
-		e.trips <- storage.Control{Kind: storage.PauseSink, Name: q.name, By: shorten("breaker of "+e.options.Name, 255), Reason: shorten(n.tripped, 255)}
-	case why != nil && !q.isDown:
-		q.isDown, q.downDetail = true, shorten(why.Detail, 1000)
-		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
-		e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
-			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
-	case why != nil: // tell if it has become another trouble, or has come further, as a search through a long log does
-		detail := shorten(why.Detail, 1000)
-		if detail == q.downDetail {
-			break
-		}
-		if allowed, _ := e.logLimiter.allow("still down " + q.name); allowed {
-			q.downDetail = detail
-			e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", q.name, "reason", string(why.Reason), "detail", detail)
-		}
-	case n.up && (q.isDown || !q.wasUp):
-		if q.isDown {
-			e.options.Logger.Info("relay: the sink is available again", "relay", e.options.Name, "sink", q.name)
-		}
-		q.isDown, q.wasUp = false, true
-		e.options.Observer.SinkUp(q.name)
-	}
-}
 
 // retrySuspended puts suspended messages before all else in the queue whose time has come. While one message at a time is
 // sent, that is one, once everything else was tried.
@@ -331,4 +278,12 @@ func (q *sinkQueue) allowed(now time.Time, most int) int {
 		q.limitAt = now.Add(time.Duration((1-q.credit)/q.share*float64(time.Second)) + time.Millisecond) // no moment too early
 	}
 	return min(most, int(q.credit))
+}
+
+// inFlight is how many messages are being sent.
+func (q *sinkQueue) inFlight() (n int) {
+	for f := range q.flights {
+		n += len(f.items)
+	}
+	return n
 }

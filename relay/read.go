@@ -212,7 +212,7 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 		if halfBuffer {
 			room -= q.options.Buffer / 2
 		}
-		if q.worthwhile(room, q.capacity) && (q.up() || !e.anyUp()) {
+		if q.worthwhile(room, q.capacity) && (q.up() || !anyUp(e.queues)) {
 			most = max(most, room)
 		}
 	}
@@ -667,7 +667,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 	}
 	room, bytes := 0, 0
 	for _, q := range e.queues {
-		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.up() || !e.anyUp()) {
+		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.up() || !anyUp(e.queues)) {
 			room, bytes = max(room, q.roomForDeferred()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}

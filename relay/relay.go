@@ -176,3 +176,21 @@ func (r *Relay) Healthy() error {
 	}
 	return nil
 }
+
+// notMade is an error if New didn't make it.
+func (r *Relay) notMade() error {
+	if r == nil || r.store == nil {
+		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
+	}
+	return nil
+}
+
+// WouldWait says why this relay, begun now beside the living ones, would take no message until they have stopped:
+// which they are, and in what their sinks and routes differ from its own. It is empty where the relay would take
+// its part, as it does with Join. It asks the database nothing.
+func (r *Relay) WouldWait(living []storage.Member) string {
+	if r.notMade() != nil || r.options.Join {
+		return ""
+	}
+	return othersIn(storage.Identity{Name: r.options.Name, Setup: setupOf(r.options, r.names)}, living)
+}

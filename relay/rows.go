@@ -109,7 +109,7 @@ func (r *byRows) startRead(now time.Time) {
 // there was plenty and all would find room. Of rows that are large it asks for no more
 // than will do: a claim locks rows that it doesn't take, and other relays pass over them.
 func (r *byRows) worthClaiming() amount {
-	if !r.anyUp() {
+	if !anyUp(r.queues) {
 		return amount{}
 	}
 	room := amount{rows: r.mostRoom(false)}
@@ -187,7 +187,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			r.putBack(row, storage.StateScheduled)
 		case late || r.stopping.begun || r.lease.waits:
 			r.putBack(row, storage.StatePending)
-		case r.tooOld(row):
+		case r.routes.tooOld(row, &r.clock):
 			it := &item{row: *row, token: r.token}
 			r.known[row.ID] = it
 			r.expire(q, it)

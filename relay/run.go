@@ -21,11 +21,10 @@ func (r *Relay) newEngine() *engine {
 	e := &engine{
 		work:   work{started: now, began: now, lookedAfter: now},
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
-		routes: r.routes, wake: r.wake, aborted: r.aborted, process: thisProcess(), named: r.named, setup: setupOf(options, r.names),
+		routes: r.routes, wake: r.wake, aborted: r.aborted,
 		unrouted: map[string]time.Time{},
 		missing:  map[string]time.Time{},
 		lease:    leasing{interval: min(options.Lease/3, 2*time.Second)},
-		leases:   make(chan leaseJob, 1),
 	}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
@@ -40,6 +39,9 @@ func (r *Relay) newEngine() *engine {
 	// waits for a loop that has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
+	e.leaser = &leaser{
+		base: e.base, process: thisProcess(), setup: setupOf(options, r.names), named: r.named, jobs: make(chan leaseJob, 1), results: e.results, after: e.afterLease,
+	}
 	e.drain.surveys = make(chan *survey, 1)
 	e.trips = make(chan storage.Control, len(e.queues))
 	if r.options.Claim == storage.ByRows {
@@ -91,7 +93,7 @@ func (e *engine) run(ctx context.Context) error {
 	for _, work := range e.readers {
 		start(work)
 	}
-	start(e.leaser)
+	start(e.leaser.work)
 	start(e.janitor)
 	start(e.controller)
 	for range settlers {
@@ -99,7 +101,7 @@ func (e *engine) run(ctx context.Context) error {
 	}
 	for _, q := range e.queues {
 		for range q.options.Workers {
-			start(func(ctx context.Context) { e.sender(ctx, q) })
+			start(func(ctx context.Context) { q.work(ctx, e.sent) })
 		}
 	}
 	if e.options.Drain {
@@ -234,27 +236,6 @@ func (e *engine) startSettlements(now time.Time) {
 	e.settle.start(now, few)
 }
 
-// listen keeps a Listener listening until the context ends.
-func (e *engine) listen(ctx context.Context) {
-	pause := Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}
-	for failures := 1; ; failures++ {
-		var listened atomic.Bool
-		err := e.options.Listener.Listen(ctx, func() { listened.Store(true); e.wake.wake() })
-		if ctx.Err() != nil {
-			return
-		}
-		if listened.Load() { // it worked, and its connection ended, as with idle_session_timeout
-			failures = 1
-		}
-		if err != nil {
-			e.failed("listen", err)
-		}
-		if !sleep(ctx, pause.draw(failures)) {
-			return
-		}
-	}
-}
-
 // closeSinks closes every sink, and doesn't wait for one that won't return.
 func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
@@ -284,4 +265,46 @@ func (e *engine) closeSinks(ctx context.Context) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// listen keeps a Listener listening until the context ends.
+func (e *engine) listen(ctx context.Context) {
+	pause := Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+	for failures := 1; ; failures++ {
+		var listened atomic.Bool
+		err := e.options.Listener.Listen(ctx, func() { listened.Store(true); e.wake.wake() })
+		if ctx.Err() != nil {
+			return
+		}
+		if listened.Load() { // it worked, and its connection ended, as with idle_session_timeout
+			failures = 1
+		}
+		if err != nil {
+			e.failed("listen", err)
+		}
+		if !sleep(ctx, pause.draw(failures)) {
+			return
+		}
+	}
+}
+
+// tellWork tells the Observer, each second, what is in memory; and the log, each minute, what was
+// done, if that was anything, and at the end of a run that has lasted for one.
+func (e *engine) tellWork(now time.Time, over bool) {
+	w, inFlight, buffered := &e.work, 0, 0
+	for _, q := range e.queues {
+		sending := q.inFlight()
+		inFlight, buffered = inFlight+sending, buffered+q.buffered
+		if q.options.Sink != nil {
+			e.options.Observer.InMemory(q.name, sending, q.buffered)
+		}
+	}
+	if now.Sub(w.began) < time.Minute && (!over || now.Sub(w.started) < time.Minute) {
+		return
+	}
+	if w.delivered+w.retried+w.parked+w.expired+buffered > 0 {
+		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),
+			"delivered", w.delivered, "retried", w.retried, "parked", w.parked, "expired", w.expired, "in_flight", inFlight, "in_memory", buffered)
+	}
+	*w = work{started: w.started, began: now, lookedAfter: w.lookedAfter}
 }

@@ -28,9 +28,6 @@ const (
 
 	// unwritablePause is the wait before an unwritable row is tried again.
 	unwritablePause = 30 * time.Second
-
-	// unwritableText stands for an error's text that the database can't store.
-	unwritableText = "(the database refused to store this error's text; the relay's log may have it)"
 )
 
 // unwritable are the items whose outcomes the database refuses.

@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// What the log and a row show of an answer.
+
+// describe is what an operator reads on the row.
+func describe(outcome sinks.Outcome) string {
+	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
+}
+
+// loggable is what the log may have of an outcome. What follows the status of an
+// answer is the destination's own text, which may repeat a payload.
+func loggable(outcome *sinks.Outcome) string {
+	cause, detail := "", shorten(outcome.Detail, 4000)
+	if outcome.Reason == sinks.ReasonExhausted { // the last reason and its detail
+		if reason, rest, found := strings.Cut(detail, ": "); found {
+			cause, detail = reason+": ", rest
+		}
+	}
+	if len(detail) > 3 && strings.Trim(detail[:3], "0123456789") == "" {
+		detail, _, _ = strings.Cut(detail, ": ")
+	}
+	return cause + detail
+}
+
+// shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
+// some databases can't store.
+func shorten(s string, n int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// unwritableText stands for an error's text that the database can't store.
+const unwritableText = "(the database refused to store this error's text; the relay's log may have it)"
