@@ -82,6 +82,8 @@ func checks() []check {
 		{name: "read first positions first", run: readFirstPositionsFirst},
 		{name: "read stops at bytes", run: readStopsAtBytes},
 		{name: "read after a settle", run: readAfterSettle},
+		{name: "readers leave out settled rows", run: readersLeaveOutSettledRows},
+		{name: "grants are true above their marks", run: grantsAreTrueAboveTheirMarks},
 		{name: "scan asks for each row", run: scanAsksForEachRow},
 		{name: "scan in steps", run: scanInSteps},
 		{name: "last id before a page", run: lastIDBeforeAPage},

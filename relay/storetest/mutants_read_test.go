@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -47,8 +48,47 @@ func eachPosition(s Store, change func(*storage.Position)) Store {
 	})
 }
 
+// first remembers the first rows that a reader has returned, and returns them again where they are asked for.
+type first struct {
+	mu   sync.Mutex
+	rows []storage.Row
+}
+
+func (f *first) again(rows []storage.Row, positions []storage.Position) []storage.Row {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rows == nil {
+		f.rows = slices.Clone(rows)
+	}
+	for _, row := range f.rows {
+		asked := slices.ContainsFunc(positions, func(p storage.Position) bool { return p.Lane == row.Lane && row.ID > p.After })
+		if asked && !slices.ContainsFunc(rows, func(r storage.Row) bool { return r.ID == row.ID }) {
+			rows = append(rows, row)
+		}
+	}
+	return byID(rows)
+}
+
 func readMutants() []mutant {
 	return []mutant{
+		{"read returns settled rows again", []string{"readers leave out settled rows"}, func(s Store, _ *facts) Store {
+			var seen first
+			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+				page, err := s.Read(ctx, positions, limit, maxBytes)
+				page.Rows = seen.again(page.Rows, positions)
+				return page, err
+			}}
+		}},
+		{"scan returns settled rows again", []string{"readers leave out settled rows"}, func(s Store, _ *facts) Store {
+			var seen first
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+				rows, left, err := s.Scan(ctx, positions, except, keep)
+				return seen.again(rows, positions), left, err
+			}}
+		}},
+		{"a mark is granted too high", []string{"grants are true above their marks"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *storage.Grant) { g.Marks.Main++ })
+		}},
 		{"until is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
 			return eachPosition(s, func(p *storage.Position) { p.Until = 0 })
 		}},
