@@ -488,7 +488,7 @@ func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	wait := q.options.BreakerBackoff.draw(s.tries)
 	s.resolveAt = time.Now().Add(wait)
 	at := slices.IndexFunc(r.outcomes, sinks.IsOpen)
-	if allowed, more := q.logLimiter.allow("unresolved " + q.name); allowed && at >= 0 {
+	if allowed, more := q.base.logLimiter.allow("unresolved " + q.name); allowed && at >= 0 {
 		q.base.options.Logger.Warn("relay: it is not known whether the sink has some messages: their keys wait", "relay", q.base.options.Name,
 			"sink", q.name, "batches", open, "retry_in", wait, "detail", loggable(&r.outcomes[at]), "unsaid", more)
 	}

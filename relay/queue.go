@@ -14,7 +14,7 @@ import (
 
 // sinkQueue is one sink in use.
 type sinkQueue struct {
-	*base
+	base    *base
 	name    string
 	index   int
 	options SinkOptions

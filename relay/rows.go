@@ -336,7 +336,7 @@ func (r *byRows) reclaimer(ctx context.Context) {
 // rowRights are the claims of rows that a relay has when a renewal begins, and those
 // of them that it could extend.
 type rowRights struct {
-	*byRows
+	of         *byRows
 	rows, kept []int64
 	anyones    int64 // rows that anyone has claimed
 }
@@ -352,7 +352,7 @@ func (r *byRows) rights(bool) rights {
 			}
 		}
 	}
-	claims, failing := &rowRights{byRows: r}, r.settle.failing()
+	claims, failing := &rowRights{of: r}, r.settle.failing()
 	for id, it := range r.known {
 		if !stuck[it] && (it.stage == inQueue || it.stage == inFlight || it.stage == inSettle && failing || it.unwritable) {
 			claims.rows = append(claims.rows, id)
@@ -369,9 +369,9 @@ func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) 
 		return false, nil // it leaves, and what waited was given back before
 	}
 	if len(r.rows) > 0 {
-		r.kept, err = r.store.Extend(ctx, r.token, r.rows, r.options.Lease)
+		r.kept, err = r.of.store.Extend(ctx, r.of.token, r.rows, r.of.options.Lease)
 	}
-	if operator, ok := r.store.(storage.Operator); ok && r.options.Drain && err == nil {
+	if operator, ok := r.of.store.(storage.Operator); ok && r.of.options.Drain && err == nil {
 		var status storage.Status
 		status, err = operator.Status(ctx)
 		if r.anyones = status.Counts[storage.StateClaimed]; !status.Has(storage.GaugeCounts) {
@@ -383,16 +383,16 @@ func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) 
 
 // conclude drops what waits of rows that are claimed by others now.
 func (r *rowRights) conclude(error) (held, lost int) {
-	r.claimed = r.anyones
+	r.of.claimed = r.anyones
 	slices.Sort(r.kept)
 	for _, id := range r.rows {
 		if _, kept := slices.BinarySearch(r.kept, id); kept {
 			continue
 		}
-		if it := r.known[id]; it != nil && it.stage == inQueue {
+		if it := r.of.known[id]; it != nil && it.stage == inQueue {
 			it.stage = dropped
 			it.queue.release(it)
-			r.settled(it)
+			r.of.settled(it)
 			lost++
 		}
 	}

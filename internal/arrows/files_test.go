@@ -33,7 +33,7 @@ var pure = strings.Fields("joiner breaker lane expire deadletter answer text")
 // What was reached so far: the engine's second generation brings both down. Each number may only fall.
 const (
 	upwardArrows = 41 // pairs of files of which the lower one uses the higher one
-	embeddings   = 17 // structs of the package that a struct of the package embeds by pointer
+	embeddings   = 15 // structs of the package that a struct of the package embeds by pointer
 )
 
 func TestRelayUsesDownward(t *testing.T) {
