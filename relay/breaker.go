@@ -37,6 +37,7 @@ type breaker struct {
 	period       int                     // how often the breaker has opened; failures before that don't count as repeated
 	destinations map[string]*destination // "", which is the sink's own, and others that something has failed at
 	minute       minute
+	putOff       map[rowRef]*suspension // of messages that left memory to make room, and come back as retries
 }
 
 type breakerState int
@@ -80,6 +81,9 @@ const (
 	usualOver   = 32 // deliveries, over which the mean is taken
 
 	mostDestinations = 10_000
+
+	// mostPutOff bounds the messages out of memory whose failures are remembered. One that is forgotten starts over.
+	mostPutOff = 10_000
 )
 
 // sent is a batch with its answers.
@@ -121,7 +125,7 @@ type news struct {
 func (b *breaker) sending() bool { return b.state != breakerOpen && b.state != breakerTripped }
 
 func newBreaker(options *SinkOptions) breaker {
-	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}}
+	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}}
 }
 
 // begin counts a send that begins, and returns its turn. It notes which of its messages have failed before a delivery: what is
@@ -129,11 +133,28 @@ func newBreaker(options *SinkOptions) breaker {
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
+		if len(b.putOff) > 0 && it.suspension == nil {
+			ref := it.ref()
+			it.suspension = b.putOff[ref]
+			delete(b.putOff, ref)
+		}
 		if s := it.suspension; s != nil {
 			s.repeats = b.hasDelivered(s)
 		}
 	}
 	return b.turn
+}
+
+// remember keeps what is known of a message that leaves memory, and comes back as a retry. Without that, bad messages that fill the
+// buffer would take turns in it, and none would ever have failed before.
+func (b *breaker) remember(it *item) {
+	for ref := range b.putOff {
+		if len(b.putOff) < mostPutOff {
+			break
+		}
+		delete(b.putOff, ref)
+	}
+	b.putOff[it.ref()] = it.suspension
 }
 
 // hasDelivered says that a send that began after the message's last failure has delivered something to the same destination.

@@ -310,3 +310,44 @@ func TestSuspectForLongIsDown(t *testing.T) {
 		t.Errorf("%+v", n.down)
 	}
 }
+
+// A message that left memory as a retry, and is another item when it is back, has failed before. Of too many some are forgotten.
+func TestFailuresOutliveMemory(t *testing.T) {
+	t.Parallel()
+	options := SinkOptions{MaxAttempts: 3, BreakerThreshold: 3, ParkRateLimit: 3}
+	b := newBreaker(&options)
+	b.opened(nil, time.Time{})
+	now := time.Unix(1000, 0)
+	send := func(it *item, answer sinks.Outcome) action {
+		verdicts, _ := b.judge(sent{turn: b.begin([]*item{it}), items: []*item{it}, outcomes: []sinks.Outcome{answer}, relays: 1}, now)
+		if verdicts == nil {
+			return done
+		}
+		return verdicts[0].action
+	}
+	row := func(id int64) *item {
+		return &item{queue: &sinkQueue{}, row: storage.Row{ID: id, Message: outbox.Message{ID: fmt.Sprint("message ", id)}}}
+	}
+	first := row(1)
+	if got := send(first, breakerAnswers["422"]); got != suspend {
+		t.Fatalf("the first rejection: %v", got)
+	}
+	b.remember(first)
+	if got := send(row(2), breakerAnswers["ok"]); got != done {
+		t.Fatalf("the other message: %v", got)
+	}
+	if refused := b.minute.refused; refused != 1 {
+		t.Errorf("%d messages were refused, want 1", refused)
+	}
+	if got := send(row(1), breakerAnswers["422"]); got != park {
+		t.Errorf("the repeated rejection: %v", got)
+	}
+	for id := range int64(mostPutOff + 10) {
+		it := row(id)
+		it.suspension = &suspension{}
+		b.remember(it)
+	}
+	if len(b.putOff) != mostPutOff {
+		t.Errorf("%d messages are remembered, want %d", len(b.putOff), mostPutOff)
+	}
+}

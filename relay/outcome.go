@@ -147,6 +147,7 @@ func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns b
 		return true
 	}
 	if !q.roomy() && (outcome.Destination != "" || q.waiting.empty()) {
+		q.breaker.remember(it)
 		e.putOff(it, *outcome, v)
 		return false
 	}

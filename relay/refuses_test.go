@@ -103,6 +103,51 @@ func TestRefusingMostIsNoTrouble(t *testing.T) {
 	}
 }
 
+// Bad messages that fill the buffer leave it whenever others come, and those are what shows that the sink works. They are judged
+// all the same: that they have failed before is remembered.
+func TestBadMessagesThatLeaveTheBufferAreJudged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const keys, behind, rounds = 2, 40, 40
+		db, sink := memstore.New(), &picky{refusing: newRefusing(), says: failed["refuses"]}
+		for key := range keys {
+			write(db, "bad", fmt.Sprint("key-", key), 1)
+			write(db, "good", fmt.Sprint("key-", key), behind)
+		}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {
+			Sink: sink, Workers: 1, Batch: 8, Buffer: 4, BreakerThreshold: 2, BreakerBackoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
+		}}})
+		round := func(bad int) {
+			time.Sleep(8 * time.Second)
+			for n := range 2 {
+				write(db, "good", "", 1)
+				if n < bad {
+					write(db, "bad", "", 1)
+				}
+			}
+		}
+		for range rounds {
+			round(2)
+		}
+		for range 10 {
+			round(0)
+		}
+		time.Sleep(time.Minute)
+		if n, want := statusOf(t, db)[storage.StateError], int64(keys+2*rounds); n != want {
+			t.Errorf("%d bad messages are parked, want %d", n, want)
+		}
+		if n, want := len(sink.ids()), keys*behind+2*rounds+20; n != want {
+			t.Errorf("%d good messages were delivered, want %d", n, want)
+		}
+		if controls, err := db.Store().Controls(t.Context()); err != nil || len(controls) > 0 {
+			t.Errorf("in force are %+v (%v)", controls, err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // An outage of a sink that refuses most of what it gets is known for one, and costs no message an attempt.
 func TestAnOutageAmongRefusalsIsKnown(t *testing.T) {
 	t.Parallel()
