@@ -161,6 +161,7 @@ func (e *engine) loop(ctx context.Context) error {
 		if over {
 			return err
 		}
+		e.startLease(now) // to leave, where over has found that nothing is under way
 		e.claiming.startRead(now)
 		e.startSends(now)
 		if e.settle.urgent { // startSends has parked messages, or found some that have expired: these are written now

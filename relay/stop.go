@@ -114,7 +114,6 @@ func (e *engine) over() (bool, error) {
 	if !s.ready && (s.gaveUp || quiet) {
 		s.ready = true
 		e.lease.next = time.Time{}
-		e.startLease(now)
 	}
 	return false, nil
 }

@@ -101,7 +101,7 @@ func callsBetweenFiles(t *testing.T, folder string) map[call]bool {
 }
 
 var (
-	started = regexp.MustCompile(`\bstart\(e\.(?:\w+\.)?(\w+)\)|e\.(sender)\(|\{[br]\.((?:read|claim)er)\}`)
+	started = regexp.MustCompile(`\bstart\(e\.((?:\w+\.)?\w+)\)|(q\.work)\(|\{[br]\.((?:read|claim)er)\}`)
 	channel = regexp.MustCompile(`(?m)^\t(\w+) +(?:<-)?chan `)
 )
 
@@ -110,7 +110,7 @@ var (
 func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 	t.Parallel()
 	design, code := read(t, "relay/DESIGN.md").text, ""
-	for _, stage := range []string{"run", "engine", "read", "rows", "queue", "settle"} {
+	for _, stage := range []string{"run", "engine", "read", "rows", "queue", "settle", "leaser", "worker"} {
 		code += read(t, "relay/"+stage+".go").text
 	}
 	_, owners, _ := strings.Cut(design, "\n## Who owns what")
