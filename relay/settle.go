@@ -279,6 +279,9 @@ func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) 
 		q.failures, q.refusals = 1, 0
 		return lasts
 	}
+	if errors.Is(err, storage.ErrTimeout) { // no row is to blame: the server is slow, or its limit too low for anything
+		return false
+	}
 	if q.refusals++; !lasts && q.refusals%enoughRefusals != 0 {
 		return false
 	}

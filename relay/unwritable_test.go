@@ -87,6 +87,54 @@ func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 	}
 }
 
+// limited is a store whose server ends settlements of many rows, and of any while it is overloaded.
+type limited struct {
+	*memstore.Store
+	most       int
+	overloaded atomic.Bool
+}
+
+func (s *limited) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	if len(settlements) > s.most || s.overloaded.Load() {
+		return storage.Settled{}, fmt.Errorf("settle: %w", storage.ErrTimeout)
+	}
+	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+// Where the server ends a settlement because it takes too long, fewer rows are settled at a time. No row is blamed for it.
+func TestSettlementsThatTheServerEndsAreMadeSmaller(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink, fails := memstore.New(), &recorder{}, &failures{stage: "settle_refused"}
+				store := &limited{Store: db.Store(), most: 10}
+				store.overloaded.Store(true)
+				for i := range 400 {
+					write(db, "orders", fmt.Sprint("k", i%100), 1)
+				}
+				_, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink), Observer: fails})
+				time.Sleep(5 * time.Minute) // in which each row would be blamed
+				store.overloaded.Store(false)
+				time.Sleep(time.Minute)
+				if counts := statusOf(t, db); counts[storage.StateDone] != 400 {
+					t.Errorf("%v, want all 400 done", counts)
+				}
+				if n := len(sink.ids()); n != 400 {
+					t.Errorf("%d deliveries of 400 messages", n)
+				}
+				if n := fails.count.Load(); n != 0 {
+					t.Errorf("%d outcomes were set aside", n)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // TestRowThatTheDatabaseRefuses: it is kept apart, and said so; it isn't sent again,
 // others go on, and it is written when the database takes it.
 func TestRowThatTheDatabaseRefuses(t *testing.T) {

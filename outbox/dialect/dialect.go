@@ -101,6 +101,10 @@ type Dialect interface {
 	// Busy: the database refused for the moment and changed nothing.
 	Busy(err error) bool
 
+	// TimedOut: the server ended the statement, or its transaction, as it took longer than a setting
+	// allows, or as somebody cancelled it. It changed nothing.
+	TimedOut(err error) bool
+
 	// Missing: a table or a schema isn't there.
 	Missing(err error) bool
 

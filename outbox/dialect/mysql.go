@@ -212,6 +212,10 @@ func (mysql) Busy(err error) bool {
 	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3854")
 }
 
+// TimedOut: MySQL's max_execution_time, MariaDB's max_statement_time, and either of them or KILL QUERY in the middle of
+// a statement. It takes back its statement alone.
+func (mysql) TimedOut(err error) bool { return hasMySQLNumber(err, "3024", "1969", "1317") }
+
 // Missing: no such table, unknown database.
 func (mysql) Missing(err error) bool { return hasMySQLNumber(err, "1146", "1049") }
 

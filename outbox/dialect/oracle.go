@@ -256,6 +256,9 @@ func (o oracle) Refused(err error) bool {
 	return o.Denied(err) || hasORA(err, 900, 904, 905, 933, 936, 1732, 1733, 28115)
 }
 
+// TimedOut: the limit of a resource plan, or a cancelled statement.
+func (oracle) TimedOut(err error) bool { return hasORA(err, 40, 1013) }
+
 // ReadOnly: the database is open for reading only, as a standby is.
 func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 

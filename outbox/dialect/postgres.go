@@ -219,6 +219,9 @@ func (postgres) RowIndexes(table Table) Query {
 // Busy: serialization failure, deadlock, lock not available.
 func (postgres) Busy(err error) bool { return hasState(err, "40001", "40P01", "55P03") }
 
+// TimedOut: statement_timeout or a cancelled statement, idle_in_transaction_session_timeout, transaction_timeout.
+func (postgres) TimedOut(err error) bool { return hasState(err, "57014", "25P03", "25P04") }
+
 // Missing: undefined table, invalid schema name.
 func (postgres) Missing(err error) bool { return hasState(err, "42P01", "3F000") }
 

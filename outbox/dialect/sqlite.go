@@ -122,4 +122,5 @@ func (s sqlite) Refused(err error) bool {
 func (sqlite) Denied(err error) bool { return says(err, "attempt to write a readonly database") }
 
 // ReadOnly is never: a file is no server that another one could stand for.
+func (sqlite) TimedOut(error) bool { return false }
 func (sqlite) ReadOnly(error) bool { return false }

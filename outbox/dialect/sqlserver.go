@@ -254,6 +254,9 @@ func (s sqlserver) Refused(err error) bool {
 	return s.Denied(err) || hasNumber(err, 102, 156, 207, 334, 1934)
 }
 
+// TimedOut is never: the server has no such limit, but that of locks.
+func (sqlserver) TimedOut(error) bool { return false }
+
 // ReadOnly: the database is read-only, as that of a secondary is.
 func (sqlserver) ReadOnly(err error) bool { return hasNumber(err, 3906) }
 

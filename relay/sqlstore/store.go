@@ -358,6 +358,8 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 		switch {
 		case readOnly: // another server may answer to the name by now
 			dialect.Redial(ctx, s.db)
+		case s.dialect.TimedOut(err):
+			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrTimeout, err)
 		case s.dialect.Invalid(err):
 			return none, fmt.Errorf("%s %s: %w: %w%s", what, s.table, storage.ErrInvalid, err, hintOf(err))
 		case s.dialect.Refused(err):

@@ -43,6 +43,10 @@ var (
 	// serialization failure, a locked file): nothing was changed, and the call
 	// may be made again.
 	ErrBusy = errors.New("the database is busy")
+
+	// ErrTimeout means that the server ended the call, as it took longer than a setting of the server or
+	// the user allows: nothing was changed. With fewer rows it may fit.
+	ErrTimeout = errors.New("the database's own time limit ended the call")
 )
 
 // Claim is a way to claim messages.

@@ -1,0 +1,186 @@
+package outboxdb_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// limited opens a pool whose sessions have a setting.
+func (db database) limited(t *testing.T, setting, value string) *sql.DB {
+	t.Helper()
+	dsn := db.DSN
+	if isMySQL(db.Kind) {
+		config, err := mysql.ParseDSN(dsn)
+		if err != nil {
+			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
+		}
+		config.Params[setting] = value
+		dsn = config.FormatDSN()
+	} else {
+		dsn += "&" + url.Values{setting: {value}}.Encode()
+	}
+	pool, err := sql.Open(db.Driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
+}
+
+// has says whether the server knows a setting.
+func (db database) has(t *testing.T, setting string) bool {
+	t.Helper()
+	query := "SELECT count(*) FROM pg_settings WHERE name = '" + setting + "'"
+	if isMySQL(db.Kind) {
+		query = "SELECT count(*) FROM (SELECT 1 FROM performance_schema.session_variables WHERE variable_name = '" + setting + "') AS v"
+		if db.Kind == testdb.MariaDB {
+			query = strings.Replace(query, "performance_schema", "information_schema", 1)
+		}
+	}
+	var count int
+	if err := db.DB.QueryRowContext(t.Context(), query).Scan(&count); err != nil {
+		t.Fatal(err)
+	}
+	return count == 1
+}
+
+// lockDone keeps others from writing delivered messages, until release is called.
+func (db database) lockDone(t *testing.T) (release func()) {
+	t.Helper()
+	if !isMySQL(db.Kind) {
+		tx := db.begin(t)
+		if _, err := tx.ExecContext(t.Context(), "LOCK TABLE outbox_done IN EXCLUSIVE MODE"); err != nil {
+			t.Fatal(err)
+		}
+		return func() { _ = tx.Rollback() }
+	}
+	conn, err := db.DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES outbox_done READ"); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// failing tells of each failure of a relay.
+type failing struct {
+	relay.NoObserver
+	failed chan failure
+}
+
+type failure struct {
+	stage string
+	err   error
+}
+
+func (f failing) Failed(stage string, err error) { f.failed <- failure{stage, err} }
+
+// A limit of the server's ends each settlement, as another session has a lock. The relay reports why, sets no outcome aside, and
+// writes all of them once they take less time.
+func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
+	type limit struct {
+		setting, value, says string
+		failures             int // that the test waits for
+	}
+	const many = 12 // 3 rows fail twice, and then a single one more often than any refusal would
+	limits := map[string][]limit{
+		testdb.Postgres: {{"statement_timeout", "1000", "statement timeout", many}, {"lock_timeout", "1000", "lock timeout", 2}, {"transaction_timeout", "1000", "transaction timeout", many}},
+		testdb.MariaDB:  {{"max_statement_time", "1", "max_statement_time exceeded", many}, {"lock_wait_timeout", "1", "Lock wait timeout", 2}},
+		testdb.MySQL:    {{"lock_wait_timeout", "1", "Lock wait timeout", 2}},
+	}
+	on := func(t *testing.T, db database) {
+		for _, limit := range limits[db.Kind] {
+			if !db.has(t, limit.setting) {
+				continue
+			}
+			if limit.setting == "transaction_timeout" && db.Driver == "postgres" { // lib/pq hides why a server ends a connection
+				limit.says, limit.failures = "bad connection", 2
+			}
+			t.Run(limit.setting, func(t *testing.T) { // one after the other, on one table
+				var store *sqlstore.Store
+				for pool, err := db.limited(t, limit.setting, limit.value), error(nil); store == nil; { // a slow server may not manage it within the limit
+					if store, err = sqlstore.Open(t.Context(), pool, db.dialect, sqlstore.Options{}); err != nil && !strings.Contains(err.Error(), limit.says) {
+						t.Fatal(err)
+					}
+				}
+				var messages []outbox.Message
+				for i := range 3 {
+					messages = append(messages, outbox.Message{ID: outbox.NewID(), Topic: "t", Key: fmt.Sprint(i)})
+				}
+				if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), outbox.WithoutTransaction(db.DB), messages...); err != nil {
+					t.Fatal(err)
+				}
+				release := db.lockDone(t)
+				observer := failing{failed: make(chan failure, 1000)}
+				engine, err := relay.New(store, relay.Options{
+					Retention: time.Hour, Observer: observer, Poll: 50 * time.Millisecond,
+					Sinks: map[string]relay.SinkOptions{"sink": {Sink: inproc.Func(func(context.Context, sinks.Message) error { return nil })}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- engine.Run(ctx) }()
+				for settles := 0; settles < limit.failures; {
+					select {
+					case f := <-observer.failed:
+						if f.stage == "settle" && strings.Contains(f.err.Error(), limit.says) {
+							settles++
+						}
+						if f.stage == "settle_refused" {
+							t.Fatalf("an outcome was set aside after %d settlements: %v", settles, f.err)
+						}
+					case err := <-ended:
+						t.Fatalf("the relay ended: %v", err)
+					}
+				}
+				release()
+				for done := 0; done < len(messages); time.Sleep(10 * time.Millisecond) {
+					infos, err := store.List(t.Context(), storage.Filter{State: storage.StateDone, Limit: 1000})
+					if err != nil && !strings.Contains(err.Error(), limit.says) {
+						t.Fatal(err)
+					}
+					done = len(infos)
+				}
+				cancel()
+				if err := <-ended; err != nil && !strings.Contains(err.Error(), limit.says) {
+					t.Error(err)
+				}
+				db.exec(t, "DELETE FROM outbox_done")
+			})
+		}
+	}
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if limits[target.Kind] == nil || isMySQL(target.Kind) && target.Driver != "mysql" { // go-mysql-org's driver sets no variable
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			on(t, migrated(t, target, "outbox"))
+		})
+	}
+}
