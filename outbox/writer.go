@@ -188,7 +188,7 @@ func (w *Writer) count(ctx context.Context, tx Execer, queries []dialect.Query) 
 func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or in Go with App.Migrate or package migrations, or name it in Options.Table: %w", err)
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or in Go with App.Migrate or package migrations, or name it in Options.Table, with its schema if search_path lacks that: %w", err)
 	case formatted(err):
 		return fmt.Errorf("the statement came without its values, as from a handle that puts them in by itself: give the *sql.Tx inside it, which is tx.Tx of a bun.Tx: %w", err)
 	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):

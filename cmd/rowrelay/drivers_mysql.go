@@ -43,20 +43,16 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 // the gaps between rows, and producers then wait for each other. It isn't a
 // parameter because the variable has another name on each server. And lists of keys are looked up by an index, however long.
 //
-// A limit bounds statements on the server, which continues to run one whose caller has given up.
+// A limit bounds statements on the server, which continues to run one whose caller has given up; 0 is none, whatever the server's is.
 func sessionSettings(kind string, limit time.Duration) []string {
 	set := []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"SET SESSION autocommit = 1 /*!80000 , SESSION range_optimizer_max_mem_size = 0 */", // MariaDB has none, and skips this
 	}
-	switch {
-	case limit == 0:
-	case kind == dialect.MariaDB().Name():
-		set = append(set, fmt.Sprintf("SET SESSION max_statement_time = %g", limit.Seconds()))
-	default:
-		set = append(set, fmt.Sprintf("SET SESSION max_execution_time = %d", limit.Milliseconds()))
+	if kind == dialect.MariaDB().Name() {
+		return append(set, fmt.Sprintf("SET SESSION max_statement_time = %g", limit.Seconds()))
 	}
-	return set
+	return append(set, fmt.Sprintf("SET SESSION max_execution_time = %d", limit.Milliseconds()))
 }
 
 // session sets up each connection.
@@ -84,6 +80,7 @@ func hintMySQL(err error) string {
 		return ""
 	}
 	return map[uint16]string{
+		1792: "transaction_read_only (tx_read_only on MariaDB) is ON for new sessions: run SET GLOBAL transaction_read_only = OFF",
 		1045: hintPassword,
 		1044: "the user has no right to this database: grant it, or check the database's name in the URL",
 		1049: hintDatabase,

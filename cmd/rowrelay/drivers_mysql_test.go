@@ -7,6 +7,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/testdb"
@@ -143,6 +146,34 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 				if err := connection.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&got); err != nil || got != want {
 					t.Errorf("%s: got %s, %v, want %s", expression, got, err, want)
 				}
+			}
+		}
+	})
+}
+
+// The time limit that a server has for statements doesn't hold for the command's connections; the page's reads have their own.
+func TestMySQLTimeLimitIsTheCommandsOwn(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db testdb.Database) {
+		setting, want := "max_execution_time", map[time.Duration]string{0: "0", 2 * time.Second: "2000"}
+		if db.Kind == testdb.MariaDB {
+			setting, want = "max_statement_time", map[time.Duration]string{0: "0", 2 * time.Second: "2"}
+		}
+		for limit, want := range want {
+			config, err := mysqlSettings(db.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Params[setting] = "1" // the test's server has none
+			connector, err := mysql.NewConnector(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool := sql.OpenDB(session{connector, sessionSettings(db.Kind, limit)})
+			defer func() { _ = pool.Close() }()
+			var got string
+			if err := pool.QueryRowContext(t.Context(), "SELECT @@"+setting).Scan(&got); err != nil || got != want {
+				t.Errorf("with a limit of %v, %s is %s, %v, want %s", limit, setting, got, err, want)
 			}
 		}
 	})

@@ -57,7 +57,14 @@ func hintPostgres(err error) string {
 	if !errors.As(err, &coded) {
 		return ""
 	}
+	limit := func(setting string) string {
+		return setting + " of this user is too short for this, or somebody cancelled it: add " + setting + "=0 to the URL, or run ALTER ROLE … SET " + setting + " = 0"
+	}
 	return map[string]string{
+		"57014": limit("statement_timeout"),
+		"25P03": limit("idle_in_transaction_session_timeout"),
+		"25P04": limit("transaction_timeout"),
+		"25006": "the server is a standby: use the primary; or default_transaction_read_only is on: run ALTER ROLE … SET default_transaction_read_only = off",
 		"28P01": hintPassword,
 		"28000": "the server refuses the user: check the user of the URL, and the server's pg_hba.conf",
 		"3D000": hintDatabase,

@@ -35,6 +35,7 @@ type trip struct {
 	dialect dialect.Dialect
 	app     *sql.DB // the application's pool, on which it writes
 	relay   *sql.DB // the pool of the relay and the operator
+	table   string  // the outbox table's name; empty: the usual one
 }
 
 // hostileText has what a session's settings could change: quotes, backslashes, pipes, and characters of one to four bytes.
@@ -42,7 +43,7 @@ const hostileText = `a\b\\ 'c' "d" || $1 ? :x %s é 日本 😀`
 
 // write writes the topics' messages with each method of the Writer.
 func (r trip) write(ctx context.Context, topics ...string) error {
-	writer, err := outbox.NewWriter(r.dialect, outbox.Options{KeyLocks: true, Duplicates: outbox.RefuseDuplicates, Notify: r.dialect.Name() == "postgres"})
+	writer, err := outbox.NewWriter(r.dialect, outbox.Options{Table: r.table, KeyLocks: true, Duplicates: outbox.RefuseDuplicates, Notify: r.dialect.Name() == "postgres"})
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (r trip) write(ctx context.Context, topics ...string) error {
 
 // deliver has a relay deliver, retry and park, and an operator requeue, discard, list, replay and purge.
 func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
-	store, err := sqlstore.Open(ctx, r.relay, r.dialect, sqlstore.Options{})
+	store, err := sqlstore.Open(ctx, r.relay, r.dialect, sqlstore.Options{Table: r.table})
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 		func() error { return r.write(ctx, "kept", "parked", "discarded", "retried") },
 		func() error { return drain(time.Hour) },
 		func() error {
-			for _, f := range sqlstore.Check(ctx, r.relay, r.dialect, sqlstore.Options{}, claim) {
+			for _, f := range sqlstore.Check(ctx, r.relay, r.dialect, sqlstore.Options{Table: r.table}, claim) {
 				if strings.Contains(f.Detail, "SQLSTATE") || strings.Contains(f.Detail, "Error ") {
 					return fmt.Errorf("check: %s: %s", f.Name, f.Detail)
 				}
@@ -196,6 +197,9 @@ func (r trip) both(ctx context.Context) error {
 	return errors.Join(r.deliver(ctx, storage.ByLanes), r.deliver(ctx, storage.ByRows))
 }
 
+// noSchema names the settings with which a table has to be named with its schema.
+const noSchema = "no schema"
+
 // postgresSettings are settings of a database, some at a time, that a relay and a Writer work with. A server is given those
 // that it has.
 var postgresSettings = map[string][]string{
@@ -209,6 +213,7 @@ var postgresSettings = map[string][]string{
 	"replica":      {"session_replication_role = 'replica'", "search_path = first, public", "plan_cache_mode = 'force_custom_plan'"},
 	"parallel": {"max_parallel_workers_per_gather = 8", "parallel_setup_cost = 0", "parallel_tuple_cost = 0", "min_parallel_table_scan_size = 0", "min_parallel_index_scan_size = 0",
 		"debug_parallel_query = on", "force_parallel_mode = on"}, // one setting, by its new name and its old one
+	noSchema:   {"search_path = ''"},
 	"timeouts": {"idle_in_transaction_session_timeout = '5min'", "statement_timeout = '5min'", "lock_timeout = '5min'"},
 }
 
@@ -223,11 +228,11 @@ func TestPostgresSettings(t *testing.T) {
 		for name, settings := range postgresSettings {
 			t.Run(target.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				db := target.OpenOutbox(t)
-				var database string
-				if err := db.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&database); err != nil {
-					t.Fatal(err)
+				db, table := target.Open(t), "outbox"
+				if name == noSchema {
+					table = "public.outbox"
 				}
+				database := databaseName(t, db)
 				execute(t, db.DB, "CREATE SCHEMA first")
 				execute(t, db.DB, "CREATE FUNCTION first.hashtextextended(text, int) RETURNS bigint LANGUAGE sql AS 'SELECT 99::bigint'")
 				for _, setting := range settings {
@@ -235,6 +240,7 @@ func TestPostgresSettings(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				mustRun(t, "migrate", "up", "--table", table, "--database", db.URL)
 				parsed, err := config.ParseDatabase(db.URL)
 				if err != nil {
 					t.Fatal(err)
@@ -246,8 +252,59 @@ func TestPostgresSettings(t *testing.T) {
 				defer func() { _ = command.Close() }()
 				app := db.OpenAnother(t)
 				for who, reads := range map[string]*sql.DB{"the command": command, "a library": app} {
-					if err := (trip{d, app, reads}).both(t.Context()); err != nil {
+					if err := (trip{d, app, reads, table}).both(t.Context()); err != nil {
 						t.Errorf("%s: %v", who, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func databaseName(t *testing.T, db testdb.Database) (name string) {
+	t.Helper()
+	if err := db.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// Under settings with which a command can't work it fails, and says which setting that is and what to do about it. The setting
+// is the database's; for a time limit the test holds a lock on the table.
+func TestPostgresSettingsThatStopACommandAreNamed(t *testing.T) {
+	t.Parallel()
+	everything := [][]string{{"migrate", "up", "--claim", "rows"}, {"enqueue"}, {"run", "--drain", "--sink", "stdout:", "--listen", "off"}, {"status"}, {"messages", "list"}, {"check"}}
+	for setting, tt := range map[string]struct {
+		says     string
+		commands [][]string
+	}{
+		"search_path = ''":                   {"search_path", slices.DeleteFunc(slices.Clone(everything), func(c []string) bool { return c[0] == "enqueue" })}, // it says to run migrate up
+		"search_path = 'nothing'":            {"name the table with its schema, such as public.outbox", [][]string{{"migrate", "up"}, {"check"}}},
+		"default_transaction_read_only = on": {"default_transaction_read_only", [][]string{{"migrate", "up", "--claim", "rows"}, {"enqueue"}, {"run", "--drain", "--sink", "stdout:", "--listen", "off"}, {"check"}}},
+		"statement_timeout = '1s'":           {"statement_timeout", everything[:5]},
+	} {
+		for _, target := range testdb.Targets() {
+			if target.Name != "postgres18/pgx" {
+				continue
+			}
+			t.Run(setting, func(t *testing.T) {
+				t.Parallel()
+				db := target.OpenOutbox(t)
+				if strings.HasPrefix(setting, "statement_timeout") {
+					tx, err := db.DB.BeginTx(t.Context(), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = tx.Rollback() }()
+					if _, err := tx.ExecContext(t.Context(), "LOCK TABLE outbox, outbox_settings IN ACCESS EXCLUSIVE MODE"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				execute(t, db.DB, "ALTER DATABASE "+databaseName(t, db)+" SET "+setting)
+				for _, command := range tt.commands {
+					got := call(t.Context(), `{"topic":"a","payload":"1"}`, append(command, "--database", db.URL)...)
+					if got.code != exitFailed || !strings.Contains(got.stdout+got.stderr, tt.says) {
+						t.Errorf("%s: exit code %d, want %q in:\n%s%s", command, got.code, tt.says, got.stdout, got.stderr)
 					}
 				}
 			})
@@ -312,7 +369,7 @@ func TestMySQLSettings(t *testing.T) {
 				}
 				writes := open(app, nil)
 				for who, reads := range map[string]*sql.DB{"the command": open(own, sessionSettings(db.Kind, 0)), "a library": writes} {
-					if err := (trip{d, writes, reads}).both(t.Context()); err != nil {
+					if err := (trip{d, writes, reads, ""}).both(t.Context()); err != nil {
 						t.Errorf("%s: %v", who, err)
 					}
 				}
@@ -354,7 +411,7 @@ func TestSQLiteSettings(t *testing.T) {
 			}
 			defer func() { _ = command.Close() }()
 			for who, reads := range map[string]*sql.DB{"the command": command, "a library": app} {
-				if err := (trip{d, app, reads}).both(t.Context()); err != nil {
+				if err := (trip{d, app, reads, ""}).both(t.Context()); err != nil {
 					t.Errorf("%s: %v", who, err)
 				}
 			}

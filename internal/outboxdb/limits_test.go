@@ -184,3 +184,63 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 		})
 	}
 }
+
+// The server ends connections that are idle. Whatever is called next goes over a new one, and doesn't fail.
+func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		setting, value := "wait_timeout", "1"
+		switch {
+		case target.Kind == testdb.Postgres:
+			setting, value = "idle_session_timeout", "1000" // pgx looks at what was idle for a second
+		case target.Driver != "mysql":
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			db := migrated(t, target, "outbox")
+			pool := db.limited(t, setting, value)
+			store, err := sqlstore.Open(t.Context(), pool, db.dialect, sqlstore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			connected := "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+			if isMySQL(db.Kind) {
+				connected = "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+			}
+			observer, err := db.DB.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = observer.Close() }()
+			writer := newWriter(t, db.dialect, outbox.Options{})
+			for name, call := range map[string]func() error{
+				"write": func() error {
+					return writer.Write(t.Context(), outbox.WithoutTransaction(pool), outbox.Message{Topic: "t", Key: "k"})
+				},
+				"heartbeat": func() error {
+					_, err := store.Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes}, time.Minute)
+					return err
+				},
+				"read": func() error {
+					_, err := store.Read(t.Context(), []storage.Position{{Lane: 1}}, 10, 1000)
+					return err
+				},
+				"purge":  func() error { _, err := store.Purge(t.Context(), 0, 10); return err },
+				"status": func() error { _, err := store.Status(t.Context()); return err },
+			} {
+				for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
+					if err := observer.QueryRowContext(t.Context(), connected).Scan(&left); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if pool.Stats().OpenConnections == 0 {
+					t.Errorf("%s: the pool has closed its connections, so nothing is tried", name)
+				}
+				if err := call(); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+}

@@ -255,10 +255,14 @@ func hasStateClass(err error, classes ...string) bool {
 
 // Server asks for the version, by which servers that take PostgreSQL's URLs and
 // drivers tell themselves apart from it. There is no trial: PostgreSQL passes over what is
-// locked.
-func (postgres) Server(Table) (facts Query, trial *Trial) {
-	return Query{SQL: "SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num')" +
-		" UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off')"}, nil
+// locked. Of a table without a schema it asks whether search_path has one in which it may be.
+func (postgres) Server(table Table) (facts Query, trial *Trial) {
+	facts.SQL = "SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num')" +
+		" UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off')"
+	if table.Schema == "" {
+		facts.SQL += " UNION ALL SELECT 'schema', COALESCE(current_schema(), '')"
+	}
+	return facts, nil
 }
 
 var postgresVersion = regexp.MustCompile(`PostgreSQL ([\d.]+)`)
@@ -282,6 +286,10 @@ func (postgres) Fit(server Server) (Fit, error) {
 	number, err := strconv.Atoi(server.Facts["server_version_num"])
 	if err != nil || number < 130000 {
 		return Fit{}, fmt.Errorf("the server is of version %s: PostgreSQL 13 or later is needed", name)
+	}
+	if schema, asked := server.Facts["schema"]; asked && schema == "" {
+		return Fit{}, errors.New("search_path of this session names no schema that exists and that this user may use:" +
+			" name the table with its schema, such as public.outbox, or set search_path with ALTER ROLE … SET search_path")
 	}
 	jit := Note{Name: "jit", OK: true, Detail: "off in these sessions"}
 	if server.Facts["jit"] == "on" {

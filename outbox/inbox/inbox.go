@@ -126,7 +126,7 @@ func (i *Inbox) explained(err error) error {
 	case i.dialect.Busy(err):
 		return fmt.Errorf("%w: %w", ErrBusy, err)
 	case i.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up --inbox, or name it in Options.Table: %w", err)
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up --inbox, or name it in Options.Table, with its schema if search_path lacks that: %w", err)
 	case dialect.Misunderstood(err):
 		return fmt.Errorf("the database doesn't understand %s: give New the dialect of this database: %w", i.dialect.Name(), err)
 	case i.dialect.Denied(err):

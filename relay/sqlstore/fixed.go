@@ -114,11 +114,10 @@ func (s *Store) refuseRowSecurity(ctx context.Context) error {
 const rowSecurityHint = "ALTER TABLE … DISABLE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS"
 
 func (s *Store) checkRowSecurity(ctx context.Context) Finding {
-	finding := Finding{Name: "row security", OK: true, Detail: "hides no rows from this user"}
 	if err := s.refuseRowSecurity(ctx); err != nil {
-		finding.OK, finding.Detail, finding.Hint = false, err.Error(), rowSecurityHint
+		return Finding{Name: "row security", Detail: err.Error()}
 	}
-	return finding
+	return Finding{Name: "row security", OK: true, Detail: "hides no rows from this user"}
 }
 
 // rememberFile notes which file the database is, where it is one.

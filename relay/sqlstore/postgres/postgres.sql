@@ -531,7 +531,7 @@ ORDER BY 1
 
 -- name: unfit settings
 SELECT name, value FROM (VALUES
-    ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
+    ('default_transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
 WHERE current_setting(name) = value
 UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery()
 

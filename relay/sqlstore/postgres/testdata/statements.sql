@@ -53,7 +53,7 @@ SELECT quote_ident(current_user);
 SELECT CASE WHEN reltuples > 0 THEN pg_relation_size(oid) ELSE 0 END FROM pg_class WHERE oid = to_regclass($1::text);
 --   1: app."Events"
 SELECT name, value FROM (VALUES
-    ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
+    ('default_transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
 WHERE current_setting(name) = value
 UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery();
 SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
