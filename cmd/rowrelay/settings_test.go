@@ -151,13 +151,7 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 			}
 			return nil
 		},
-		func() error { // others of a trip before may not be purged yet
-			infos, err := store.List(ctx, storage.Filter{State: storage.StateDone, Limit: 1000})
-			if err == nil && len(infos) < 22 {
-				err = fmt.Errorf("%d messages are kept, want 22", len(infos))
-			}
-			return err
-		},
+		func() error { return count(storage.Filter{State: storage.StateDone, Limit: 1000}, 22) },
 		func() error { return count(storage.Filter{State: storage.StateError, Error: `a\b`}, 1) },
 		func() error { return count(storage.Filter{State: storage.StateRetry, Key: "retried" + hostileText}, 1) },
 		func() error { _, err := store.Status(ctx); return err },
@@ -171,9 +165,21 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 		func() error { return r.write(ctx, "deleted") },
 		func() error { return drain(relay.KeepNothing) },
 		func() error { return count(storage.Filter{State: storage.StateError}, 0) },
-		func() error {
-			_, err := store.Purge(ctx, 0, 1000)
-			return err
+		func() error { // what the drain was purging at its end is locked until the server notices
+			for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
+				infos, err := store.List(ctx, storage.Filter{State: storage.StateDone, Limit: 1000})
+				if left = len(infos); err != nil {
+					return err
+				}
+				another, err := sqlstore.Open(ctx, r.relay, r.dialect, sqlstore.Options{Table: r.table, Operator: true}) // whose purge begins with the oldest row
+				if err != nil {
+					return err
+				}
+				if _, err := another.Purge(ctx, 0, 1000); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		func() error { return count(storage.Filter{State: storage.StatePending}, 0) },
 	}
@@ -313,7 +319,7 @@ func TestPostgresSettingsThatStopACommandAreNamed(t *testing.T) {
 }
 
 // mysqlSettingsThatWork are settings of a session, some at a time, that a relay and a Writer work with. A server is given those
-// that it has.
+// that it has. Short time limits would end calls of a slow machine: internal/outboxdb tests them with locks and connections.
 var mysqlSettingsThatWork = map[string]map[string]string{
 	"ansi":        {"sql_mode": "'ANSI,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,NO_AUTO_VALUE_ON_ZERO'"},
 	"backslashes": {"sql_mode": "'NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,NO_ZERO_DATE,IGNORE_SPACE'"},

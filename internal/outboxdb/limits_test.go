@@ -59,27 +59,32 @@ func (db database) has(t *testing.T, setting string) bool {
 	return count == 1
 }
 
-// lockDone keeps others from writing delivered messages, until release is called.
-func (db database) lockDone(t *testing.T) (release func()) {
+// lock keeps a relay from settling what is in the table now, until release is called: by locks of rows, or of a table.
+func (db database) lock(t *testing.T, rows bool) (release func()) {
 	t.Helper()
-	if !isMySQL(db.Kind) {
-		tx := db.begin(t)
-		if _, err := tx.ExecContext(t.Context(), "LOCK TABLE outbox_done IN EXCLUSIVE MODE"); err != nil {
-			t.Fatal(err)
-		}
-		return func() { _ = tx.Rollback() }
+	lock := "LOCK TABLE outbox_done IN EXCLUSIVE MODE"
+	switch {
+	case isMySQL(db.Kind) && !rows:
+		lock = "LOCK TABLES outbox_done READ"
+	case rows:
+		lock = "SELECT id FROM outbox FOR UPDATE"
 	}
 	conn, err := db.DB.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES outbox_done READ"); err != nil {
-		t.Fatal(err)
+	run := func(statement string) {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
 	}
+	run("BEGIN")
+	run(lock)
 	return func() {
-		if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
-			t.Error(err)
+		run("COMMIT")
+		if isMySQL(db.Kind) {
+			run("UNLOCK TABLES")
 		}
 	}
 }
@@ -102,13 +107,14 @@ func (f failing) Failed(stage string, err error) { f.failed <- failure{stage, er
 func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 	type limit struct {
 		setting, value, says string
-		failures             int // that the test waits for
+		rows                 bool // a lock of rows is waited for
+		failures             int  // that the test waits for
 	}
 	const many = 12 // 3 rows fail twice, and then a single one more often than any refusal would
 	limits := map[string][]limit{
-		testdb.Postgres: {{"statement_timeout", "1000", "statement timeout", many}, {"lock_timeout", "1000", "lock timeout", 2}, {"transaction_timeout", "1000", "transaction timeout", many}},
-		testdb.MariaDB:  {{"max_statement_time", "1", "max_statement_time exceeded", many}, {"lock_wait_timeout", "1", "Lock wait timeout", 2}},
-		testdb.MySQL:    {{"lock_wait_timeout", "1", "Lock wait timeout", 2}},
+		testdb.Postgres: {{"statement_timeout", "1000", "statement timeout", true, many}, {"lock_timeout", "1000", "lock timeout", true, 2}, {"transaction_timeout", "1000", "transaction timeout", false, many}},
+		testdb.MariaDB:  {{"max_statement_time", "1", "max_statement_time exceeded", true, many}, {"lock_wait_timeout", "1", "Lock wait timeout", false, 2}, {"innodb_lock_wait_timeout", "1", "Lock wait timeout", true, 2}},
+		testdb.MySQL:    {{"lock_wait_timeout", "1", "Lock wait timeout", false, 2}, {"innodb_lock_wait_timeout", "1", "Lock wait timeout", true, 2}},
 	}
 	on := func(t *testing.T, db database) {
 		for _, limit := range limits[db.Kind] {
@@ -132,7 +138,7 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 				if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), outbox.WithoutTransaction(db.DB), messages...); err != nil {
 					t.Fatal(err)
 				}
-				release := db.lockDone(t)
+				release := db.lock(t, limit.rows)
 				observer := failing{failed: make(chan failure, 1000)}
 				engine, err := relay.New(store, relay.Options{
 					Retention: time.Hour, Observer: observer, Poll: 50 * time.Millisecond,

@@ -143,3 +143,27 @@ var (
 	buffers   = regexp.MustCompile(`Buffers: shared (.*)`)
 	pagesRead = regexp.MustCompile(`(?:hit|read)=(\d+)`)
 )
+
+// What another transaction is deleting, such as that of a purge whose caller has gone while the server goes on, is passed over
+// and is left for a later purge.
+func TestPurgePassesOverLockedRows(t *testing.T) {
+	waiting := func(target testdb.Target) bool { return target.Kind == testdb.SQLite || waits(target.Name) }
+	runOn(t, slices.DeleteFunc(allTargets(), waiting), func(t *testing.T, table table) {
+		exec(t, table.DB, `INSERT INTO outbox_done (id, lane, message_id, topic, payload_text, priority, attempts, crashes, created_at, finished_at)
+			VALUES (1, 1, '0197a3b4-0000-7abc-8def-0123456789ab', 't', '{}', 0, 1, 0, '2020-01-01 00:00:00', '2020-01-01 00:00:00')`)
+		tx, err := table.DB.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.ExecContext(t.Context(), "DELETE FROM outbox_done"); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int{0, 1} {
+			if n, err := table.open(t).Purge(t.Context(), 0, 100); n != want || err != nil {
+				t.Errorf("purged %d rows, %v, want %d", n, err, want)
+			}
+			_ = tx.Rollback()
+		}
+	})
+}

@@ -165,7 +165,8 @@ type Store interface {
 	// limit ids of producers that want no duplicates, and relays long dead; and says how
 	// many it deleted of the rows, or of the ids if these are more. An id goes that was
 	// written longer ago than retention, and whose message isn't there any more but as
-	// done; it may stay longer while old rows are pending.
+	// done; it may stay longer while old rows are pending. Rows that another transaction has locked,
+	// such as one of a purge that was given up, are left for a later call.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Remaining calls each with the rows that are due: pending ones that no relay has claimed, and held ones
