@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -25,7 +27,7 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errURL, err)
 		}
-		return session{connector, sessionSettings(database.Kind(), as.limit)}, nil
+		return session{connector, sessionSettings(as.limit)}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -39,20 +41,25 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 	return db, nil
 }
 
-// sessionSettings are for every connection. Transactions read what is committed: the servers' own default locks
-// the gaps between rows, and producers then wait for each other. It isn't a
-// parameter because the variable has another name on each server. And lists of keys are looked up by an index, however long.
+// sessionSettings set up every connection: each server skips the comment with what only the other one has. The isolation has
+// a statement, as its variable's name differs by version.
 //
-// A limit bounds statements on the server, which continues to run one whose caller has given up; 0 is none, whatever the server's is.
-func sessionSettings(kind string, limit time.Duration) []string {
-	set := []string{
-		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-		"SET SESSION autocommit = 1 /*!80000 , SESSION range_optimizer_max_mem_size = 0 */", // MariaDB has none, and skips this
+// A limit bounds statements on the server, which continues to run one whose caller has given up; 0 is none.
+func sessionSettings(limit time.Duration) []string {
+	set := map[string]string{}
+	for _, setting := range dialect.Settings(dialect.MySQL()) {
+		value := setting.Value
+		switch setting.Name {
+		case "max_execution_time":
+			value = strconv.FormatInt(limit.Milliseconds(), 10)
+		case "max_statement_time":
+			value = strconv.FormatFloat(limit.Seconds(), 'f', -1, 64)
+		}
+		if !strings.HasSuffix(setting.Name, "_isolation") {
+			set[setting.Only] += ", SESSION " + setting.Name + " = " + value
+		}
 	}
-	if kind == dialect.MariaDB().Name() {
-		return append(set, fmt.Sprintf("SET SESSION max_statement_time = %g", limit.Seconds()))
-	}
-	return append(set, fmt.Sprintf("SET SESSION max_execution_time = %d", limit.Milliseconds()))
+	return []string{"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "SET" + set[""][1:] + " /*!80000" + set[dialect.MySQL().Name()] + " */ /*M!" + set[dialect.MariaDB().Name()] + " */"}
 }
 
 // session sets up each connection.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 func TestMySQLURLs(t *testing.T) {
@@ -29,11 +30,6 @@ func TestMySQLURLs(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
-		}
-		for parameter, value := range map[string]string{"time_zone": "'+00:00'", "sql_mode": "'TRADITIONAL'", "autocommit": "1"} {
-			if settings.Params[parameter] != value {
-				t.Errorf("%s: %s=%s, want %s", text, parameter, settings.Params[parameter], value)
-			}
 		}
 		if !settings.ParseTime || settings.Loc.String() != "UTC" || !settings.ClientFoundRows || !settings.InterpolateParams ||
 			settings.MultiStatements || settings.Timeout == 0 || settings.ConnectionAttributes != "program_name:rowrelay" {
@@ -114,67 +110,94 @@ func openMySQLTest(t *testing.T, address string) (*sql.DB, error) {
 	return db, err
 }
 
+// hostileMySQL are other values than those that the command sets, for sessions of a server that has them by default.
+var hostileMySQL = map[string]string{
+	"transaction_isolation": "'SERIALIZABLE'", "tx_isolation": "'SERIALIZABLE'", "completion_type": "'CHAIN'", "sql_mode": "'ANSI'", "range_optimizer_max_mem_size": "1",
+	"autocommit": "0", "sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0", "time_zone": "'-11:00'", "max_execution_time": "1", "max_statement_time": "1",
+	"character_set_client": "latin1", "character_set_connection": "latin1", "character_set_results": "latin1",
+}
+
+// Each connection of the command has all settings, whatever the server has.
 func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
-		pool, err := openMySQLTest(t, db.URL)
+		config, err := mysqlSettings(db.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		isolation := "tx_isolation"
-		if db.Name == "mysql/gosql" {
-			isolation = "transaction_isolation"
+		expected, err := db.DB.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		if db.Kind == testdb.MySQL {
-			var size int
-			if err := pool.QueryRowContext(t.Context(), "SELECT @@range_optimizer_max_mem_size").Scan(&size); err != nil || size != 0 {
-				t.Errorf("range_optimizer_max_mem_size: got %d, %v, want no limit", size, err)
+		defer func() { _ = expected.Close() }()
+		read := func(of *sql.Conn, name string) (value string) {
+			t.Helper()
+			if err := of.QueryRowContext(t.Context(), "SELECT @@SESSION."+name).Scan(&value); err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+		want := map[string]string{}
+		config.Params = map[string]string{}
+		for _, setting := range dialect.Settings(dialect.MySQL()) {
+			if setting.Only == "" || setting.Only == db.Kind {
+				for _, value := range []string{hostileMySQL[setting.Name], setting.Value} {
+					if _, err := expected.ExecContext(t.Context(), "SET SESSION "+setting.Name+" = "+value); err != nil {
+						t.Fatal(err)
+					}
+					if got := read(expected, setting.Name); got == want[setting.Name] {
+						t.Fatalf("%s: %s is %s, as before", setting.Name, value, got)
+					} else {
+						want[setting.Name] = got
+					}
+				}
+				config.Params[setting.Name] = hostileMySQL[setting.Name]
 			}
 		}
+		connector, err := mysql.NewConnector(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := sql.OpenDB(session{connector, sessionSettings(0)})
+		defer func() { _ = pool.Close() }()
 		for range maxConnections { // all held at once
 			connection, err := pool.Conn(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = connection.Close() }()
-			for expression, want := range map[string]string{
-				"@@" + isolation: "READ-COMMITTED", "@@time_zone": "+00:00", "@@autocommit": "1",
-				"@@character_set_client": "utf8mb4", "@@sql_mode LIKE '%STRICT_ALL_TABLES%'": "1",
-				"@@completion_type": "NO_CHAIN", "@@sql_safe_updates": "0", "@@sql_big_selects": "1", "@@sql_select_limit": "18446744073709551615",
-			} {
-				var got string
-				if err := connection.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&got); err != nil || got != want {
-					t.Errorf("%s: got %s, %v, want %s", expression, got, err, want)
+			for name, want := range want {
+				if got := read(connection, name); got != want {
+					t.Errorf("%s: got %s, want %s", name, got, want)
 				}
 			}
+		}
+		const limit = 2 * time.Second // of the page's reads
+		pages := sql.OpenDB(session{connector, sessionSettings(limit)})
+		defer func() { _ = pages.Close() }()
+		name, limited := "max_execution_time", "2000"
+		if db.Kind == testdb.MariaDB {
+			name, limited = "max_statement_time", "2"
+		}
+		page, err := pages.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = page.Close() }()
+		if got := read(page, name); got != limited {
+			t.Errorf("with a limit of %v, %s is %s", limit, name, got)
 		}
 	})
 }
 
-// The time limit that a server has for statements doesn't hold for the command's connections; the page's reads have their own.
-func TestMySQLTimeLimitIsTheCommandsOwn(t *testing.T) {
+// A URL of the other server of the family connects, and is told apart.
+func TestMySQLURLOfTheOtherServer(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
-		setting, want := "max_execution_time", map[time.Duration]string{0: "0", 2 * time.Second: "2000"}
-		if db.Kind == testdb.MariaDB {
-			setting, want = "max_statement_time", map[time.Duration]string{0: "0", 2 * time.Second: "2"}
-		}
-		for limit, want := range want {
-			config, err := mysqlSettings(db.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.Params[setting] = "1" // the test's server has none
-			connector, err := mysql.NewConnector(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pool := sql.OpenDB(session{connector, sessionSettings(db.Kind, limit)})
-			defer func() { _ = pool.Close() }()
-			var got string
-			if err := pool.QueryRowContext(t.Context(), "SELECT @@"+setting).Scan(&got); err != nil || got != want {
-				t.Errorf("with a limit of %v, %s is %s, %v, want %s", limit, setting, got, err, want)
-			}
+		own, rest, _ := strings.Cut(db.URL, "://")
+		other := map[string]string{testdb.MySQL: testdb.MariaDB, testdb.MariaDB: testdb.MySQL}[own]
+		if got := call(t.Context(), "", "status", "--database", other+"://"+rest); !strings.Contains(got.stderr, "use a URL that begins with "+own+"://") {
+			t.Errorf("%s for %s: %s", other, own, got.stderr)
 		}
 	})
 }

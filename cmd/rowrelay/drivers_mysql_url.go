@@ -11,29 +11,21 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// mysqlFixed are the driver's parameters, and the server's variables, that have
-// to be as they are here. A URL may repeat them.
+// mysqlFixed are the driver's parameters that have to be as they are here. A URL may repeat them, and the
+// settings of [sessionSettings].
 var mysqlFixed = map[string]string{
-	"parseTime":             "true",     // times are times, not texts
-	"loc":                   "UTC",      // …
-	"time_zone":             "'+00:00'", // …
-	"clientFoundRows":       "true",     // rows that an update found count, changed or not
-	"interpolateParams":     "true",     // one way to the server for a statement, not three
-	"multiStatements":       "false",
-	"columnsWithAlias":      "false",
-	"checkConnLiveness":     "true",
-	"charset":               "utf8mb4",
-	"sql_mode":              "'TRADITIONAL'", // what is too long is an error, not cut off
-	"autocommit":            "1",
-	"completion_type":       "'NO_CHAIN'", // a commit ends a transaction, and nothing else
-	"sql_safe_updates":      "0",          // changes of whole tables
-	"sql_big_selects":       "1",          // whatever max_join_size is
-	"sql_select_limit":      "18446744073709551615",
-	"transaction_isolation": "'READ-COMMITTED'",
-	"tx_isolation":          "'READ-COMMITTED'",
+	"parseTime":         "true", // times are times, not texts
+	"loc":               "UTC",  // …
+	"clientFoundRows":   "true", // rows that an update found count, changed or not
+	"interpolateParams": "true", // one way to the server for a statement, not three
+	"multiStatements":   "false",
+	"columnsWithAlias":  "false",
+	"checkConnLiveness": "true",
+	"charset":           "utf8mb4",
 }
 
 // mysqlFree are the driver's parameters that a URL may set as it likes.
@@ -90,9 +82,13 @@ func mysqlParameters(query string) (url.Values, map[string]string, error) {
 		return nil, nil, fmt.Errorf("its parameters aren't written as name=value&name=value, percent-encoded")
 	}
 	parameters, own := url.Values{}, map[string]string{}
+	allFixed := maps.Clone(mysqlFixed)
+	for _, setting := range dialect.Settings(dialect.MySQL()) {
+		allFixed[setting.Name] = setting.Value
+	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		value := given.Get(name)
-		fixed, isFixed := mysqlFixed[name]
+		fixed, isFixed := allFixed[name]
 		switch {
 		case len(given[name]) > 1:
 			return nil, nil, fmt.Errorf("the parameter %s is there twice", name)
@@ -121,9 +117,7 @@ func setFixed(parameters url.Values, own map[string]string) error {
 		parameters.Set("tls", "preferred")
 	}
 	for name, value := range mysqlFixed {
-		if !strings.HasSuffix(name, "_isolation") { // see readCommitted
-			parameters.Set(name, value)
-		}
+		parameters.Set(name, value)
 	}
 	attributes := parameters.Get("connectionAttributes")
 	if !strings.Contains(attributes, "program_name:") {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
@@ -39,12 +40,14 @@ func connectPostgres(database config.Database) (driver.Connector, error) {
 	return stdlib.GetConnector(*settings, stdlib.OptionAfterConnect(setUpSession)), nil
 }
 
-// setUpSession turns off what compiles statements that take a millisecond to run, and has texts in the forms that pgx
-// reads and writes, whatever the server, the database or the user is set to.
-// Not by parameters of the connection, which poolers refuse.
+// setUpSession sets what the server, the database or the user may be set to otherwise. Not by parameters of the
+// connection, which poolers refuse.
 func setUpSession(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, "SELECT set_config('jit', 'off', false), set_config('datestyle', 'ISO', false),"+
-		" set_config('bytea_output', 'hex', false), set_config('standard_conforming_strings', 'on', false), set_config('client_encoding', 'UTF8', false)", pgx.QueryExecModeExec)
+	var calls []string
+	for _, setting := range dialect.Settings(dialect.Postgres()) {
+		calls = append(calls, "set_config('"+setting.Name+"', '"+setting.Value+"', false)")
+	}
+	_, err := conn.Exec(ctx, "SELECT "+strings.Join(calls, ", "), pgx.QueryExecModeExec)
 	if conn.IsClosed() {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -13,16 +14,11 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqlitePragmas are what every connection is told, and what it must answer
-// when it is asked: the driver passes over parameters that it doesn't know.
-var sqlitePragmas = []struct{ name, value, answer string }{
-	{"journal_mode", "WAL", "wal"},
-	{"busy_timeout", "10000", "10000"},
-	{"synchronous", "FULL", "2"},
-	{"foreign_keys", "1", "1"},
-}
+// sqliteAnswers are what a connection answers when it is asked for a pragma, where that is not the value that it was given.
+var sqliteAnswers = map[string]string{"journal_mode": "wal", "synchronous": "2"}
 
 func openSQLite(ctx context.Context, database config.Database, as pool) (*sql.DB, error) {
 	path := database.Secret()
@@ -45,22 +41,23 @@ func sqliteDSN(path string, create bool) string {
 		mode = "rwc"
 	}
 	parameters := url.Values{"_txlock": {"immediate"}, "mode": {mode}}
-	for _, pragma := range sqlitePragmas {
-		parameters.Add("_pragma", pragma.name+"("+pragma.value+")")
+	for _, pragma := range dialect.Settings(dialect.SQLite()) {
+		parameters.Add("_pragma", pragma.Name+"("+pragma.Value+")")
 	}
 	// A path is taken as it is, so what a URI gives a meaning to is escaped.
 	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
 	return "file:" + escaped + "?" + parameters.Encode()
 }
 
+// checkPragmas asks for each pragma, as the driver passes over parameters that it doesn't know.
 func checkPragmas(ctx context.Context, db *sql.DB) error {
-	for _, pragma := range sqlitePragmas {
+	for _, pragma := range dialect.Settings(dialect.SQLite()) {
 		var got string
-		if err := db.QueryRowContext(ctx, "PRAGMA "+pragma.name).Scan(&got); err != nil {
+		if err := db.QueryRowContext(ctx, "PRAGMA "+pragma.Name).Scan(&got); err != nil {
 			return err
 		}
-		if got != pragma.answer {
-			return fmt.Errorf("the file can't be used with %s=%s, it has %s; is it on a network's file system?", pragma.name, pragma.value, got)
+		if got != cmp.Or(sqliteAnswers[pragma.Name], pragma.Value) {
+			return fmt.Errorf("the file can't be used with %s=%s, it has %s; is it on a network's file system?", pragma.Name, pragma.Value, got)
 		}
 	}
 	return nil

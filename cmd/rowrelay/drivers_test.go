@@ -11,6 +11,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // Sessions of PostgreSQL don't compile their plans, and pgx can read and write texts, whatever the database is set to.
@@ -27,9 +28,10 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 			if err := own.DB.QueryRowContext(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
 				t.Fatal(err)
 			}
-			for _, setting := range []string{"jit = on", "datestyle = 'SQL, DMY'", "bytea_output = 'escape'", "standard_conforming_strings = off", "client_encoding = 'LATIN1'"} {
-				if _, err := own.DB.ExecContext(t.Context(), "ALTER DATABASE "+name+" SET "+setting); err != nil {
-					t.Fatal(err)
+			hostile := map[string]string{"jit": "on", "datestyle": "SQL, DMY", "bytea_output": "escape", "standard_conforming_strings": "off", "client_encoding": "LATIN1"}
+			for _, setting := range dialect.Settings(dialect.Postgres()) {
+				if _, err := own.DB.ExecContext(t.Context(), "ALTER DATABASE "+name+" SET "+setting.Name+" = '"+hostile[setting.Name]+"'"); err != nil {
+					t.Fatal(err) // also of a setting that has no value here
 				}
 			}
 			for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} { // the latter two have values as texts
@@ -49,12 +51,18 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = db.Close() }()
-				var jit, text string
+				for _, setting := range dialect.Settings(dialect.Postgres()) {
+					var got string
+					if err := db.QueryRowContext(t.Context(), "SELECT current_setting('"+setting.Name+"')").Scan(&got); err != nil || !strings.HasPrefix(got, setting.Value) { // ISO, DMY
+						t.Errorf("%s: %s is %s, %v, want %s", mode, setting.Name, got, err, setting.Value)
+					}
+				}
+				var text string
 				var at time.Time
 				var payload []byte
-				err = db.QueryRowContext(t.Context(), `SELECT current_setting('jit') || ' ' || current_setting('client_encoding'), now(), decode('00ff', 'hex'), $1::text`, `日\b'`).Scan(&jit, &at, &payload, &text)
-				if err != nil || jit != "off UTF8" || at.IsZero() || !bytes.Equal(payload, []byte{0, 255}) || text != `日\b'` {
-					t.Errorf("%s: jit %s, now %v, payload %q, text %q, %v", mode, jit, at, payload, text, err)
+				err = db.QueryRowContext(t.Context(), `SELECT now(), decode('00ff', 'hex'), $1::text`, `日\b'`).Scan(&at, &payload, &text)
+				if err != nil || at.IsZero() || !bytes.Equal(payload, []byte{0, 255}) || text != `日\b'` {
+					t.Errorf("%s: now %v, payload %q, text %q, %v", mode, at, payload, text, err)
 				}
 			}
 		})

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -354,14 +353,14 @@ func TestMySQLSettings(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				own.Params = maps.Clone(own.Params)
+				own.Params = map[string]string{}
 				for setting, value := range settings {
 					if _, err := db.DB.ExecContext(t.Context(), "SET SESSION "+setting+" = "+value); err != nil {
 						continue // another kind of server, or version
 					}
 					app.Params[setting] = value
-					if _, set := own.Params[setting]; !set && setting != "collation_connection" {
-						own.Params[setting] = value
+					if setting != "collation_connection" {
+						own.Params[setting] = value // before the command's own settings
 					}
 				}
 				open := func(config *mysql.Config, set []string) *sql.DB {
@@ -374,7 +373,7 @@ func TestMySQLSettings(t *testing.T) {
 					return pool
 				}
 				writes := open(app, nil)
-				for who, reads := range map[string]*sql.DB{"the command": open(own, sessionSettings(db.Kind, 0)), "a library": writes} {
+				for who, reads := range map[string]*sql.DB{"the command": open(own, sessionSettings(0)), "a library": writes} {
 					if err := (trip{d, writes, reads, ""}).both(t.Context()); err != nil {
 						t.Errorf("%s: %v", who, err)
 					}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // drivers are what the targets' names end with, as people know them.
@@ -104,4 +105,20 @@ func unrunLines(t testing.TB, ran map[string]bool) string {
 		}
 	}
 	return lines.String()
+}
+
+// settings has those of a dialect, as the command and the stores use them.
+func settings(d dialect.Dialect) func(testing.TB) string {
+	return func(testing.TB) string {
+		var lines strings.Builder
+		lines.WriteString("| setting | the command sets | because | a store refuses |\n| --- | --- | --- | --- |\n")
+		for _, s := range dialect.Settings(d) {
+			name := "`" + s.Name + "`"
+			if s.Only != "" {
+				name += map[string]string{"mysql": " (MySQL)", "mariadb": " (MariaDB)"}[s.Only]
+			}
+			fmt.Fprintf(&lines, "| %s | `%s` | %s | %s |\n", name, s.Value, s.Why, s.Refused)
+		}
+		return lines.String()
+	}
 }

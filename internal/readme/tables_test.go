@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 var update = flag.Bool("update", false, "write the generated tables anew")
@@ -24,7 +26,9 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: (\w+); go test ./intern
 func TestTablesAreFresh(t *testing.T) {
 	t.Parallel()
 	for name, tables := range map[string]map[string]func(testing.TB) string{
-		"docs/databases.md":       {"databases": databases},
+		"docs/databases.md":          {"databases": databases},
+		"outbox/dialect/POSTGRES.md": {"settings": settings(dialect.Postgres())}, "outbox/dialect/SQLITE.md": {"settings": settings(dialect.SQLite())},
+		"outbox/dialect/MYSQL.md": {"settings": settings(dialect.MySQL())},
 		"docs/sinks.md":           {"sinks": sinkTable},
 		"docs/performance.md":     {"goals": goals},
 		"docs/beside-debezium.md": {"debezium": besideDebezium},

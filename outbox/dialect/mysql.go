@@ -261,12 +261,13 @@ func hasMySQLNumber(err error, numbers ...string) bool {
 
 // Server asks for the variables that matter, of any server of the family; each has some of
 // them. It needs no right. The trial is of two lanes, since these rows are always there.
-func (mysql) Server(table Table) (facts Query, trial *Trial) {
-	facts = Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
-		" 'group_replication_group_name', 'group_replication_single_primary_mode'," +
-		" 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'," +
-		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'completion_type', 'sql_mode', 'range_optimizer_max_mem_size', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects'," +
-		" 'character_set_client', 'character_set_connection', 'character_set_results')"}
+func (d mysql) Server(table Table) (facts Query, trial *Trial) {
+	names := []string{"version", "version_comment", "aurora_version", "auto_increment_increment", "wsrep_on", "group_replication_group_name", "group_replication_single_primary_mode",
+		"innodb_thread_concurrency", "innodb_max_purge_lag", "read_only", "innodb_read_only"}
+	for _, setting := range d.settings() {
+		names = append(names, setting.Name)
+	}
+	facts = Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('" + strings.Join(names, "', '") + "')"}
 	lanes := table.Backquoted().Lanes
 	return facts, &Trial{
 		Begin: []Query{{SQL: "SET @lock_wait_timeout = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1"}},
@@ -316,7 +317,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	if versionBefore(version, kind.least) {
 		return Fit{}, fmt.Errorf("the server is %s: %s %s or later is needed", name, kind.name, kind.least)
 	}
-	if err := mysqlSession(facts); err != nil {
+	if err := fits(d.settings(), facts); err != nil {
 		return Fit{}, err
 	}
 	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
@@ -367,44 +368,4 @@ func mysqlSkipNote(skips bool) Note {
 		return Note{Name: "locked rows", OK: true, Detail: "are passed over (SKIP LOCKED)"}
 	}
 	return Note{Name: "locked rows", OK: true, Detail: "can't be passed over (no SKIP LOCKED): relays claim one after the other"}
-}
-
-// mysqlSession refuses sessions whose single statements see what isn't committed,
-// or begin a transaction that nobody ends; in which the server refuses statements or cuts off
-// their results; or that change texts on their way.
-func mysqlSession(facts map[string]string) error {
-	for _, name := range []string{"transaction_isolation", "tx_isolation"} {
-		if facts[name] == "READ-UNCOMMITTED" {
-			return fmt.Errorf("%s of this session is READ-UNCOMMITTED, and messages would be delivered that are never committed:"+
-				" set it to READ-COMMITTED or REPEATABLE-READ, in the URL or in the server", name)
-		}
-	}
-	if value := facts["completion_type"]; value != "" && value != "NO_CHAIN" {
-		return fmt.Errorf("completion_type of this session is %s, with which a commit begins another transaction or ends the connection:"+
-			" set it to NO_CHAIN, in the URL or in the server", value)
-	}
-	if strings.Contains(facts["sql_mode"], "EMPTY_STRING_IS_NULL") {
-		return errors.New("sql_mode of this session has EMPTY_STRING_IS_NULL, with which empty texts and payloads become NULL: leave it out, in the URL or in the server")
-	}
-	const rangeMemory = 8 << 20 // the server's default
-	if value, err := strconv.Atoi(facts["range_optimizer_max_mem_size"]); err == nil && value != 0 && value < rangeMemory {
-		return fmt.Errorf("range_optimizer_max_mem_size of this session is %d, with which the server may read whole tables where keys are listed:"+
-			" set it to %d or more, or to 0, in the URL or in the server", value, rangeMemory)
-	}
-	if facts["autocommit"] == "OFF" {
-		return fmt.Errorf("autocommit of this session is OFF: set it to ON, in the URL or in the server")
-	}
-	for _, needed := range [][2]string{{"sql_safe_updates", "OFF"}, {"sql_select_limit", "18446744073709551615"}, {"sql_big_selects", "ON"}} {
-		if value := facts[needed[0]]; value != "" && value != needed[1] {
-			return fmt.Errorf("%s of this session is %s, with which the server refuses some of a relay's statements or cuts off what they return:"+
-				" set it to %s, in the URL or in the server (sql_big_selects goes with max_join_size)", needed[0], value, needed[1])
-		}
-	}
-	for _, name := range []string{"character_set_client", "character_set_connection", "character_set_results"} {
-		if charset := facts[name]; charset != "" && charset != "utf8mb4" { // no charset of results: they come as they are
-			return fmt.Errorf("%s of this session is %s, which changes keys and topics on their way:"+
-				" set it to utf8mb4, by charset=utf8mb4 in the URL or by SET NAMES", name, charset)
-		}
-	}
-	return nil
 }

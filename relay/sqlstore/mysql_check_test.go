@@ -164,24 +164,30 @@ func TestMySQLUnfitSession(t *testing.T) {
 		if err != nil {
 			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
 		}
-		ofKind, unfit := "sql_mode", "'EMPTY_STRING_IS_NULL'"
-		if m.Kind == testdb.MySQL {
-			ofKind, unfit = "range_optimizer_max_mem_size", "1"
+		unfit := map[string]string{
+			"transaction_isolation": "'READ-UNCOMMITTED'", "tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0", "completion_type": "'CHAIN'", "range_optimizer_max_mem_size": "1",
+			"character_set_client": "latin1", "character_set_connection": "latin1", "character_set_results": "latin1", "sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0",
 		}
-		for setting, value := range map[string]string{ofKind: unfit, "tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0", "character_set_results": "latin1",
-			"sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0", "completion_type": "'CHAIN'"} {
-			if setting == "tx_isolation" && m.Name == "mysql/gosql" {
-				setting = "transaction_isolation"
+		if m.Kind == testdb.MariaDB {
+			unfit["sql_mode"] = "'EMPTY_STRING_IS_NULL'" // MySQL has no such mode
+		}
+		for _, setting := range dialect.Settings(m.dialect) {
+			value, known := unfit[setting.Name]
+			switch {
+			case setting.Refused == "", setting.Only != "" && setting.Only != m.Kind, setting.Name == "sql_mode" && !known:
+				continue
+			case !known:
+				t.Errorf("%s: the test has no value that is refused", setting.Name)
 			}
 			other := config.Clone()
-			other.Params = map[string]string{setting: value}
+			other.Params = map[string]string{setting.Name: value}
 			pool, err := sql.Open("mysql", other.FormatDSN())
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = pool.Close() })
-			if _, err := sqlstore.Open(t.Context(), pool, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), setting) {
-				t.Errorf("%s = %s: the error is %v, want one that names it", setting, value, err)
+			if _, err := sqlstore.Open(t.Context(), pool, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), setting.Name+" of this session") {
+				t.Errorf("%s = %s: the error is %v, want one that names it", setting.Name, value, err)
 			}
 		}
 	})
