@@ -383,6 +383,42 @@ func TestMySQLSettings(t *testing.T) {
 	})
 }
 
+// An application's pool works with whatever parameters its driver has.
+func TestParametersOfDrivers(t *testing.T) {
+	t.Parallel()
+	parameters := map[string][]string{
+		"postgres18/pgx":    {"default_query_exec_mode=exec", "default_query_exec_mode=simple_protocol"},
+		"postgres18/pq":     {"binary_parameters=yes"},
+		"mysql/gosql":       {"", "parseTime=true&loc=Asia%2FTokyo&interpolateParams=true", "clientFoundRows=true&compress=true&time_zone=%27-11%3A00%27"},
+		"mariadb1011/gosql": {"", "loc=Local&interpolateParams=true"},
+	}
+	for _, target := range testdb.Targets() {
+		for _, parameters := range parameters[target.Name] {
+			t.Run(target.Name+"/"+parameters, func(t *testing.T) {
+				t.Parallel()
+				db := target.OpenOutbox(t)
+				d, err := dialect.ByName(db.Kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dsn := db.DSN + "&" + parameters
+				if target.Driver == "mysql" { // the test's own parameters would hide what an application lacks
+					before, _, _ := strings.Cut(db.DSN, "?")
+					dsn = before + "?" + parameters
+				}
+				app, err := sql.Open(db.Driver, dsn)
+				if err != nil {
+					t.Fatal("the DSN is malformed; it is not shown because it has a password")
+				}
+				defer func() { _ = app.Close() }()
+				if err := (trip{d, app, app, ""}).both(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
 // sqliteSettings are pragmas, some at a time, that a relay and a Writer work with.
 var sqliteSettings = map[string][]string{
 	"strict": {"foreign_keys(1)", "case_sensitive_like(1)", "reverse_unordered_selects(1)", "recursive_triggers(1)", "cell_size_check(1)", "secure_delete(1)", "temp_store(2)", "trusted_schema(0)"},
