@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -40,6 +41,7 @@ type kafkaTopic struct {
 	t             *testing.T
 	brokers, name string
 	front         string // where relays find the brokers
+	partitions    int
 	replicas      int
 }
 
@@ -48,12 +50,50 @@ const kafkaPartitions = 6
 func newKafkaTopic(t *testing.T, brokers string, replicas int) *kafkaTopic {
 	t.Helper()
 	topic := &kafkaTopic{t: t, brokers: brokers, front: brokers, name: fmt.Sprint("e2e-", time.Now().UnixNano()), replicas: replicas}
-	answer, err := topic.client().CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{
-		{Topic: topic.name, NumPartitions: kafkaPartitions, ReplicationFactor: replicas},
-	}})
-	check(t, err)
-	check(t, answer.Errors[topic.name])
+	check(t, topic.create(kafkaPartitions))
 	return topic
+}
+
+// create returns the broker's refusal.
+func (k *kafkaTopic) create(partitions int) error {
+	k.t.Helper()
+	k.partitions = partitions
+	answer, err := k.client().CreateTopics(k.t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{
+		{Topic: k.name, NumPartitions: partitions, ReplicationFactor: k.replicas},
+	}})
+	check(k.t, err)
+	return answer.Errors[k.name]
+}
+
+// delete waits until the broker doesn't know the topic: until then it acknowledges what was written before.
+func (k *kafkaTopic) delete() {
+	k.t.Helper()
+	answer, err := k.client().DeleteTopics(k.t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{k.name}})
+	check(k.t, err)
+	check(k.t, answer.Errors[k.name])
+	eventually(k.t, k.name+" is deleted", func() bool { _, err := k.length(); return err != nil })
+}
+
+// length is the number of records that were written to the topic; an error if a partition is not there or has no leader.
+func (k *kafkaTopic) length() (n int64, err error) {
+	var requests []kafka.OffsetRequest
+	for partition := range k.partitions {
+		requests = append(requests, kafka.LastOffsetOf(partition))
+	}
+	answer, err := k.client().ListOffsets(k.t.Context(), &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{k.name: requests}})
+	if err != nil {
+		return 0, err
+	}
+	for _, partition := range answer.Topics[k.name] {
+		n, err = n+partition.LastOffset, errors.Join(err, partition.Error)
+	}
+	return n, err
+}
+
+// has waits until all partitions are there, with so many records.
+func (k *kafkaTopic) has(want int64) {
+	k.t.Helper()
+	eventually(k.t, fmt.Sprintf("%s has %d records", k.name, want), func() bool { n, err := k.length(); return err == nil && n == want })
 }
 
 func (k *kafkaTopic) client() *kafka.Client {
@@ -94,7 +134,7 @@ func (k *kafkaTopic) isWholeAt(node string) error {
 // received reads each partition from its beginning to its end.
 func (k *kafkaTopic) received() (all []arrival) {
 	k.t.Helper()
-	for partition := range kafkaPartitions {
+	for partition := range k.partitions {
 		all = append(all, k.partition(partition)...)
 	}
 	return all
@@ -108,7 +148,7 @@ func (k *kafkaTopic) partition(number int) (arrivals []arrival) {
 	end := offsets.Topics[k.name][0].LastOffset
 	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: strings.Split(k.brokers, ","), Topic: k.name, Partition: number, MaxWait: 100 * time.Millisecond})
 	defer reader.Close()
-	for reader.Offset() < end {
+	for end > 0 && reader.Offset() < end {
 		m, err := reader.ReadMessage(ctx)
 		check(k.t, err)
 		arrivals = append(arrivals, readOrder(k.t, kafkaHeader(m, "rowrelay-message-id"), kafkaHeader(m, "ce_source"), m.Value))
