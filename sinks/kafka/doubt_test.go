@@ -2,9 +2,12 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,4 +192,159 @@ func (m *marks) Delivered(string, string, time.Duration) {
 	if reached := m.at[m.delivered]; reached != nil {
 		close(reached)
 	}
+}
+
+// TestLastingDoubtOfADeadRelay is about one partition only: a relay finds batches of a topic that a relay before it wrote to,
+// and the cluster can't say whether they are there. Messages of another topic are delivered, though nothing was before.
+func TestLastingDoubtOfADeadRelay(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		key     int16
+		problem *kerr.Error
+		part    bool          // a row of each batch is gone
+		age     time.Duration // of the batches
+	}{
+		"the partition takes nothing":           {int16(kmsg.Produce), kerr.NotEnoughReplicas, false, 0},
+		"the right to write is gone":            {int16(kmsg.Produce), kerr.TopicAuthorizationFailed, false, 0},
+		"its leader doesn't know its producers": {int16(kmsg.DescribeProducers), kerr.NotLeaderForPartition, true, 0},
+		"the right to read is gone":             {int16(kmsg.DescribeProducers), kerr.TopicAuthorizationFailed, true, 0},
+		"its log can't be searched":             {int16(kmsg.Fetch), kerr.KafkaStorageError, true, day},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
+			options := kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 50 * time.Millisecond}
+			first := idempotent(t, options)
+			before := planned(t, first, mixed(6, "other", "other"))
+			wantSummary(t, "the relay that dies", first.Send(t.Context(), before), "D")
+			cluster.ControlKey(test.key, func(request kmsg.Request) (kmsg.Response, error, bool) {
+				cluster.KeepControl()
+				answer := refused(request, "other", test.problem)
+				return answer, nil, answer != nil
+			})
+			describing(cluster) // what isn't refused
+			if test.part {
+				before = before[1:]
+			}
+			second := opened(t, options)
+			for range 3 {
+				if got := open(second.Send(t.Context(), restamped(t, before, "", -1, test.age))); strings.Trim(got, "O") != "" {
+					t.Errorf("what the dead relay has sent: %s, want it open and the sink available", got)
+				}
+			}
+			wantSummary(t, "of the other topic", second.Send(t.Context(), planned(t, second, mixed(3, "healthy", "healthy"))), "D")
+		})
+	}
+}
+
+// TestRelayAfterADeadOne delivers to another topic while a partition refuses the batches that the dead relay had written to it.
+// Once the partition answers again, each message is there once.
+func TestRelayAfterADeadOne(t *testing.T) {
+	t.Parallel()
+	for name, problem := range map[string]*kerr.Error{"the partition takes nothing": kerr.NotEnoughReplicas, "the right to write is gone": kerr.TopicAuthorizationFailed} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
+			db, ahead := memstore.New(), atomic.Int64{}
+			db.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			run := func(store *memstore.Store, watch relay.Observer) (r *relay.Relay, stop func() error) {
+				sink := idempotent(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 50 * time.Millisecond})
+				r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Observer: watch, DrainTimeout: time.Millisecond,
+					Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, BreakerBackoff: relay.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				done := make(chan error, 1)
+				go func() { done <- r.Run(ctx) }()
+				return r, func() error { cancel(); return <-done }
+			}
+			write := func(topic string) {
+				for i := range 20 {
+					db.Write(outbox.Message{Topic: topic, Key: fmt.Sprint(topic, i)})
+				}
+			}
+			reached := func(event chan struct{}, what string) {
+				t.Helper()
+				select {
+				case <-event:
+				case <-time.After(2 * time.Minute):
+					t.Fatal(what)
+				}
+			}
+
+			write("other")
+			store, dies := db.Store(), make(chan struct{})
+			die := sync.OnceFunc(func() { close(dies) })
+			store.Hooks = memstore.Hooks{Fail: func(_ context.Context, op memstore.Op) error {
+				if op == memstore.OpSettle {
+					die()
+				}
+				select {
+				case <-dies:
+					return errors.New("the process is dead")
+				default:
+					return nil
+				}
+			}}
+			first, stop := run(store, relay.NoObserver{})
+			reached(dies, "nothing is settled")
+			first.Abort()
+			_ = stop()
+			ahead.Store(int64(time.Hour)) // the dead relay's leases are over
+
+			ends := make(chan struct{})
+			cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+				cluster.KeepControl()
+				select {
+				case <-ends:
+					return nil, nil, false
+				default:
+					answer := refused(request, "other", problem)
+					return answer, nil, answer != nil
+				}
+			})
+			write("healthy")
+			watch := &marks{at: map[int32]chan struct{}{20: make(chan struct{}), 40: make(chan struct{})}}
+			_, stop = run(db.Store(), watch)
+			reached(watch.at[20], "the other topic's messages are not delivered")
+			close(ends)
+			reached(watch.at[40], "not all messages are delivered")
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			for _, topic := range []string{"healthy", "other"} {
+				if got := records(t, cluster.ListenAddrs(), topic, 20); len(got) != 20 {
+					t.Errorf("%d records are in %s, want 20", len(got), topic)
+				}
+			}
+		})
+	}
+}
+
+// refused answers with a problem what is asked of a topic's partition 0; nil if it is asked of another topic.
+func refused(request kmsg.Request, of string, problem *kerr.Error) kmsg.Response {
+	switch answer := request.ResponseKind().(type) {
+	case *kmsg.ProduceResponse:
+		if asked := request.(*kmsg.ProduceRequest); asked.Topics[0].Topic == of {
+			return produced(asked, problem)
+		}
+	case *kmsg.DescribeProducersResponse:
+		if asked := request.(*kmsg.DescribeProducersRequest); asked.Topics[0].Topic == of {
+			topic, partition := kmsg.NewDescribeProducersResponseTopic(), kmsg.NewDescribeProducersResponseTopicPartition()
+			topic.Topic, partition.ErrorCode = of, problem.Code
+			topic.Partitions = append(topic.Partitions, partition)
+			answer.Topics = append(answer.Topics, topic)
+			return answer
+		}
+	case *kmsg.FetchResponse:
+		if asked := request.(*kmsg.FetchRequest); asked.Topics[0].Topic == of {
+			topic, partition := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+			topic.Topic, partition.ErrorCode = of, problem.Code
+			topic.Partitions = append(topic.Partitions, partition)
+			answer.Topics = append(answer.Topics, topic)
+			return answer
+		}
+	}
+	return nil
 }

@@ -109,17 +109,17 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 	}
 	work.Wait()
 	for i, by := range troubled {
-		t, _ := s.cluster.troubleOf(by.at)
 		if isPostponed(outcomes[i]) {
 			outcomes[i].RetryAfter = waitOf(&batch[i], outcomes[i].RetryAfter)
 		}
-		if by.kind == whole || outcomes[i].Result != sinks.Unavailable || !s.cluster.others(t) {
+		if outcomes[i].Result != sinks.Unavailable {
 			continue
 		}
-		if by.kind == notTaken {
-			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
-		} else {
+		switch t, _ := s.cluster.troubleOf(by.at); {
+		case by.kind == unsure: // also where nothing else was delivered: these batches go first, so nothing else could be
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
+		case by.kind == notTaken && s.cluster.others(t):
+			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
 		}
 	}
 	return outcomes

@@ -28,7 +28,7 @@ func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) 
 	if m.ofTopic {
 		o = s.ofTopic(m.reason, o.Detail)
 	}
-	return verdict{outcome: o, local: m.moved}, m.moved
+	return verdict{outcome: o, local: m.moved, ofTopic: m.ofTopic}, m.moved
 }
 
 // someRefused is the verdict when the broker says which records it refuses.

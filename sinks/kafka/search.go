@@ -47,7 +47,7 @@ type searching struct {
 }
 
 func (s *searching) Error() string {
-	return fmt.Sprintf("looking through the log of %s/%d for a batch of %s, whose relay can't tell whether it was delivered: at offset %d of %d, from %d on; the sink's messages wait",
+	return fmt.Sprintf("looking through the log of %s/%d for a batch of %s, whose relay can't tell whether it was delivered: at offset %d of %d, from %d on",
 		s.id.to.topic, s.id.to.partition, s.id.at.UTC().Format(time.RFC3339), s.next, s.end, s.from)
 }
 
@@ -97,7 +97,7 @@ func (s *IdempotentSink) search(ctx context.Context, leader string, id batchID) 
 		case errors.Is(err, kafkago.OffsetOutOfRange):
 			return absent, nil // the topic was made anew, or has deleted that part
 		case err != nil && ctx.Err() == nil:
-			return absent, fmt.Errorf("read %s/%d to look for a batch: %w", id.to.topic, id.to.partition, err)
+			return absent, &partitionError{fmt.Errorf("read %s/%d to look for a batch: %w", id.to.topic, id.to.partition, err)}
 		case err != nil || known.next < known.end && !time.Now().Before(until):
 			return absent, &searching{id, known.from, known.next, known.end}
 		case known.next >= known.end && !found.Load():

@@ -78,7 +78,7 @@ func TestSearchKeepsItsProgress(t *testing.T) {
 			break
 		}
 		o := outcomes[0]
-		if wantSummary(t, "while it searches", outcomes, "U"); o.Reason != sinks.ReasonBusy || !strings.Contains(o.Detail, "t/0") || !strings.Contains(o.Detail, "of 60") {
+		if wantSummary(t, "while it searches", outcomes, "R"); o.Reason != sinks.ReasonUnknown || !strings.Contains(o.Detail, "t/0") || !strings.Contains(o.Detail, "of 60") {
 			t.Errorf("while it searches: %+v", o)
 		}
 	}

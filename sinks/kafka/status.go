@@ -70,7 +70,7 @@ func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messa
 		return sinks.All(n, why), unsure
 	case err != nil && (ctx.Err() != nil || !s.gone(ctx, id)):
 		why, kind := s.troubled(ctx, err), whole
-		if errors.Is(err, errNoLeader) {
+		if ofPartition := (*partitionError)(nil); errors.As(err, &ofPartition) && ctx.Err() == nil {
 			s.cluster.fails(id.to, began, why)
 			kind = unsure
 		}
@@ -98,7 +98,7 @@ func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []si
 	last, known, err := s.lastSequence(ctx, leader, id.to, id.producer)
 	switch {
 	case err != nil:
-		return absent, fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", id.to.topic, id.to.partition, err)
+		return absent, &partitionError{fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", id.to.topic, id.to.partition, err)}
 	case !known && s.remembered(id, messages):
 		return absent, nil
 	case !known:
@@ -122,13 +122,16 @@ func (s *IdempotentSink) leader(ctx context.Context, p place) (string, error) {
 	leader, trouble := s.leaderOf(topics[p.topic], p.partition)
 	if trouble != nil {
 		s.cluster.outdated(topics[p.topic])
-		return "", fmt.Errorf("%w: %s", errNoLeader, trouble.Detail)
+		return "", &partitionError{errors.New(trouble.Detail)}
 	}
 	return leader, nil
 }
 
-// errNoLeader says that a partition can't be asked, and others perhaps can.
-var errNoLeader = errors.New("the partition has no leader that can be asked")
+// partitionError says that a partition has no leader, or one that gives no answer; others perhaps do.
+type partitionError struct{ err error }
+
+func (e *partitionError) Error() string { return e.err.Error() }
+func (e *partitionError) Unwrap() error { return e.err }
 
 // The request that kafka-go can't be taught, as it has no room for its number:
 // which producers a partition knows, and the last sequence of each. Its form is
