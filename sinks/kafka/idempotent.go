@@ -176,6 +176,8 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 	v := s.produce(ctx, until, e.id.to, records, producer{id: e.id.producer, sequence: e.id.base})
 	o := v.outcome
 	switch {
+	case !first && (v.again || o.Result == sinks.Reject): // it may be there from before its topic's settings changed
+		return s.lookFor(ctx, e.id, messages)
 	case v.again || o.Result == sinks.Delivered || o.Result == sinks.Retry && o.Reason == sinks.ReasonServerError:
 		return s.judge(ctx, e.id, messages, v)
 	case o.Result == sinks.Retry: // its answer was lost

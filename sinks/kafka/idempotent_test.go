@@ -322,6 +322,57 @@ func TestForgottenBatches(t *testing.T) {
 	wantOnce(t, addresses, topic, append(before, batch...))
 }
 
+// A batch that is there stays delivered, though its topic would refuse it by now: a broker looks at the sizes of records before
+// it looks for the batch.
+func TestBatchThatWouldBeRefusedByNow(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	for name, n := range map[string]int{"one record": 1, "several records": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			topic := newTopic(t, addresses, 1)
+			options := kafka.Options{Brokers: addresses}
+			first := idempotent(t, options)
+			batch := batchOf(topic, keys(n)...)
+			batch[0].Payload = make([]byte, 30000)
+			batch = planned(t, first, batch)
+			wantSummary(t, "before", first.Send(t.Context(), batch), "D")
+			limit(t, addresses, topic, 20000)
+			probe := batchOf(topic, "")
+			probe[0].Payload = batch[0].Payload
+			all, end := batch, time.Now().Add(patience)
+			for plain := newSink(t, options); summary(plain.Send(t.Context(), probe)) != "X"; all = append(all, probe[0]) { // the leader doesn't know of the limit yet
+				if time.Now().After(end) {
+					t.Fatal("the topic refuses nothing")
+				}
+				probe[0].ID += "0"
+			}
+			second := opened(t, options)
+			wantSummary(t, "again", second.Send(t.Context(), batch), "D")
+			wantOnce(t, addresses, topic, all)
+		})
+	}
+}
+
+// limit sets a topic's max.message.bytes.
+func limit(t testing.TB, addresses []string, topic string, size int) {
+	t.Helper()
+	value := strconv.Itoa(size)
+	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	config.Name, config.Value = "max.message.bytes", &value
+	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName, resource.Configs = kmsg.ConfigResourceTypeTopic, topic, append(resource.Configs, config)
+	request := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	request.Resources = append(request.Resources, resource)
+	answer, err := request.RequestWith(t.Context(), client(t, addresses))
+	if err == nil {
+		err = kerr.ErrorForCode(answer.Resources[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func restamped(t testing.TB, batch []sinks.Message, cluster string, producer int64, age time.Duration) []sinks.Message {
 	t.Helper()
 	batch = slices.Clone(batch)
