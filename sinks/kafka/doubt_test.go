@@ -348,3 +348,17 @@ func refused(request kmsg.Request, of string, problem *kerr.Error) kmsg.Response
 	}
 	return nil
 }
+
+// TestLeaderThatMovesBeforeAPlan: the plan finds the new leader, though what the sink knows of the topic is not old.
+func TestLeaderThatMovesBeforeAPlan(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "healthy", "other"))
+	sink := idempotent(t, kafka.Options{Brokers: cluster.ListenAddrs()})
+	wantSummary(t, "before", sink.Send(t.Context(), planned(t, sink, mixed(6, "healthy", "other"))), "D")
+	kafka.AgeEnds(sink, 2*time.Minute)
+	from := cluster.LeaderFor("other", 0)
+	if err := cluster.MoveTopicPartition("other", 0, 1-from); err != nil {
+		t.Fatal(err)
+	}
+	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, mixed(6, "healthy", "other"))), "D")
+}

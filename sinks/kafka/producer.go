@@ -164,6 +164,9 @@ func (s *IdempotentSink) learnEnds(ctx context.Context, places []place) map[plac
 		if err == nil {
 			end, err = s.endOf(ctx, p)
 		}
+		if code := kafkago.Unknown; errors.As(err, &code) && meant(code).moved { // once more, as the leader may have moved
+			end, err = s.endOf(ctx, p)
+		}
 		if err == nil {
 			s.identity.learnEnd(p, end)
 			continue
@@ -218,11 +221,16 @@ func (s *IdempotentSink) askForID(ctx context.Context) (int64, error) {
 	return 0, errors.Join(problems...)
 }
 
-func (s *IdempotentSink) endOf(ctx context.Context, p place) (int64, error) {
-	leader, err := s.leader(ctx, p)
+func (s *IdempotentSink) endOf(ctx context.Context, p place) (end int64, err error) {
+	leader, t, err := s.leader(ctx, p)
 	if err != nil {
 		return 0, err
 	}
+	defer func() {
+		if err != nil {
+			s.cluster.outdated(t)
+		}
+	}()
 	answer, err := s.client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{
 		Addr: kafkago.TCP(leader), Topics: map[string][]kafkago.OffsetRequest{p.topic: {kafkago.LastOffsetOf(p.partition)}},
 	})

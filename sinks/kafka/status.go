@@ -91,7 +91,7 @@ func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []si
 	if id.cluster != s.cluster.name() {
 		return absent, nil
 	}
-	leader, err := s.leader(ctx, id.to)
+	leader, _, err := s.leader(ctx, id.to)
 	if err != nil {
 		return absent, err
 	}
@@ -114,17 +114,19 @@ func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []si
 	return present, nil
 }
 
-func (s *IdempotentSink) leader(ctx context.Context, p place) (string, error) {
+// leader returns the address of a partition's leader, and the topic as it is known.
+func (s *IdempotentSink) leader(ctx context.Context, p place) (string, *topic, error) {
 	topics, err := s.topics(ctx, []string{p.topic})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	leader, trouble := s.leaderOf(topics[p.topic], p.partition)
+	t := topics[p.topic]
+	leader, trouble := s.leaderOf(t, p.partition)
 	if trouble != nil {
-		s.cluster.outdated(topics[p.topic])
-		return "", &partitionError{errors.New(trouble.Detail)}
+		s.cluster.outdated(t)
+		return "", nil, &partitionError{errors.New(trouble.Detail)}
 	}
-	return leader, nil
+	return leader, t, nil
 }
 
 // partitionError says that a partition has no leader, or one that gives no answer; others perhaps do.
