@@ -362,3 +362,26 @@ func TestLeaderThatMovesBeforeAPlan(t *testing.T) {
 	}
 	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, mixed(6, "healthy", "other"))), "D")
 }
+
+// TestRefusedLoginIsTheSinks trouble, also where only an unfinished batch is asked for: a renewed password is read when the sink is
+// opened again.
+func TestRefusedLoginIsTheSinks(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.Superuser("PLAIN", "rowrelay", "s3cret"))
+	options := kafka.Options{Brokers: cluster.ListenAddrs(), SASL: "plain", Username: "rowrelay", Password: "s3cret", LeaderTimeout: 50 * time.Millisecond}
+	first, second := idempotent(t, options), opened(t, options)
+	batch := planned(t, first, batchOf("t", "a", "b"))
+	wantSummary(t, "the relay that dies", first.Send(t.Context(), batch), "D")
+	wantSummary(t, "another batch", second.Send(t.Context(), planned(t, second, batchOf("t", "c"))), "D") // it knows the topic
+	cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		answer := request.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		answer.ErrorCode = kerr.SaslAuthenticationFailed.Code
+		return answer, nil, true
+	})
+	kafka.Age(second.Sink, time.Hour) // its connections are closed
+	got := second.Send(t.Context(), batch[1:])
+	if wantSummary(t, "a part of the batch", got, "U"); got[0].Reason != sinks.ReasonAuth {
+		t.Errorf("got %+v", got[0])
+	}
+}

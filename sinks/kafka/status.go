@@ -70,7 +70,7 @@ func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messa
 		return sinks.All(n, why), unsure
 	case err != nil && (ctx.Err() != nil || !s.gone(ctx, id)):
 		why, kind := s.troubled(ctx, err), whole
-		if ofPartition := (*partitionError)(nil); errors.As(err, &ofPartition) && ctx.Err() == nil {
+		if ofPartition := (*partitionError)(nil); errors.As(err, &ofPartition) && ctx.Err() == nil && !isRefusal(err) {
 			s.cluster.fails(id.to, began, why)
 			kind = unsure
 		}
