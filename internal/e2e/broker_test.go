@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"context"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha512"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,6 +97,28 @@ func (k *kafkaTopic) length() (n int64, err error) {
 func (k *kafkaTopic) has(want int64) {
 	k.t.Helper()
 	eventually(k.t, fmt.Sprintf("%s has %d records", k.name, want), func() bool { n, err := k.length(); return err == nil && n == want })
+}
+
+// setPassword gives a user a password for SCRAM-SHA-512, and removes the user at the end of the test.
+func (k *kafkaTopic) setPassword(user, password string) {
+	k.t.Helper()
+	const rounds = 4096
+	salt := []byte(rand.Text())
+	salted, err := pbkdf2.Key(sha512.New, password, salt, rounds, sha512.Size)
+	check(k.t, err)
+	alter := func(ctx context.Context, request kafka.AlterUserScramCredentialsRequest) error {
+		answer, err := k.client().AlterUserScramCredentials(ctx, &request)
+		if err != nil {
+			return err
+		}
+		return answer.Results[0].Error
+	}
+	check(k.t, alter(k.t.Context(), kafka.AlterUserScramCredentialsRequest{Upsertions: []kafka.UserScramCredentialsUpsertion{
+		{Name: user, Mechanism: kafka.ScramMechanismSha512, Iterations: rounds, Salt: salt, SaltedPassword: salted},
+	}}))
+	k.t.Cleanup(func() {
+		_ = alter(context.Background(), kafka.AlterUserScramCredentialsRequest{Deletions: []kafka.UserScramCredentialsDeletion{{Name: user, Mechanism: kafka.ScramMechanismSha512}}})
+	})
 }
 
 func (k *kafkaTopic) client() *kafka.Client {

@@ -149,16 +149,9 @@ func TestRenewedPasswordOfABroker(t *testing.T) {
 			password, _ := u.User.Password()
 			return renewedSink{fmt.Sprintf("type: rabbitmq, hosts: [%q], username: %q, routing_key: %q", u.Host, u.User.Username(), queue.name), password}
 		},
-		"kafka": func(t *testing.T) renewedSink {
-			at := theMachine.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", "password")
-			topic := newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
-			return renewedSink{fmt.Sprintf("type: kafka, brokers: [%q], topic: %q, sasl: scram-sha-256, username: rowrelay", at.Get("login"), topic.name), at.Get("password")}
-		},
-		"idempotent kafka": func(t *testing.T) renewedSink {
-			at := theMachine.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", "password")
-			topic := newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
-			return renewedSink{fmt.Sprintf("type: kafka, brokers: [%q], topic: %q, idempotent: true, sasl: scram-sha-256, username: rowrelay", at.Get("login"), topic.name), at.Get("password")}
-		},
+		"kafka, plain":                    kafkaLogin("sasl: plain"),
+		"kafka, scram-sha-512":            kafkaLogin("sasl: scram-sha-512"),
+		"idempotent kafka, scram-sha-256": kafkaLogin("sasl: scram-sha-256, idempotent: true"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,6 +162,49 @@ func TestRenewedPasswordOfABroker(t *testing.T) {
 			p.says(t, "reason=auth")
 			m.swap(map[string]string{"password": to.right + "\n"})
 			s.wantAll(100)
+		})
+	}
+}
+
+func kafkaLogin(settings string) func(t *testing.T) renewedSink {
+	return func(t *testing.T) renewedSink {
+		at := theMachine.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", "password")
+		topic := newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
+		return renewedSink{fmt.Sprintf("type: kafka, brokers: [%q], topic: %q, username: rowrelay, %s", at.Get("login"), topic.name, settings), at.Get("password")}
+	}
+}
+
+// TestRenewedPasswordOfAnOpenKafka changes the password of the relay's user while the relay is connected. The broker ends each login
+// after three seconds, and refuses the next one until the relay's file is renewed. With an idempotent sink each message is there once, and none is charged.
+func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string]string{"plain": "idempotent: false", "idempotent": "idempotent: true, max_attempts: 1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := theMachine.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", "password")
+			s, topic, user := newScene(t, "sqlite/modernc"), newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA"), 1), "renewed-"+rand.Text()
+			topic.setPassword(user, "one")
+			m := newMount(t, map[string]string{"password": "one"})
+			p := s.byFile(fmt.Sprintf("sources: {shop: {database: %q}}\nsinks: {broker: {type: kafka, brokers: [%q], topic: %q, sasl: scram-sha-512, username: %q, password_file: %q, %s}}\n",
+				s.URL, at.Get("login"), topic.name, user, m.path("password"), settings))
+			s.writeOrders(100, 1)
+			s.wantAll(100)
+			topic.setPassword(user, "two")
+			written := 100
+			eventually(t, "the broker refuses the old password", func() bool { // with the login that it has the relay may deliver some more
+				written++
+				check(t, s.order(t.Context(), 1000, written, true))
+				return strings.Contains(p.log.String(), "reason=auth") && strings.Contains(p.log.String(), "SCRAM-SHA-512")
+			})
+			m.swap(map[string]string{"password": "two\n"})
+			s.wantAll(written)
+			v := judge(t, topic.received())
+			if name == "plain" { // where a request takes longer than the login lasts, its answer is lost
+				v.duplicates = nil
+			}
+			if v.distinct != written || len(v.duplicates) > 0 || strings.Count(p.log.String(), "relaying") != 1 {
+				t.Errorf("%d messages came, want %d, %d of them twice, or the relay was started again:\n%s", v.distinct, written, len(v.duplicates), p.log)
+			}
 		})
 	}
 }
