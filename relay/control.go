@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -14,65 +13,12 @@ import (
 // memory: their lane keeps the place of the first one, and goes on from there when the pause
 // ends. What must hold: what follows a row of a paused topic in its key waits, too.
 
-// controlInterval is how often what is in force is asked for: a pause is to be heard within a
-// second, with the time of the question itself.
-const controlInterval = 700 * time.Millisecond
-
-// controller asks what is in force. Before it was told once nothing is read or sent; where it
-// can't be told later, what was heard last holds.
-func (e *engine) controller(ctx context.Context) {
-	var last, wanted []storage.Control // wanted: pauses that tripped breakers want, and that aren't in force yet
-	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
-		wanted = e.pauseTripped(ctx, wanted)
-		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
-		inForce, err := e.store.Controls(bounded)
-		cancel()
-		e.reached("controls", began, err)
-		if err != nil {
-			e.failed("controls", err)
-			continue
-		}
-		wanted = slices.DeleteFunc(wanted, func(w storage.Control) bool {
-			return slices.ContainsFunc(inForce, func(c storage.Control) bool { return c.Kind == w.Kind && c.Name == w.Name })
-		})
-		if heard && slices.Equal(inForce, last) {
-			continue
-		}
-		heard, last = true, inForce
-		select {
-		case e.results <- func() {
-			if len(inForce)+len(e.control.inForce) > 0 {
-				e.obey(inForce)
-			}
-			e.control.heard = true
-		}:
-		case <-ctx.Done():
-			return
-		}
+// heard takes in what is in force.
+func (e *engine) heard(inForce []storage.Control) {
+	if len(inForce)+len(e.control.inForce) > 0 {
+		e.obey(inForce)
 	}
-}
-
-// pauseTripped has the sinks whose breakers have tripped paused for all relays. It returns the pauses that it couldn't write, to be
-// tried again. Meanwhile this relay pauses the sink for itself.
-func (e *engine) pauseTripped(ctx context.Context, wanted []storage.Control) (left []storage.Control) {
-	for len(e.trips) > 0 {
-		wanted = append(wanted, <-e.trips)
-	}
-	controller, ok := e.store.(storage.Controller)
-	if !ok {
-		return nil
-	}
-	for _, control := range wanted {
-		bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
-		err := controller.SetControl(bounded, control, 0)
-		cancel()
-		if err != nil {
-			e.failed("controls", err)
-			left = append(left, control)
-		}
-	}
-	return left
+	e.control.heard = true
 }
 
 // obey has what is in force now hold, where that is something, or was.

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -38,22 +37,7 @@ func (e *engine) beginSurvey(all bool) {
 		s.lanes = e.claiming.ownLanes()
 	}
 	e.drain.busy = true
-	e.drain.surveys <- s
-}
-
-// surveyor carries surveys out.
-func (e *engine) surveyor(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case s := <-e.drain.surveys:
-			if s.err = e.base.survey(ctx, e.routes, s); s.err != nil {
-				e.failed("drain", s.err)
-			}
-			e.results <- func() { e.afterSurvey(s) }
-		}
-	}
+	e.surveyor.jobs <- s
 }
 
 // afterSurvey has the drain look again if the survey has found a message that could be delivered, or has failed, unless that

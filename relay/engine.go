@@ -30,21 +30,22 @@ type engine struct {
 	duplicates duplicates              // nil without a sink that recognises a batch
 	journalAll time.Time               // until then all that is sent is written down before, as a relay has died
 
-	poll     polling
-	settle   *settler
-	lease    leasing
-	leaser   *leaser
-	control  control
-	clock    databaseClock
-	stopping stop
-	drain    draining
-	unrouted map[string]time.Time // topics without a route, and when to tell of them again
-	missing  map[string]time.Time // as rows name them, sinks that this relay does not have, and when to tell of them again
-	work     work
+	poll       polling
+	settle     *settler
+	lease      leasing
+	leaser     *leaser
+	controller *controller
+	surveyor   *surveyor
+	control    control
+	clock      databaseClock
+	stopping   stop
+	drain      draining
+	unrouted   map[string]time.Time // topics without a route, and when to tell of them again
+	missing    map[string]time.Time // as rows name them, sinks that this relay does not have, and when to tell of them again
+	work       work
 
 	results chan func() // of all other goroutines' work: the loop calls each, to take it in
 	sent    chan *flight
-	trips   chan storage.Control // pauses that tripped breakers want
 
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc
@@ -184,10 +185,9 @@ type stop struct {
 
 // draining is how far the end of a drain has come.
 type draining struct {
-	surveys chan *survey
-	busy    bool
-	last    *survey // of the moment; nil once there is something to deliver again
-	next    time.Time
+	busy bool
+	last *survey // of the moment; nil once there is something to deliver again
+	next time.Time
 
 	unread int64     // the message that the last survey has found unread; 0: none
 	since  time.Time // when it was found first

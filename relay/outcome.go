@@ -243,7 +243,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 		q.paused = true
 		e.options.Logger.Error("relay: the breaker has tripped: the sink refuses most of what it gets, and is paused until you resume it", "relay", e.options.Name,
 			"sink", q.name, "detail", loggable(&q.breaker.last))
-		e.trips <- storage.Control{Kind: storage.PauseSink, Name: q.name, By: shorten("breaker of "+e.options.Name, 255), Reason: shorten(n.tripped, 255)}
+		e.controller.trips <- storage.Control{Kind: storage.PauseSink, Name: q.name, By: shorten("breaker of "+e.options.Name, 255), Reason: shorten(n.tripped, 255)}
 	case why != nil && !q.isDown:
 		q.isDown, q.downDetail = true, shorten(why.Detail, 1000)
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)

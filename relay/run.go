@@ -42,8 +42,8 @@ func (r *Relay) newEngine() *engine {
 	e.leaser = &leaser{
 		base: e.base, process: thisProcess(), setup: setupOf(options, r.names), named: r.named, jobs: make(chan leaseJob, 1), results: e.results, after: e.afterLease,
 	}
-	e.drain.surveys = make(chan *survey, 1)
-	e.trips = make(chan storage.Control, len(e.queues))
+	e.surveyor = &surveyor{base: e.base, routes: e.routes, jobs: make(chan *survey, 1), results: e.results, after: e.afterSurvey}
+	e.controller = &controller{base: e.base, trips: make(chan storage.Control, len(e.queues)), results: e.results, heard: e.heard}
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
 	} else {
@@ -95,7 +95,7 @@ func (e *engine) run(ctx context.Context) error {
 	}
 	start(e.leaser.work)
 	start(e.janitor)
-	start(e.controller)
+	start(e.controller.work)
 	for range settlers {
 		start(e.settle.work)
 	}
@@ -105,7 +105,7 @@ func (e *engine) run(ctx context.Context) error {
 		}
 	}
 	if e.options.Drain {
-		start(e.surveyor)
+		start(e.surveyor.work)
 	}
 	if e.options.Listener != nil && !e.options.Drain { // a drain looks again by itself until nothing is left
 		start(e.listen)

@@ -32,6 +32,63 @@ type survey struct {
 	err      error
 }
 
+// surveyor carries surveys out.
+type surveyor struct {
+	base    *base
+	routes  *router
+	jobs    chan *survey
+	results chan<- func()   // the loop calls each
+	after   func(s *survey) // called in the loop when the survey has ended
+}
+
+// work carries out one survey after the other until the context ends.
+func (v *surveyor) work(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-v.jobs:
+			if s.err = v.survey(ctx, s); s.err != nil {
+				v.base.failed("drain", s.err)
+			}
+			v.results <- func() { v.after(s) }
+		}
+	}
+}
+
+// survey asks for the rows that are due until all are judged, or a reason is found why the drain can't succeed.
+func (v *surveyor) survey(ctx context.Context, s *survey) error {
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	for _, limit := range []int{surveyRows, 0} { // 0: all
+		var rows []storage.Row
+		var judged error
+		met := 0
+		err := v.base.store.Remaining(ctx, limit, func(row *storage.Row) (more bool) {
+			met++
+			if s.lanes != nil && !s.lanes[row.Lane] || len(s.topics) > 0 && !slices.Contains(s.topics, row.Message.Topic) {
+				return true
+			}
+			if rows = append(rows, *row); len(rows) < surveyRows {
+				return true
+			}
+			judged = s.judge(ctx, v.base.store, v.routes, rows)
+			rows = rows[:0]
+			return judged == nil && !s.found()
+		})
+		if err = errors.Join(err, judged); err == nil && !s.found() {
+			err = s.judge(ctx, v.base.store, v.routes, rows)
+		}
+		if err != nil {
+			return fmt.Errorf("look for what is left: %w", err)
+		}
+		if s.found() || met < surveyRows {
+			break
+		}
+	}
+	return nil
+}
+
 // drained returns what a drain ends with that leaves these messages behind.
 func (s *survey) drained() error {
 	var problems []error
@@ -68,39 +125,6 @@ const (
 	// enough.
 	surveyRows = 1000
 )
-
-// survey asks for the rows that are due until all are judged, or a reason is found why the drain can't succeed.
-func (b *base) survey(ctx context.Context, routes *router, s *survey) error {
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
-	defer cancel()
-	for _, limit := range []int{surveyRows, 0} { // 0: all
-		var rows []storage.Row
-		var judged error
-		met := 0
-		err := b.store.Remaining(ctx, limit, func(row *storage.Row) (more bool) {
-			met++
-			if s.lanes != nil && !s.lanes[row.Lane] || len(s.topics) > 0 && !slices.Contains(s.topics, row.Message.Topic) {
-				return true
-			}
-			if rows = append(rows, *row); len(rows) < surveyRows {
-				return true
-			}
-			judged = s.judge(ctx, b.store, routes, rows)
-			rows = rows[:0]
-			return judged == nil && !s.found()
-		})
-		if err = errors.Join(err, judged); err == nil && !s.found() {
-			err = s.judge(ctx, b.store, routes, rows)
-		}
-		if err != nil {
-			return fmt.Errorf("look for what is left: %w", err)
-		}
-		if s.found() || met < surveyRows {
-			break
-		}
-	}
-	return nil
-}
 
 // found says that the drain can't succeed now.
 func (s *survey) found() bool { return len(s.isPaused)+len(s.unrouted) > 0 || s.unread != nil }

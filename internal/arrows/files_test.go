@@ -22,7 +22,7 @@ import (
 var order = strings.Fields(`
 	relay run consumer stop drain renew send control outcome engine
 	rows read quarantine dedup scan sweep
-	admit blocked lease survey settle leaser join expire
+	admit blocked lease survey settle leaser controller join expire
 	unwritable deadletter purge log worker joiner queue breaker route lane
 	poll pauses clock base health options observer process answer text
 `)
