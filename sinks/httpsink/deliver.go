@@ -180,7 +180,7 @@ func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode
 	detail := s.describe(status, body)
-	wait := s.retryAfter(response.Header, time.Now())
+	wait := retryAfter(response.Header, time.Now())
 	switch {
 	case isSuccess(status):
 		return sinks.Ok(strconv.Itoa(status))
@@ -239,13 +239,15 @@ func (s *Sink) redirect(response *http.Response) string {
 	return text
 }
 
-// retryAfter reads the header of that name, as seconds or as a date, up to the
-// longest wait. A date counts from the answer's own, if it has one, so that the
-// two clocks may differ.
-func (s *Sink) retryAfter(header http.Header, now time.Time) time.Duration {
+// longestRetryAfter is the longest wait that an answer can ask for.
+const longestRetryAfter = 5 * time.Minute
+
+// retryAfter reads the header of that name, as seconds or as a date, up to longestRetryAfter. A date counts from the
+// answer's own, if it has one, so that the two clocks may differ.
+func retryAfter(header http.Header, now time.Time) time.Duration {
 	text := header.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds >= 0 {
-		return time.Duration(min(seconds, s.maxWait.Seconds()) * float64(time.Second))
+		return time.Duration(min(seconds, longestRetryAfter.Seconds()) * float64(time.Second))
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
@@ -254,7 +256,7 @@ func (s *Sink) retryAfter(header http.Header, now time.Time) time.Duration {
 	if date, err := http.ParseTime(header.Get("Date")); err == nil {
 		now = date
 	}
-	return min(max(at.Sub(now), 0), s.maxWait)
+	return min(max(at.Sub(now), 0), longestRetryAfter)
 }
 
 // excerptLength is how much of a text from elsewhere an outcome repeats.

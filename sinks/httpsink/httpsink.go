@@ -20,9 +20,8 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultConcurrency   = 8
-	DefaultTimeout       = 10 * time.Second
-	DefaultMaxRetryAfter = 5 * time.Minute
+	DefaultConcurrency = 8
+	DefaultTimeout     = 10 * time.Second
 
 	DefaultArrayMax            = 100
 	DefaultEndpointConcurrency = 4
@@ -89,10 +88,6 @@ type Options struct {
 	// they are the endpoint's trouble, and the message is tried again.
 	RejectStatuses []int
 
-	// MaxRetryAfter is the longest wait that an answer's Retry-After can ask
-	// for. Defaults to [DefaultMaxRetryAfter].
-	MaxRetryAfter time.Duration
-
 	// SigningSecret signs requests as Standard Webhooks 1.0 has it: a shared
 	// secret (whsec_…) or an ed25519 private key (whsk_…), or several with
 	// blanks between them, which all sign, as during a rotation.
@@ -134,7 +129,6 @@ type Sink struct {
 	signatures  []signature
 	tokens      *tokens // nil: none are needed
 	timeout     time.Duration
-	maxWait     time.Duration
 	rejects     []int
 	login       bool // the settings have one
 	concurrency int
@@ -179,7 +173,6 @@ func New(options Options) (*Sink, error) {
 		events:      events,
 		signatures:  signatures,
 		timeout:     options.Timeout,
-		maxWait:     options.MaxRetryAfter,
 		rejects:     options.RejectStatuses,
 		login:       options.logins() > 0,
 		concurrency: options.Concurrency,

@@ -21,7 +21,6 @@ func (o Options) withDefaults() Options {
 	o.Method = cmp.Or(o.Method, http.MethodPost)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
-	o.MaxRetryAfter = cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter)
 	o.EndpointConcurrency = cmp.Or(o.EndpointConcurrency, DefaultEndpointConcurrency)
 	if o.Array {
 		o.ArrayMax = cmp.Or(o.ArrayMax, DefaultArrayMax)
@@ -47,8 +46,8 @@ func (o Options) check() error {
 	if o.Method != http.MethodPost && o.Method != http.MethodPut {
 		problems = append(problems, fmt.Errorf("the method %q must be POST or PUT", o.Method))
 	}
-	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
-		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
+	if o.Timeout < 0 || o.Concurrency < 0 {
+		problems = append(problems, errors.New("the timeout and the concurrency must not be negative"))
 	}
 	if o.Array && o.CloudEvents.Mode == cloudevents.Binary {
 		problems = append(problems, errors.New("an array can't have CloudEvents in binary mode: use structured"))
@@ -215,7 +214,6 @@ func Kind() sinks.Kind {
 			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
 			{Name: "endpoint_max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
 			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "Which of 401, 403 and 404 are a message's own fault, so that it is parked. Without it they are the endpoint's trouble, and are tried again."},
-			{Name: "max_retry_after", Type: settings.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
 			{Name: "block_private_addresses", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
 			{Name: "allowed_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
 		}, settings.TLSFields(), cloudevents.Fields()),
@@ -271,11 +269,10 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 			TokenURL: s.Text("oauth2_token_url"), ClientID: s.Text("oauth2_client_id"),
 			ClientSecret: s.Secret("oauth2_client_secret"), Scopes: s.List("oauth2_scopes"),
 		},
-		Username:      s.Text("username"),
-		Password:      s.Secret("password"),
-		Timeout:       s.Duration("request_timeout"),
-		Concurrency:   s.Int("concurrency"),
-		MaxRetryAfter: s.Duration("max_retry_after"),
+		Username:    s.Text("username"),
+		Password:    s.Secret("password"),
+		Timeout:     s.Duration("request_timeout"),
+		Concurrency: s.Int("concurrency"),
 
 		RejectStatuses: statusesOf(s.List("reject_statuses")),
 

@@ -206,7 +206,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		{httpsink.Options{URL: good, Method: "GET"}, `the method "GET" must be POST or PUT`},
 		{httpsink.Options{URL: good, Timeout: -1}, "must not be negative"},
 		{httpsink.Options{URL: good, Concurrency: -1}, "must not be negative"},
-		{httpsink.Options{URL: good, MaxRetryAfter: -1}, "must not be negative"},
 		{httpsink.Options{URL: good, ContentType: "text/\n"}, "the content type has a line break"},
 		{httpsink.Options{URL: good, BearerToken: "s3cret\n"}, "the bearer token has a line break"},
 		{httpsink.Options{URL: good, Username: "a:b"}, "the user name must not contain a colon"},

@@ -32,10 +32,9 @@ func TestRetryAfter(t *testing.T) {
 		{at(-time.Hour), at(-time.Hour - time.Minute), time.Minute},
 		{at(time.Minute), "nonsense", time.Minute},
 	}
-	sink := &Sink{maxWait: 5 * time.Minute}
 	for _, test := range tests {
 		header := http.Header{"Retry-After": {test.text}, "Date": {test.date}}
-		if got := sink.retryAfter(header, now); got != test.want {
+		if got := retryAfter(header, now); got != test.want {
 			t.Errorf("Retry-After %q, Date %q: %v, want %v", test.text, test.date, got, test.want)
 		}
 	}
