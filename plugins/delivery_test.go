@@ -20,7 +20,7 @@ func deliveryOf(t *testing.T, batch []sinks.Message, requestBytes int) *delivery
 		t.Fatal(err)
 	}
 	return &delivery{
-		sink: sink, process: &process{runner: newRunner(nil)}, promised: promised{requestBytes: requestBytes, order: sinks.OrderPrefix},
+		sink: sink, process: &process{runner: newRunner(nil)}, limits: sinkLimits{requestBytes: requestBytes, order: sinks.OrderPrefix},
 		batch: batch, outcomes: make([]sinks.Outcome, len(batch)),
 	}
 }
@@ -34,8 +34,8 @@ func parts(t *testing.T, d *delivery) (requests [][]sinks.Message, places [][]in
 			continue
 		}
 		request := &pluginv1.SendRequest{SendId: 1 << 63, TimeoutMs: 1 << 62, Messages: part.wire}
-		if size := proto.Size(request); size > d.promised.requestBytes || size > part.size+perRequest {
-			t.Errorf("a request of %d bytes for messages of %d, and %d may be", size, part.size, d.promised.requestBytes)
+		if size := proto.Size(request); size > d.limits.requestBytes || size > part.size+perRequest {
+			t.Errorf("a request of %d bytes for messages of %d, and %d may be", size, part.size, d.limits.requestBytes)
 		}
 		var batch []sinks.Message
 		for _, w := range part.wire {

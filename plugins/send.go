@@ -22,7 +22,7 @@ var (
 type delivery struct {
 	sink     *Sink
 	process  *process
-	promised promised
+	limits   sinkLimits
 	batch    []sinks.Message
 	outcomes []sinks.Outcome
 
@@ -35,7 +35,7 @@ type delivery struct {
 // and one after the other, so that the order is kept.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	s.mu.Lock()
-	d := &delivery{sink: s, process: s.process, promised: s.promise, batch: batch, outcomes: make([]sinks.Outcome, len(batch))}
+	d := &delivery{sink: s, process: s.process, limits: s.promise, batch: batch, outcomes: make([]sinks.Outcome, len(batch))}
 	s.mu.Unlock()
 	for d.at < len(batch) {
 		part := d.next(ctx)
@@ -74,7 +74,7 @@ const perRequest = 64
 // which there is no room, or which has to wait for what is before it. Messages that
 // can't be sent get their outcome.
 func (d *delivery) next(ctx context.Context) (p part) {
-	limits, most := d.promised, d.promised.requestBytes-perRequest
+	limits, most := d.limits, d.limits.requestBytes-perRequest
 	for ; d.at < len(d.batch); d.at++ {
 		m := &d.batch[d.at]
 		if outcome := d.held(ctx); outcome != nil {
@@ -119,7 +119,7 @@ func (d *delivery) next(ctx context.Context) (p part) {
 func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	key := d.batch[d.at].Key
 	switch {
-	case d.process == nil || d.promised.requestBytes == 0:
+	case d.process == nil || d.limits.requestBytes == 0:
 		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error())
 		return &o
 	case d.down || d.stopped[key]:
@@ -135,11 +135,11 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 
 // hand hands a part to the plug-in and notes what became of it.
 func (d *delivery) hand(ctx context.Context, part part) {
-	if !d.promised.enter(ctx) {
+	if !d.limits.enter(ctx) {
 		d.note(part, func(int) sinks.Outcome { return sinks.Cancelled() })
 		return
 	}
-	defer d.promised.leave()
+	defer d.limits.leave()
 	response, err := d.process.send(ctx, &pluginv1.SendRequest{SendId: d.sink.lastSend.Add(1), Messages: part.wire})
 	if err != nil {
 		failed := d.failed(ctx, part, err)
@@ -187,7 +187,7 @@ func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	failed := false
 	for i, index := range p.messages {
 		o := outcome(i)
-		held := d.stopped[d.batch[index].Key] || failed && d.promised.order == sinks.OrderAtomic
+		held := d.stopped[d.batch[index].Key] || failed && d.limits.order == sinks.OrderAtomic
 		if held && o.Result != sinks.Delivered {
 			o = sinks.Blocked()
 		}

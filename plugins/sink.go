@@ -46,8 +46,8 @@ type Sink struct {
 	redact  settings.Redactor
 
 	mu       sync.Mutex
-	process  *process // the latest; nil before the first
-	promise  promised // of its sink
+	process  *process   // the latest; nil before the first
+	promise  sinkLimits // of its sink
 	crashes  crashes
 	suspects suspects
 	lastSend atomic.Uint64
@@ -89,26 +89,26 @@ func (s *Sink) Open(ctx context.Context) error {
 }
 
 // open opens the plug-in's sink.
-func (p *process) open(ctx context.Context) (promised, error) {
+func (p *process) open(ctx context.Context) (sinkLimits, error) {
 	request := &pluginv1.OpenRequest{Settings: p.options.settings(), TimeoutMs: remaining(ctx)}
 	response, err := p.sink.Open(ctx, request)
 	switch {
 	case err != nil && !p.alive():
-		return promised{}, p.exitError()
+		return sinkLimits{}, p.exitError()
 	case err != nil:
-		return promised{}, fmt.Errorf("open the plug-in %s: %w", p.options.name(), said(err))
+		return sinkLimits{}, fmt.Errorf("open the plug-in %s: %w", p.options.name(), said(err))
 	case response.GetTrouble() != nil:
 		trouble := outcomeFromWire(&pluginv1.Outcome{
 			Result: pluginv1.Result_UNAVAILABLE, Reason: response.GetTrouble().GetReason(), Detail: response.GetTrouble().GetDetail(),
 		})
-		return promised{}, &sinks.OpenError{Reason: trouble.Reason, Detail: trouble.Detail}
+		return sinkLimits{}, &sinks.OpenError{Reason: trouble.Reason, Detail: trouble.Detail}
 	}
 	return promiseOf(response), nil
 }
 
-// promised is what a plug-in's open sink promises, and asks for. Numbers that are
+// sinkLimits is what a plug-in's open sink promises, and asks for. Numbers that are
 // zero are no limit.
-type promised struct {
+type sinkLimits struct {
 	order        sinks.Order
 	messages     int
 	bytes        int // of payload
@@ -116,8 +116,8 @@ type promised struct {
 	slots        chan struct{}
 }
 
-func promiseOf(response *pluginv1.OpenResponse) promised {
-	p := promised{
+func promiseOf(response *pluginv1.OpenResponse) sinkLimits {
+	p := sinkLimits{
 		order:        ordersFromWire[response.GetOrder()],
 		messages:     int(max(response.GetMaxMessages(), 0)),
 		bytes:        int(max(response.GetMaxBytes(), 0)),
@@ -133,7 +133,7 @@ func promiseOf(response *pluginv1.OpenResponse) promised {
 }
 
 // enter waits for a place among the calls of Send.
-func (p promised) enter(ctx context.Context) bool {
+func (p sinkLimits) enter(ctx context.Context) bool {
 	if p.slots == nil {
 		return ctx.Err() == nil
 	}
@@ -145,7 +145,7 @@ func (p promised) enter(ctx context.Context) bool {
 	}
 }
 
-func (p promised) leave() {
+func (p sinkLimits) leave() {
 	if p.slots != nil {
 		<-p.slots
 	}

@@ -59,7 +59,7 @@ func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
 func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
 	token, err := s.authorize(ctx, c.header)
 	if err != nil {
-		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.presentable(err.Error()))
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.sanitize(err.Error()))
 	}
 	o := s.endpoints.call(ctx, r, c.url, c.of, func() sinks.Outcome { return s.exchange(ctx, c, token) })
 	if s.endpoints != nil {
@@ -84,7 +84,7 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 		if arrived {
 			s.unanswered.add(c.of)
 		}
-		return s.noAnswer(ctx, limited, arrived, s.presentable(c.redact(err.Error())), err)
+		return s.noAnswer(ctx, limited, arrived, s.sanitize(c.redact(err.Error())), err)
 	}
 	if c.status != nil {
 		*c.status = response.StatusCode
@@ -223,7 +223,7 @@ func waiting(result sinks.Result, reason sinks.Reason, detail string, wait time.
 // describe doesn't use the status line's own words, which are the server's.
 func (s *Sink) describe(status int, body string) string {
 	text := strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
-	if excerpt := s.presentable(body); excerpt != "" {
+	if excerpt := s.sanitize(body); excerpt != "" {
 		text += ": " + excerpt
 	}
 	return text
@@ -234,7 +234,7 @@ func (s *Sink) describe(status int, body string) string {
 func (s *Sink) redirect(response *http.Response) string {
 	text := "redirected: " + s.describe(response.StatusCode, "") + ", which is not followed"
 	if location, err := response.Location(); err == nil && location.Host != "" {
-		text += "; this one leads to " + s.presentable(location.Host) + ": set the url to where it leads"
+		text += "; this one leads to " + s.sanitize(location.Host) + ": set the url to where it leads"
 	}
 	return text
 }
@@ -262,5 +262,5 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 // excerptLength is how much of a text from elsewhere an outcome repeats.
 const excerptLength = 200
 
-// presentable makes text from elsewhere fit for an operator's screen.
-func (s *Sink) presentable(text string) string { return s.redactor.Present(text, excerptLength) }
+// sanitize makes text from elsewhere fit for an operator's screen.
+func (s *Sink) sanitize(text string) string { return s.redactor.Present(text, excerptLength) }

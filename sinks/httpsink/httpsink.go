@@ -230,7 +230,7 @@ func (s *Sink) Destination() string {
 // will tell. It gets a token where requests need one.
 func (s *Sink) Open(ctx context.Context) error {
 	if _, err := s.authorize(ctx, http.Header{}); err != nil {
-		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: s.presentable(err.Error())}
+		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: s.sanitize(err.Error())}
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
 		err = errors.Join(err, conn.Close())
 	}
 	if err != nil {
-		return true, errors.New(s.presentable(err.Error()))
+		return true, errors.New(s.sanitize(err.Error()))
 	}
 	return true, nil
 }

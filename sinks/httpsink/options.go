@@ -58,10 +58,10 @@ func (o Options) check() error {
 	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointMaxAge < 0 {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
-	problems = append(problems, settings.About("headers", checkHeaders(o.Headers)), settings.About("content type", checkValue(o.ContentType)),
-		settings.About("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
+	problems = append(problems, settings.PrefixError("headers", checkHeaders(o.Headers)), settings.PrefixError("content type", checkValue(o.ContentType)),
+		settings.PrefixError("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
 	_, err := parseNetworks(o.AllowedNetworks)
-	problems = append(problems, settings.About("allowed networks", err), settings.About("message headers", o.checkMade()))
+	problems = append(problems, settings.PrefixError("allowed networks", err), settings.PrefixError("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("make an http sink: %w", err)
 	}
@@ -74,7 +74,7 @@ func (o Options) checkURL() error {
 	if err == nil && !target.anchored && o.logins() > 0 {
 		err = errors.New("lets messages send the login to any host: leave the login out, or fix the scheme and the end of the host, as in https://{key}.example.com/")
 	}
-	return settings.About("url", err)
+	return settings.PrefixError("url", err)
 }
 
 func (o Options) checkLogin() error {
@@ -84,7 +84,7 @@ func (o Options) checkLogin() error {
 	case strings.Contains(o.Username, ":"):
 		return errors.New("the user name must not contain a colon")
 	}
-	return settings.About("bearer token", checkValue(o.BearerToken.Reveal()))
+	return settings.PrefixError("bearer token", checkValue(o.BearerToken.Reveal()))
 }
 
 // logins counts the ways to authenticate that are set.

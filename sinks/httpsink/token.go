@@ -31,7 +31,7 @@ func (o OAuth2) check() error {
 		return nil
 	}
 	if _, err := parseURL(o.TokenURL); err != nil {
-		return settings.About("OAuth 2.0 token url", err)
+		return settings.PrefixError("OAuth 2.0 token url", err)
 	}
 	if o.ClientID == "" || o.ClientSecret == "" {
 		return errors.New("OAuth 2.0 needs a client id and a client secret")

@@ -34,13 +34,13 @@ type cluster struct {
 	id      string               // the cluster's own
 	resting map[string]time.Time // brokers that want to be left alone, and until when
 
-	troubles  map[place]*trouble
+	troubles  map[topicPartition]*trouble
 	delivered time.Time // to any partition, lastly
 	turns     atomic.Uint32
 }
 
 func newCluster(client *kafkago.Client, seeds []string) *cluster {
-	c := &cluster{client: client, seeds: seeds, turn: make(chan struct{}, 1), topics: map[string]*topic{}, resting: map[string]time.Time{}, troubles: map[place]*trouble{}}
+	c := &cluster{client: client, seeds: seeds, turn: make(chan struct{}, 1), topics: map[string]*topic{}, resting: map[string]time.Time{}, troubles: map[topicPartition]*trouble{}}
 	c.turns.Store(rand.Uint32() / 2) // relays should not all begin with the same partition
 	return c
 }
@@ -233,7 +233,7 @@ func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[st
 		c.known = append(c.known, addressOf(broker))
 	}
 	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
-	maps.DeleteFunc(c.troubles, func(_ place, t *trouble) bool { return time.Since(t.at) > metadataAge })
+	maps.DeleteFunc(c.troubles, func(_ topicPartition, t *trouble) bool { return time.Since(t.at) > metadataAge })
 	learned := make(map[string]*topic, len(names))
 	for _, name := range names {
 		learned[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}

@@ -52,20 +52,20 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	if !r.address(ctx) {
 		return nil, r.outcomes
 	}
-	places := make([]place, len(r.order))
+	places := make([]topicPartition, len(r.order))
 	for i, l := range r.order {
-		places[i], l.most = l.place, s.identity.bound(l.place)
+		places[i], l.most = l.topicPartition, s.identity.bound(l.topicPartition)
 	}
 	began := time.Now()
 	for p, err := range s.learnEnds(ctx, places) {
 		why := s.troubled(ctx, err)
 		s.cluster.fails(p, began, why)
-		for _, i := range r.lanes[p].waiting {
+		for _, i := range r.queues[p].waiting {
 			r.trouble(i, p, why)
 		}
-		r.lanes[p].waiting = nil
+		r.queues[p].waiting = nil
 	}
-	line, err := s.newLine(ctx, places, len(batch))
+	line, err := s.newState(ctx, places, len(batch))
 	if err != nil {
 		r.settleRest(s.troubled(ctx, err))
 		return nil, r.outcomes
@@ -83,11 +83,11 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	return batchRefs, r.outcomes
 }
 
-// plan gives the records of a lane's batch their references.
-func (s *IdempotentSink) plan(line *line, l *lane, batchRefs []sinks.BatchRef) {
+// plan gives the records of a partition's batch their references.
+func (s *IdempotentSink) plan(line *producerState, l *partitionQueue, batchRefs []sinks.BatchRef) {
 	n := len(l.chunk)
-	base, end := s.identity.reserve(line, l.place, n)
-	name := batchID{cluster: s.cluster.name(), producer: line.producer, base: base, to: l.place, end: end, at: time.Now()}.String()
+	base, end := s.identity.reserve(line, l.topicPartition, n)
+	name := batchID{cluster: s.cluster.name(), producer: line.producer, base: base, to: l.topicPartition, end: end, at: time.Now()}.String()
 	for at, i := range l.chunk {
 		batchRefs[i] = sinks.BatchRef{Batch: name, Size: n, Place: at}
 	}
@@ -99,7 +99,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 	outcomes, troubled := make([]sinks.Outcome, len(batch)), make([]troubled, len(batch))
 	until := time.Now().Add(s.options.LeaderTimeout)
 	var work sync.WaitGroup
-	for _, line := range linesOf(batch) {
+	for _, line := range batchesOf(batch) {
 		ids := make([]batchID, len(line))
 		for n, e := range line {
 			ids[n] = e.id
@@ -128,7 +128,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 // troubled says whose trouble it is that a planned batch is not delivered.
 type troubled struct {
 	kind int
-	at   place
+	at   topicPartition
 }
 
 const (
@@ -263,9 +263,9 @@ type plannedBatch struct {
 	members []int // its messages, in their order
 }
 
-// linesOf sorts messages into record batches, and these by partition and by
-// their sequences: a line is what is sent one after the other.
-func linesOf(batch []sinks.Message) map[place][]plannedBatch {
+// batchesOf sorts messages into record batches, and these by partition and by
+// their sequences: a producer sends one batch after the other.
+func batchesOf(batch []sinks.Message) map[topicPartition][]plannedBatch {
 	byName := map[string]*plannedBatch{}
 	for i := range batch {
 		name := batch[i].BatchRef.Batch
@@ -277,7 +277,7 @@ func linesOf(batch []sinks.Message) map[place][]plannedBatch {
 		}
 		e.members = append(e.members, i)
 	}
-	lines := map[place][]plannedBatch{}
+	lines := map[topicPartition][]plannedBatch{}
 	for _, e := range byName {
 		slices.SortFunc(e.members, func(a, b int) int { return batch[a].BatchRef.Place - batch[b].BatchRef.Place })
 		lines[e.id.to] = append(lines[e.id.to], *e)
@@ -296,7 +296,7 @@ type batchID struct {
 	cluster  string // an id: a producer's is worth nothing in another cluster
 	producer int64
 	base     int32 // sequence of the first record
-	to       place
+	to       topicPartition
 	end      int64     // of the partition when this was planned: the batch is not before it
 	at       time.Time // when this was planned, by the clock of its relay
 }

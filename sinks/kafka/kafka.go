@@ -32,7 +32,7 @@ type Sink struct {
 	brokers  *wire
 	client   *kafkago.Client
 	cluster  *cluster
-	gates    sync.Map      // to partitions: a chan struct{} of each place
+	gates    sync.Map      // to partitions: a chan struct{} of each partition
 	slots    chan struct{} // one for each record batch under way
 	redactor settings.Redactor
 	events   *cloudevents.Encoder

@@ -125,7 +125,7 @@ func withPort(broker string) string {
 func (o Options) check() error {
 	_, wrong := parseTopic(o.Topic)
 	_, compresses := compressions[o.Compression]
-	problems := []error{checkBrokers(o.Brokers), settings.About("topic", wrong), settings.About("login", o.checkLogin())}
+	problems := []error{checkBrokers(o.Brokers), settings.PrefixError("topic", wrong), settings.PrefixError("login", o.checkLogin())}
 	if !compresses {
 		problems = append(problems, fmt.Errorf("the compression %q must be one of none, gzip, snappy, lz4, zstd", o.Compression))
 	}

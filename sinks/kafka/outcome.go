@@ -18,7 +18,7 @@ func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) 
 		return verdict{outcome: sinks.Ok(""), offset: answer.BaseOffset}, false
 	}
 	m := meant(answer.Error)
-	o := sinks.Fail(m.result, m.reason, s.presentable(answer.Error))
+	o := sinks.Fail(m.result, m.reason, s.sanitize(answer.Error))
 	switch {
 	case len(answer.RecordErrors) > 0 && m.result == sinks.Reject:
 		return s.someRefused(answer, n, o), false
@@ -37,7 +37,7 @@ func (s *Sink) someRefused(answer *kafkago.ProduceResponse, n int, o sinks.Outco
 	for place, err := range answer.RecordErrors {
 		said := o
 		if err.Error() != "" {
-			said.Detail = s.presentable(err)
+			said.Detail = s.sanitize(err)
 		}
 		if place >= 0 && place < n {
 			v.rejected[place] = said
@@ -65,9 +65,9 @@ func tooLarge(size, most int) sinks.Outcome {
 func (s *Sink) noAnswer(ctx context.Context, err error, late bool) sinks.Outcome {
 	switch {
 	case mayHaveArrived(err) && late:
-		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, s.presentable(err))
+		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, s.sanitize(err))
 	case mayHaveArrived(err):
-		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, s.presentable(err))
+		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, s.sanitize(err))
 	}
 	return s.troubled(ctx, err)
 }
@@ -86,7 +86,7 @@ func (s *Sink) troubled(ctx context.Context, err error) sinks.Outcome {
 	} else if isRefusal(err) {
 		reason = sinks.ReasonAuth
 	}
-	return sinks.Fail(sinks.Unavailable, reason, s.presentable(err))
+	return sinks.Fail(sinks.Unavailable, reason, s.sanitize(err))
 }
 
 // isRefusal says that a login was refused, or that one side doesn't trust the
@@ -111,8 +111,8 @@ func (s *Sink) openError(trouble sinks.Outcome) error {
 	return &sinks.OpenError{Reason: reason, Detail: "open the kafka sink: " + trouble.Detail}
 }
 
-// presentable makes an error fit for an operator's screen.
-func (s *Sink) presentable(err error) string { return s.redactor.Present(err.Error(), 300) }
+// sanitize makes an error fit for an operator's screen.
+func (s *Sink) sanitize(err error) string { return s.redactor.Present(err.Error(), 300) }
 
 // meaning is what a broker's error says of a record batch. README.md has the
 // table.

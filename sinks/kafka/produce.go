@@ -29,7 +29,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // produce sends records to a partition's leader, and again while it is certain
 // that the batch was not taken and there is time: at once only, if the partition was in
 // trouble before.
-func (s *Sink) produce(ctx context.Context, until time.Time, to place, records []record, from producer) verdict {
+func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	encoded, err := encode((*buffer)[:0], records, compressions[s.options.Compression], from)
@@ -61,7 +61,7 @@ func (s *Sink) produce(ctx context.Context, until time.Time, to place, records [
 
 // attempt sends a record batch once. Moved says that it was not taken, and that
 // another broker may take it.
-func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded []byte, n int) (v verdict, moved bool) {
+func (s *Sink) attempt(ctx context.Context, until time.Time, to topicPartition, encoded []byte, n int) (v verdict, moved bool) {
 	topics, err := s.topics(ctx, []string{to.topic})
 	if err != nil {
 		return verdict{outcome: s.troubled(ctx, err)}, isConnection(err)

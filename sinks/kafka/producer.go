@@ -11,16 +11,15 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// identity is who this process is to the brokers: some producers, each with the
-// lines that it writes. A producer has one plan at a time, so that what becomes of
+// identity is who this process is to the brokers: some producers, each with its state. A producer has one plan at a time, so that what becomes of
 // one plan is nothing to another; only when the brokers have all of it is the
 // producer used again. A sequence belongs to one planned batch for ever.
 type identity struct {
 	mu   sync.Mutex
-	free []*line         // the brokers have all that was planned for them
-	busy map[int64]*line // by producer: planned, and not known to be there
-	ends map[place]logEnd
-	most map[place]int // records that a batch may have, after one was refused
+	free []*producerState         // the brokers have all that was planned for them
+	busy map[int64]*producerState // by producer: planned, and not known to be there
+	ends map[topicPartition]logEnd
+	most map[topicPartition]int // records that a batch may have, after one was refused
 }
 
 // logEnd is where a partition's log ended at some time.
@@ -33,29 +32,29 @@ type logEnd struct {
 // where the log ended when the batch was planned.
 const endAge = time.Minute
 
-// line is how far a producer has come with each partition.
-type line struct {
+// producerState is how far a producer has come with each partition.
+type producerState struct {
 	producer int64
-	next     map[place]int32 // the sequence of the next record
-	open     map[place]bool  // its last batch is not known to be there
-	unsent   map[place]bool  // its last batch was not sent yet
+	next     map[topicPartition]int32 // the sequence of the next record
+	open     map[topicPartition]bool  // its last batch is not known to be there
+	unsent   map[topicPartition]bool  // its last batch was not sent yet
 }
 
 func newIdentity() *identity {
-	return &identity{busy: map[int64]*line{}, ends: map[place]logEnd{}, most: map[place]int{}}
+	return &identity{busy: map[int64]*producerState{}, ends: map[topicPartition]logEnd{}, most: map[topicPartition]int{}}
 }
 
-func newLine(producer int64) *line {
-	return &line{producer: producer, next: map[place]int32{}, open: map[place]bool{}, unsent: map[place]bool{}}
+func newState(producer int64) *producerState {
+	return &producerState{producer: producer, next: map[topicPartition]int32{}, open: map[topicPartition]bool{}, unsent: map[topicPartition]bool{}}
 }
 
 // forgotten is how many producers may be busy: of most of those nobody will ever
 // know better, and to forget one costs another id.
 const forgotten = 64
 
-// begin takes a line that has room for so many more records, for a plan of its
+// begin takes a state that has room for so many more records, for a plan of its
 // own; nil if there is none.
-func (i *identity) begin(places []place, most int) *line {
+func (i *identity) begin(places []topicPartition, most int) *producerState {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.free) == 0 {
@@ -71,8 +70,8 @@ func (i *identity) begin(places []place, most int) *line {
 	return l
 }
 
-// reserve gives n records of a place their sequences, for good.
-func (i *identity) reserve(l *line, p place, n int) (base int32, end int64) {
+// reserve gives n records of a partition their sequences, for good.
+func (i *identity) reserve(l *producerState, p topicPartition, n int) (base int32, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	base = l.next[p]
@@ -80,8 +79,8 @@ func (i *identity) reserve(l *line, p place, n int) (base int32, end int64) {
 	return base, i.ends[p].offset
 }
 
-// planned ends a plan. Where nothing came of it, its line is free at once.
-func (i *identity) planned(l *line) {
+// planned ends a plan. Where nothing came of it, its state is free at once.
+func (i *identity) planned(l *producerState) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(l.open) == 0 {
@@ -124,21 +123,21 @@ func (i *identity) isFirst(id batchID, n int) bool {
 	return true
 }
 
-// smaller has the next batches of a place be smaller than this one.
-func (i *identity) smaller(p place, n int) {
+// smaller has the next batches of a partition be smaller than this one.
+func (i *identity) smaller(p topicPartition, n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.most[p] = max(1, n/2)
 }
 
-func (i *identity) bound(p place) int {
+func (i *identity) bound(p topicPartition) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.most[p]
 }
 
-// unknownEnds are the places of which no end is known that is new enough.
-func (i *identity) unknownEnds(places []place) (unknown []place) {
+// unknownEnds are the partitions of which no end is known that is new enough.
+func (i *identity) unknownEnds(places []topicPartition) (unknown []topicPartition) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, p := range places {
@@ -149,16 +148,16 @@ func (i *identity) unknownEnds(places []place) (unknown []place) {
 	return unknown
 }
 
-func (i *identity) learnEnd(p place, end int64) {
+func (i *identity) learnEnd(p topicPartition, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.ends[p] = logEnd{max(i.ends[p].offset, end), time.Now()}
 }
 
-// learnEnds asks where the logs of these places end, where nothing new enough is known, and returns
+// learnEnds asks where the logs of these partitions end, where nothing new enough is known, and returns
 // the errors of those that don't say. Once a leader can't be reached it asks for no others.
-func (s *IdempotentSink) learnEnds(ctx context.Context, places []place) map[place]error {
-	failed, unreachable := map[place]error{}, error(nil)
+func (s *IdempotentSink) learnEnds(ctx context.Context, places []topicPartition) map[topicPartition]error {
+	failed, unreachable := map[topicPartition]error{}, error(nil)
 	for _, p := range s.identity.unknownEnds(places) {
 		end, err := int64(0), unreachable
 		if err == nil {
@@ -179,8 +178,8 @@ func (s *IdempotentSink) learnEnds(ctx context.Context, places []place) map[plac
 	return failed
 }
 
-// newLine returns a line that can write up to most records to each place.
-func (s *IdempotentSink) newLine(ctx context.Context, places []place, most int) (*line, error) {
+// newState returns the state of a producer that can write up to most records to each partition.
+func (s *IdempotentSink) newState(ctx context.Context, places []topicPartition, most int) (*producerState, error) {
 	if l := s.identity.begin(places, most); l != nil {
 		return l, nil
 	}
@@ -188,7 +187,7 @@ func (s *IdempotentSink) newLine(ctx context.Context, places []place, most int) 
 	if err != nil {
 		return nil, fmt.Errorf("ask for a producer's id: %w", err)
 	}
-	return newLine(id), nil
+	return newState(id), nil
 }
 
 // newID asks for an id that nobody has, again while a broker that has just
@@ -221,7 +220,7 @@ func (s *IdempotentSink) askForID(ctx context.Context) (int64, error) {
 	return 0, errors.Join(problems...)
 }
 
-func (s *IdempotentSink) endOf(ctx context.Context, p place) (end int64, err error) {
+func (s *IdempotentSink) endOf(ctx context.Context, p topicPartition) (end int64, err error) {
 	leader, t, err := s.leader(ctx, p)
 	if err != nil {
 		return 0, err

@@ -11,8 +11,8 @@ import (
 )
 
 // run is one Send: a batch of messages comes in, an outcome of each goes out. Each
-// message becomes a record in the lane of its partition (address). Lanes send record
-// batches, each one at a time and several lanes at once (work, carry), and what the
+// message becomes a record in the queue of its partition (address). The queues send record
+// batches, each one at a time and several queues at once (work, carry), and what the
 // brokers answer settles messages, or puts them back (take). What must hold: of a
 // key, no record goes out before what became of the one ahead of it is known, unless
 // both go in one record batch, and none after one that was not delivered. One
@@ -26,22 +26,22 @@ type run struct {
 	records  []record
 	chunks   int   // that were made
 	inChunk  []int // which one each message was in last
-	lanes    map[place]*lane
-	order    []*lane
-	troubled map[int]place // messages whose outcome is the trouble of their partition
-	until    time.Time     // when to give up on leaders
+	queues   map[topicPartition]*partitionQueue
+	order    []*partitionQueue
+	troubled map[int]topicPartition // messages whose outcome is the trouble of their partition
+	until    time.Time              // when to give up on leaders
 	slowest  time.Duration
 }
 
-// place is a partition of a topic.
-type place struct {
+// topicPartition is a partition of a topic.
+type topicPartition struct {
 	topic     string
 	partition int
 }
 
-// lane is what goes to one partition.
-type lane struct {
-	place
+// partitionQueue is what goes to one partition.
+type partitionQueue struct {
+	topicPartition
 	waiting []int // messages, in order
 	chunk   []int // those under way
 	busy    bool  // a record batch is under way
@@ -50,7 +50,7 @@ type lane struct {
 
 func newRun(s *Sink, batch []sinks.Message) *run {
 	r := &run{
-		sink: s, batch: batch, lanes: map[place]*lane{}, troubled: map[int]place{},
+		sink: s, batch: batch, queues: map[topicPartition]*partitionQueue{}, troubled: map[int]topicPartition{},
 		outcomes: make([]sinks.Outcome, len(batch)), settled: make([]bool, len(batch)),
 		before: make([]int, len(batch)), inChunk: make([]int, len(batch)), records: make([]record, len(batch)),
 	}
@@ -67,7 +67,7 @@ func newRun(s *Sink, batch []sinks.Message) *run {
 	return r
 }
 
-// address makes the records and puts each into the lane of its partition. It says
+// address makes the records and puts each into the queue of its partition. It says
 // whether there is anything to carry.
 func (r *run) address(ctx context.Context) bool {
 	names, wanted := make([]string, len(r.batch)), map[string]bool{}
@@ -109,15 +109,15 @@ func (r *run) address(ctx context.Context) bool {
 			r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, err.Error()))
 			continue
 		}
-		at := place{t.name, partition}
+		at := topicPartition{t.name, partition}
 		if known, resting := r.sink.cluster.troubleOf(at); resting {
 			r.trouble(i, at, known.why)
 			continue
 		}
-		l := r.lanes[at]
+		l := r.queues[at]
 		if l == nil {
-			l = &lane{place: at}
-			r.lanes[at] = l
+			l = &partitionQueue{topicPartition: at}
+			r.queues[at] = l
 			r.order = append(r.order, l)
 		}
 		l.waiting = append(l.waiting, i)
@@ -153,10 +153,10 @@ func (r *run) work(ctx context.Context) {
 	for {
 		ready := r.ready()
 		if under == 0 && len(ready) == 0 {
-			if !slices.ContainsFunc(r.order, func(l *lane) bool { return len(l.waiting) > 0 }) {
+			if !slices.ContainsFunc(r.order, func(l *partitionQueue) bool { return len(l.waiting) > 0 }) {
 				return
 			}
-			continue // one that was held back holds back others, of lanes that were looked at before
+			continue // one that was held back holds back others, of queues that were looked at before
 		}
 		if under == 0 && len(ready) == 1 { // as is common: it needs nobody else
 			r.take(r.carry(ctx, ready[0], r.slowest))
@@ -172,9 +172,9 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// ready returns the lanes that have a record batch to carry and are free.
-func (r *run) ready() []*lane {
-	var ready []*lane
+// ready returns the queues that have a record batch to carry and are free.
+func (r *run) ready() []*partitionQueue {
+	var ready []*partitionQueue
 	for _, l := range r.order {
 		if l.busy {
 			continue
@@ -187,9 +187,9 @@ func (r *run) ready() []*lane {
 	return ready
 }
 
-// next takes messages for one record batch out of a lane: those whose key has
+// next takes messages for one record batch out of a queue: those whose key has
 // nothing before them that is still on its way elsewhere.
-func (r *run) next(l *lane) []int {
+func (r *run) next(l *partitionQueue) []int {
 	chunk, left := make([]int, 0, len(l.waiting)), []int(nil)
 	r.chunks++
 	room := r.sink.options.MaxMessageBytes - batchBytes
@@ -220,10 +220,10 @@ func (r *run) mustWait(i int) bool {
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
 }
 
-// carry sends a lane's record batch when its partition is free and there is a
+// carry sends a queue's record batch when its partition is free and there is a
 // slot.
-func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer {
-	gate := r.sink.gate(l.place)
+func (r *run) carry(ctx context.Context, l *partitionQueue, slowest time.Duration) answer {
+	gate := r.sink.gate(l.topicPartition)
 	if !enter(ctx, gate) {
 		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}}
 	}
@@ -236,13 +236,13 @@ func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer 
 	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
 		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}} // it would probably be cut off
 	}
-	v := r.sink.produce(ctx, r.until, l.place, r.recordsOf(l.chunk), noProducer)
+	v := r.sink.produce(ctx, r.until, l.topicPartition, r.recordsOf(l.chunk), noProducer)
 	return answer{lane: l, verdict: v, took: time.Since(start)}
 }
 
-// answer is what became of a lane's record batch.
+// answer is what became of a queue's record batch.
 type answer struct {
-	lane *lane
+	lane *partitionQueue
 	verdict
 	took time.Duration
 }
@@ -276,7 +276,7 @@ func (r *run) take(a answer) {
 		} else if a.again {
 			again = append(again, i)
 		} else if a.local {
-			r.trouble(i, l.place, a.outcome)
+			r.trouble(i, l.topicPartition, a.outcome)
 		} else {
 			r.settle(i, a.outcome)
 		}
@@ -306,7 +306,7 @@ func (r *run) settle(i int, o sinks.Outcome) {
 }
 
 // trouble settles a message with the trouble of its partition, for apart to decide on.
-func (r *run) trouble(i int, at place, why sinks.Outcome) {
+func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	r.settle(i, why)
 	if r.outcomes[i].Result == sinks.Unavailable {
 		r.troubled[i] = at
@@ -346,7 +346,7 @@ func delivered(partition int, offset int64, n int) []sinks.Outcome {
 
 // gate is that to a partition, over all Sends: one record batch at a time, so that
 // what comes first is first in the log.
-func (s *Sink) gate(at place) chan struct{} {
+func (s *Sink) gate(at topicPartition) chan struct{} {
 	gate, _ := s.gates.LoadOrStore(at, make(chan struct{}, 1))
 	return gate.(chan struct{})
 }

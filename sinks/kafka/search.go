@@ -22,7 +22,7 @@ import (
 // searches are those of all partitions.
 type searches struct {
 	mu sync.Mutex
-	of map[place]*search
+	of map[topicPartition]*search
 }
 
 // search is how far one has come. Who holds the partition's gate changes it.
@@ -51,12 +51,12 @@ func (s *searching) Error() string {
 		s.id.to.topic, s.id.to.partition, s.id.at.UTC().Format(time.RFC3339), s.next, s.end, s.from)
 }
 
-func newSearches() *searches { return &searches{of: map[place]*search{}} }
+func newSearches() *searches { return &searches{of: map[topicPartition]*search{}} }
 
 // mostSought bounds the batches that one search looks for.
 const mostSought = 1000
 
-// want has the batches of a line be looked for in one go, should one of them have
+// want has the batches of a producer be looked for in one go, should one of them have
 // to be, and returns their search. One that doesn't look for all of them is replaced by one that does.
 func (s *searches) want(ids ...batchID) *search {
 	s.mu.Lock()
@@ -126,7 +126,7 @@ func (k *search) step(ctx context.Context) (until time.Time) {
 }
 
 // read reads on by up to fetchBytes, or one record batch.
-func (s *IdempotentSink) read(ctx context.Context, leader string, p place, known *search) error {
+func (s *IdempotentSink) read(ctx context.Context, leader string, p topicPartition, known *search) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
 	before := known.next
@@ -147,7 +147,7 @@ const (
 	fetchBytes   = 8 << 20
 )
 
-func fetchRequest(p place, offset int64) []byte {
+func fetchRequest(p topicPartition, offset int64) []byte {
 	none := ^uint32(0)
 	body := binary.BigEndian.AppendUint32(nil, none)          // replica: a client
 	body = binary.BigEndian.AppendUint32(body, 1000)          // longest wait, in ms

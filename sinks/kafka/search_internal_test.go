@@ -6,8 +6,8 @@ import "testing"
 func TestSearchOfOneSendIsNotAnothers(t *testing.T) {
 	t.Parallel()
 	s := newSearches()
-	first := batchID{producer: 7, to: place{"t", 0}, end: 10}
-	second := batchID{producer: 8, to: place{"t", 0}, end: 20}
+	first := batchID{producer: 7, to: topicPartition{"t", 0}, end: 10}
+	second := batchID{producer: 8, to: topicPartition{"t", 0}, end: 20}
 	s.want(first)
 	s.want(second)
 	for _, id := range []batchID{first, second} {

@@ -115,7 +115,7 @@ func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []si
 }
 
 // leader returns the address of a partition's leader, and the topic as it is known.
-func (s *IdempotentSink) leader(ctx context.Context, p place) (string, *topic, error) {
+func (s *IdempotentSink) leader(ctx context.Context, p topicPartition) (string, *topic, error) {
 	topics, err := s.topics(ctx, []string{p.topic})
 	if err != nil {
 		return "", nil, err
@@ -145,7 +145,7 @@ const (
 )
 
 // lastSequence asks a partition's leader how far it has come with a producer.
-func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p place, producer int64) (last int32, known bool, err error) {
+func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p topicPartition, producer int64) (last int32, known bool, err error) {
 	err = s.brokers.stream(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p), func(r *stream) error {
 		last, known, err = readProducers(r, producer)
 		return err
@@ -153,7 +153,7 @@ func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p plac
 	return last, known, err
 }
 
-func producersRequest(p place) []byte {
+func producersRequest(p topicPartition) []byte {
 	body := binary.AppendUvarint(nil, 2) // one topic: lengths are one more
 	body = append(binary.AppendUvarint(body, uint64(len(p.topic)+1)), p.topic...)
 	body = binary.AppendUvarint(body, 2) // one partition

@@ -38,7 +38,7 @@ func pauseAfter(tries int) time.Duration {
 }
 
 // fails notes that a partition's leader took nothing from a Send that began then.
-func (c *cluster) fails(p place, began time.Time, why sinks.Outcome) {
+func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, t := time.Now(), c.troubles[p]
@@ -52,7 +52,7 @@ func (c *cluster) fails(p place, began time.Time, why sinks.Outcome) {
 }
 
 // works notes that a partition's leader took a record batch.
-func (c *cluster) works(p place) {
+func (c *cluster) works(p topicPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.delivered = time.Now()
@@ -60,7 +60,7 @@ func (c *cluster) works(p place) {
 }
 
 // troubleOf returns a partition's trouble; resting says that nothing is to be sent to it now.
-func (c *cluster) troubleOf(p place) (t trouble, resting bool) {
+func (c *cluster) troubleOf(p topicPartition) (t trouble, resting bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.troubles[p]; known != nil {
@@ -99,7 +99,7 @@ func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
 // topicTrouble is the outcome of messages whose topic can't be written to.
 func (s *Sink) topicTrouble(t *topic) sinks.Outcome {
 	m := meant(t.err)
-	detail := "the topic " + t.name + ": " + s.presentable(t.err)
+	detail := "the topic " + t.name + ": " + s.sanitize(t.err)
 	switch unknown := errors.Is(t.err, kafkago.UnknownTopicOrPartition); {
 	case unknown && s.options.ParkUnknownTopics:
 		return sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, detail)

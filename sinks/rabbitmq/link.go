@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// link is one of the sink's connections, made again whenever it was lost: by
+// connection is one of the sink's connections, made again whenever it was lost: by
 // Open, and by the next Send that needs it.
-type link struct {
+type connection struct {
 	sink *Sink
 	turn chan struct{} // held by who connects
 	next int           // the host to begin with; who has the turn may use it
@@ -20,13 +20,13 @@ type link struct {
 	current atomic.Pointer[session]
 }
 
-// newLink returns a link. Each begins with another host.
-func newLink(s *Sink, number int) *link {
-	return &link{sink: s, turn: make(chan struct{}, 1), next: number}
+// newConnection returns a connection. Each begins with another host.
+func newConnection(s *Sink, number int) *connection {
+	return &connection{sink: s, turn: make(chan struct{}, 1), next: number}
 }
 
 // ready returns a session that was checked.
-func (l *link) ready(ctx context.Context) (*session, error) {
+func (l *connection) ready(ctx context.Context) (*session, error) {
 	if n := l.current.Load(); n != nil && !n.dead() && n.checked.Load() {
 		return n, n.blockedNow()
 	}
@@ -34,7 +34,7 @@ func (l *link) ready(ctx context.Context) (*session, error) {
 }
 
 // open connects if necessary, and checks in any case.
-func (l *link) open(ctx context.Context) error {
+func (l *connection) open(ctx context.Context) error {
 	if n := l.current.Load(); n != nil {
 		n.checked.Store(false)
 	}
@@ -43,7 +43,7 @@ func (l *link) open(ctx context.Context) error {
 }
 
 // connect returns a session that it has checked. It tries each host once.
-func (l *link) connect(ctx context.Context) (*session, error) {
+func (l *connection) connect(ctx context.Context) (*session, error) {
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
@@ -58,7 +58,7 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 }
 
 // checked returns the current session, or a new one, when it was checked.
-func (l *link) checked(ctx context.Context) (n *session, err error) {
+func (l *connection) checked(ctx context.Context) (n *session, err error) {
 	n = l.current.Load()
 	if n == nil || n.dead() {
 		if n != nil {
@@ -77,7 +77,7 @@ func (l *link) checked(ctx context.Context) (n *session, err error) {
 	return n, n.check(ctx)
 }
 
-func (l *link) close(ctx context.Context) {
+func (l *connection) close(ctx context.Context) {
 	if n := l.current.Load(); n != nil {
 		n.close(ctx)
 	}

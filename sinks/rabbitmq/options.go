@@ -33,9 +33,9 @@ func (o Options) withDefaults() Options {
 // check returns the parsed templates, or all that is wrong.
 func (o Options) check() (exchange, routingKey settings.Template, err error) {
 	exchange, err = settings.ParseTemplate(o.Exchange)
-	problems := []error{settings.About("exchange", err)}
+	problems := []error{settings.PrefixError("exchange", err)}
 	routingKey, err = settings.ParseTemplate(o.RoutingKey)
-	problems = append(problems, settings.About("routing key", err), settings.About("list of hosts", checkHosts(o.Hosts)), settings.About("content type", checkShort(o.ContentType)))
+	problems = append(problems, settings.PrefixError("routing key", err), settings.PrefixError("list of hosts", checkHosts(o.Hosts)), settings.PrefixError("content type", checkShort(o.ContentType)))
 	problems = append(problems, o.checkNumbers(), o.checkLogin(), o.Declare.check(o, exchange))
 	return exchange, routingKey, errors.Join(problems...)
 }

@@ -19,7 +19,7 @@ func (s *Sink) unavailable(err error) *sinks.OpenError {
 	if known := (*sinks.OpenError)(nil); errors.As(err, &known) {
 		return known
 	}
-	return &sinks.OpenError{Reason: reasonOf(err), Detail: s.presentable(err.Error())}
+	return &sinks.OpenError{Reason: reasonOf(err), Detail: s.sanitize(err.Error())}
 }
 
 func reasonOf(err error) sinks.Reason {
@@ -69,7 +69,7 @@ func tellsMore(err, than error) bool {
 // broker closed that. Where the cause is the same for all messages, the sink is
 // in trouble and not the message.
 func (s *Sink) refused(answer *amqp.Error) sinks.Outcome {
-	detail := s.presentable(fmt.Sprintf("the broker closed the channel: %d %s", answer.Code, answer.Reason))
+	detail := s.sanitize(fmt.Sprintf("the broker closed the channel: %d %s", answer.Code, answer.Reason))
 	everywhere := s.exchange.Places() == 0 && (!strings.Contains(answer.Reason, "topic '") || s.routingKey.Places() == 0)
 	switch {
 	case answer.Code == amqp.NotFound && everywhere:
@@ -94,5 +94,5 @@ func isException(answer *amqp.Error) bool {
 	return answer != nil && answer.Server && answer.Code != amqp.ConnectionForced
 }
 
-// presentable makes text from elsewhere fit for an operator's screen.
-func (s *Sink) presentable(text string) string { return s.redactor.Present(text, 500) }
+// sanitize makes text from elsewhere fit for an operator's screen.
+func (s *Sink) sanitize(text string) string { return s.redactor.Present(text, 500) }

@@ -36,11 +36,11 @@ func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outco
 	return b.outcomes
 }
 
-// split deals the messages out to the links and returns the parts that have
+// split deals the messages out to the connections and returns the parts that have
 // some. Of each key only the first one is ready to be published.
-func (s *Sink) split(ctx context.Context, b *batch) []*part {
-	all, last := make([]*part, len(s.links)), make(map[string]int, len(b.messages))
-	var parts []*part
+func (s *Sink) split(ctx context.Context, b *batch) []*batchPart {
+	all, last := make([]*batchPart, len(s.links)), make(map[string]int, len(b.messages))
+	var parts []*batchPart
 	for i := range b.messages {
 		key := b.messages[i].Key
 		before, follows := last[key]
@@ -64,12 +64,12 @@ func (s *Sink) split(ctx context.Context, b *batch) []*part {
 	return parts
 }
 
-// part is what a batch sends through one link. One goroutine works on it.
-type part struct {
+// batchPart is what a batch sends through one connection. One goroutine works on it.
+type batchPart struct {
 	*batch
 	ctx  context.Context
 	sink *Sink
-	link *link
+	link *connection
 
 	ready  queue[int]      // messages that may be published now
 	flight queue[inFlight] // published, not confirmed, in order
@@ -94,17 +94,17 @@ type inFlight struct {
 	confirmation *amqp.DeferredConfirmation
 }
 
-func newPart(ctx context.Context, s *Sink, l *link, b *batch) *part {
+func newPart(ctx context.Context, s *Sink, l *connection, b *batch) *batchPart {
 	alone := 0
 	if l.silent.Load() {
 		alone = 1
 	}
-	return &part{alone: alone, batch: b, ctx: ctx, sink: s, link: l, ids: make(map[string]bool, s.options.Window)}
+	return &batchPart{alone: alone, batch: b, ctx: ctx, sink: s, link: l, ids: make(map[string]bool, s.options.Window)}
 }
 
 // run publishes and waits for confirmations in turns: as many messages as fit
 // into the window, then the oldest one's confirmation.
-func (p *part) run() {
+func (p *batchPart) run() {
 	for p.flight.len() > 0 || p.ready.len() > 0 && p.trouble == nil && p.attach() {
 		p.fill()
 		p.await()
@@ -118,7 +118,7 @@ func (p *part) run() {
 
 // attach gets a channel. When the context ends the connection is cut: nothing
 // else interrupts a write or a wait for an answer.
-func (p *part) attach() bool {
+func (p *batchPart) attach() bool {
 	if p.channel != nil {
 		return true
 	}
@@ -141,7 +141,7 @@ func (p *part) attach() bool {
 }
 
 // fill publishes what may be published now, and writes it at once.
-func (p *part) fill() {
+func (p *batchPart) fill() {
 	if p.session != nil {
 		wire := p.session.wire
 		wire.hold()
@@ -161,7 +161,7 @@ func (p *part) fill() {
 }
 
 // hasRoom keeps messages of one id apart too: what is returned is known by it.
-func (p *part) hasRoom() bool {
+func (p *batchPart) hasRoom() bool {
 	most := p.sink.options.Window
 	if p.alone > 0 {
 		most = 1
@@ -169,8 +169,8 @@ func (p *part) hasRoom() bool {
 	return p.flight.len() < most && !p.ids[p.messages[p.ready.first()].ID]
 }
 
-func (p *part) publish(i int) {
-	l, err := p.sink.letter(p.messages[i])
+func (p *batchPart) publish(i int) {
+	l, err := p.sink.prepare(p.messages[i])
 	if err != nil {
 		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
 		return
@@ -193,14 +193,14 @@ func (p *part) publish(i int) {
 		p.ready.putBack([]int{i}) // it didn't go out whole, and so not at all
 		p.lost()
 	default:
-		p.settle(i, unknown(p.sink.presentable(err.Error())))
+		p.settle(i, unknown(p.sink.sanitize(err.Error())))
 		p.lost()
 	}
 }
 
 // await finds out about the oldest message in flight, and about those behind it
 // of which the broker has told meanwhile: it confirms many at once.
-func (p *part) await() {
+func (p *batchPart) await() {
 	for first := true; p.flight.len() > 0 && (first || isKnown(p.flight.first())); first = false {
 		oldest := p.flight.first()
 		switch {
@@ -221,7 +221,7 @@ const blockedGrace = time.Second
 
 // confirmed waits for a confirmation, or for the end of the channel, which
 // looks the same. On a blocked connection it doesn't wait for long.
-func (p *part) confirmed(f inFlight) bool {
+func (p *batchPart) confirmed(f inFlight) bool {
 	if isKnown(f) {
 		return true
 	}
@@ -252,7 +252,7 @@ func isKnown(f inFlight) bool {
 }
 
 // judge gives a confirmed message its outcome.
-func (p *part) judge(f inFlight) {
+func (p *batchPart) judge(f inFlight) {
 	delete(p.ids, p.messages[f.message].ID)
 	switch r, returned := p.channel.takeReturn(p.messages[f.message].ID); {
 	case !f.confirmation.Acked():
@@ -260,7 +260,7 @@ func (p *part) judge(f inFlight) {
 		p.isFull(f.message, f.destination)
 		return
 	case returned:
-		p.settle(f.message, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, p.sink.presentable(fmt.Sprintf(
+		p.settle(f.message, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, p.sink.sanitize(fmt.Sprintf(
 			"no queue receives it: the broker returned it from the exchange %q for the routing key %q: %d %s", f.exchange, f.routingKey, r.ReplyCode, r.ReplyText))))
 	default:
 		p.settle(f.message, sinks.Ok(""))
@@ -269,7 +269,7 @@ func (p *part) judge(f inFlight) {
 }
 
 // isFull leaves it to apart what the outcome of a message is.
-func (p *part) isFull(i int, to destination) {
+func (p *batchPart) isFull(i int, to destination) {
 	p.full[i] = &to
 	p.settle(i, sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, fullDetail))
 }
@@ -277,7 +277,7 @@ func (p *part) isFull(i int, to destination) {
 // giveUp leaves the messages in flight to a connection that is blocked. It is
 // kept: the broker reads them when it can, before what is sent again. The sink
 // stays unavailable until then.
-func (p *part) giveUp() {
+func (p *batchPart) giveUp() {
 	why := p.sink.unavailable(p.session.blockedBefore())
 	for p.flight.len() > 0 {
 		if f := p.flight.pop(); f.confirmation.Acked() {
@@ -294,8 +294,8 @@ func (p *part) giveUp() {
 // lost deals with a channel that is closed. What was confirmed before is so;
 // what became of the rest is unknown, since the broker forgets what it has yet to
 // confirm.
-func (p *part) lost() {
-	why, text := p.channel.end(), p.sink.presentable("the connection to the broker is lost: "+p.channel.why().Error())
+func (p *batchPart) lost() {
+	why, text := p.channel.end(), p.sink.sanitize("the connection to the broker is lost: "+p.channel.why().Error())
 	suspects := p.unconfirmed()
 	p.detach()
 	switch {
@@ -315,7 +315,7 @@ func (p *part) lost() {
 }
 
 // unconfirmed empties the flight, and returns what was not confirmed.
-func (p *part) unconfirmed() []inFlight {
+func (p *batchPart) unconfirmed() []inFlight {
 	var rest []inFlight
 	for p.flight.len() > 0 {
 		if f := p.flight.pop(); f.confirmation.Acked() {
@@ -332,7 +332,7 @@ func (p *part) unconfirmed() []inFlight {
 // the one that the broker closes it over is known and its neighbours go on.
 // Halving would take fewer steps where the window is large, but those before
 // the culprit would arrive once more with each of them; so they do once.
-func (p *part) isolate(suspects []inFlight) {
+func (p *batchPart) isolate(suspects []inFlight) {
 	if p.unresolved == nil {
 		p.unresolved = map[int]bool{}
 	}
@@ -345,7 +345,7 @@ func (p *part) isolate(suspects []inFlight) {
 }
 
 // broken settles what was in flight on a connection that is gone.
-func (p *part) broken(suspects []inFlight, detail string) {
+func (p *batchPart) broken(suspects []inFlight, detail string) {
 	o := unknown(detail)
 	p.stop(sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail))
 	if p.ctx.Err() != nil {
@@ -359,7 +359,7 @@ func (p *part) broken(suspects []inFlight, detail string) {
 }
 
 // settle notes a message's outcome, and what that means for its key.
-func (p *part) settle(i int, o sinks.Outcome) {
+func (p *batchPart) settle(i int, o sinks.Outcome) {
 	p.outcomes[i] = o
 	if p.alone > 0 {
 		p.alone--
@@ -384,7 +384,7 @@ func (b *batch) behind(i int, o sinks.Outcome) {
 }
 
 // stop ends the part, after what is in flight.
-func (p *part) stop(why sinks.Outcome) bool {
+func (p *batchPart) stop(why sinks.Outcome) bool {
 	if p.trouble == nil {
 		p.trouble = &why
 	}
@@ -392,13 +392,13 @@ func (p *part) stop(why sinks.Outcome) bool {
 }
 
 // stopFor ends the part because the broker can't be used.
-func (p *part) stopFor(err error) bool {
+func (p *batchPart) stopFor(err error) bool {
 	u := p.sink.unavailable(err)
 	return p.stop(sinks.Fail(sinks.Unavailable, u.Reason, u.Detail))
 }
 
 // detach gives the channel back, if it owes nothing.
-func (p *part) detach() {
+func (p *batchPart) detach() {
 	if p.release != nil {
 		p.release()
 	}
@@ -413,7 +413,7 @@ func (p *part) detach() {
 
 // leave says of what was not begun, why. A message that went out before and was
 // to be published again may have arrived.
-func (p *part) leave() {
+func (p *batchPart) leave() {
 	if p.trouble == nil {
 		return
 	}

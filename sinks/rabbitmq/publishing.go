@@ -21,22 +21,22 @@ const (
 	headerPayload = "rowrelay-payload"
 )
 
-// letter is a message as it is published.
-type letter struct {
+// publishing is a message as it is published.
+type publishing struct {
 	exchange, routingKey string
 	publishing           amqp.Publishing
 	header               int // bytes of the frame with the properties, at most
 }
 
-// letter makes a message ready. It finds everything that the client library
+// prepare makes a message ready. It finds everything that the client library
 // would find in the middle of writing, when only the connection's end is left,
 // and what makes the broker close the channel.
-func (s *Sink) letter(m sinks.Message) (letter, error) {
+func (s *Sink) prepare(m sinks.Message) (publishing, error) {
 	event, err := s.events.Message(m)
 	if err != nil {
-		return letter{}, err
+		return publishing{}, err
 	}
-	l := letter{publishing: s.publishing(event)}
+	l := publishing{publishing: s.publishing(event)}
 	if l.exchange, err = short(s.exchange, &m); err != nil {
 		return l, fmt.Errorf("the exchange %w", err)
 	}
@@ -87,7 +87,7 @@ func (s *Sink) publishing(m sinks.Message) amqp.Publishing {
 
 // putHeaders adds the message's headers and the sink's own. A Content-Type is a
 // property of AMQP.
-func (l *letter) putHeaders(m sinks.Message) error {
+func (l *publishing) putHeaders(m sinks.Message) error {
 	table := make(amqp.Table, len(m.Headers)+4)
 	for name, value := range m.Headers {
 		if err := checkHeader(name); err != nil {

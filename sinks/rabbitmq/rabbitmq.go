@@ -118,7 +118,7 @@ type Sink struct {
 	routingKey settings.Template
 	events     *cloudevents.Encoder
 	redactor   settings.Redactor
-	links      []*link
+	links      []*connection
 	full       *full
 	seed       maphash.Seed
 }
@@ -147,7 +147,7 @@ func New(options Options) (*Sink, error) {
 		redactor: redactor, seed: maphash.MakeSeed(), full: &full{closed: map[destination]*closure{}},
 	}
 	for number := range options.Connections {
-		s.links = append(s.links, newLink(s, number))
+		s.links = append(s.links, newConnection(s, number))
 	}
 	return s, nil
 }
@@ -182,7 +182,7 @@ func (s *Sink) Check(ctx context.Context) error {
 		looking.exchange, _ = settings.ParseTemplate("") // the default exchange is always there
 	}
 	looking.options.Declare = nil
-	l := newLink(&looking, 0)
+	l := newConnection(&looking, 0)
 	defer l.close(ctx)
 	if err := l.open(ctx); err != nil {
 		return fmt.Errorf("check the rabbitmq sink: %w", s.unavailable(err))

@@ -233,9 +233,9 @@ func (n *session) openChannel() (*channel, error) {
 	return c, nil
 }
 
-// send publishes a letter. The error is [amqp.ErrClosed] if nothing of it went
+// send publishes a message. The error is [amqp.ErrClosed] if nothing of it went
 // out because the channel or the connection is closed.
-func (c *channel) send(l letter, mandatory bool) (*amqp.DeferredConfirmation, error) {
+func (c *channel) send(l publishing, mandatory bool) (*amqp.DeferredConfirmation, error) {
 	return c.PublishWithDeferredConfirm(l.exchange, l.routingKey, mandatory, false, l.publishing)
 }
 

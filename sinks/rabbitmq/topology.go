@@ -67,7 +67,7 @@ func (n *session) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	confirmation, err := c.send(letter{routingKey: "rowrelay.probe." + rand.Text(), publishing: amqp.Publishing{Body: []byte("probe")}}, false)
+	confirmation, err := c.send(publishing{routingKey: "rowrelay.probe." + rand.Text(), publishing: amqp.Publishing{Body: []byte("probe")}}, false)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (t *Topology) check(o Options, exchange settings.Template) error {
 	case t.BindingKey != "" && t.Queue == "":
 		return errors.New("a binding needs the name of a queue")
 	}
-	return settings.About("queue's name", checkShort(t.Queue))
+	return settings.PrefixError("queue's name", checkShort(t.Queue))
 }
 
 // declare creates what the sink was asked to create. What is there in another

@@ -469,9 +469,9 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// About makes a whole sentence of an error that completes "the subject …"; nil of
+// PrefixError makes a whole sentence of an error that completes "the subject …"; nil of
 // nil.
-func About(subject string, err error) error {
+func PrefixError(subject string, err error) error {
 	if err == nil {
 		return nil
 	}
