@@ -154,7 +154,7 @@ func (s *scene) longestGap() time.Duration {
 func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 	s.t.Helper()
 	arrivals := to.received()
-	inFlight := 2*batch + 2*2*batch // of a relay, as in judgeDuplicates
+	unsettled := mostUnsettled(batch) // of a relay
 	v := judge(s.t, arrivals)
 	if want := s.committed(); v.distinct != want {
 		s.t.Errorf("%d distinct messages arrived of %d committed orders", v.distinct, want)
@@ -166,7 +166,7 @@ func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 		s.t.Errorf("%d messages were parked", parked)
 	}
 	byKills, byAnswers := s.explained(arrivals, kills)
-	if byKills > len(kills)*inFlight || byAnswers > 3*troubles*inFlight {
+	if byKills > len(kills)*unsettled || byAnswers > 3*troubles*unsettled {
 		s.t.Errorf("%d kills caused %d duplicates, and %d troubles %d: more than were in flight", len(kills), byKills, troubles, byAnswers)
 	}
 	s.t.Logf("%d messages, %d duplicates: %d by kills, %d by lost answers", v.distinct, len(v.duplicates), byKills, byAnswers)
