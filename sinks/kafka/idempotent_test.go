@@ -341,7 +341,8 @@ func TestBatchThatWouldBeRefusedByNow(t *testing.T) {
 			probe := batchOf(topic, "")
 			probe[0].Payload = batch[0].Payload
 			all, end := batch, time.Now().Add(patience)
-			for plain := newSink(t, options); summary(plain.Send(t.Context(), probe)) != "X"; all = append(all, probe[0]) { // the leader doesn't know of the limit yet
+			for plain := newSink(t, options); summary(plain.Send(t.Context(), probe)) != "X"; { // the leader doesn't know of the limit yet
+				all = append(all, probe[0])
 				if time.Now().After(end) {
 					t.Fatal("the topic refuses nothing")
 				}
