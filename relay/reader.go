@@ -144,7 +144,7 @@ func (r *reader) low() int64 {
 type readers []reader
 
 // head is where what is new is read from: the highest cursor of a sink. The reader of rows without a
-// route doesn't count: it has room for none, so nothing is read for it.
+// route doesn't count, as it has room for none: where its cursor is above the head, it stands at the head.
 func (rs readers) head() (head int64) {
 	for i := range rs {
 		if !rs[i].routeless {
