@@ -31,68 +31,87 @@ func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 // admitTo takes a row into memory for one of its sinks. Where several need it, f is what they have
 // in common.
 func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
-	if it := l.known[queue][row.ID]; it != nil {
-		if it.row.Message.ID != row.Message.ID && !row.Deferred {
-			e.waitForSameID(it, row)
+	r := &l.readers[queue]
+	var meets meeting
+	if r.known[row.ID] == nil {
+		meets = e.meets(l, row, queue)
+	}
+	a := r.offer(row, meets)
+	if a == rowUnasked {
+		if !e.recall(l, keyRef{queue, row.Message.Key}) { // nobody was asked whether it is blocked
+			r.stopBefore(row)
+			a = rowStopped
+		} else {
+			meets.keyKnown = true
+			a = r.offer(row, meets)
 		}
-		return false
 	}
-	if l.draining {
-		l.lookAgain(row.ID)
-		return false
-	}
-	q := e.queues[queue]
-	if q.options.Sink == nil {
-		e.alarmWaiting(row)
-		l.alarmed = true
-	}
-	if !row.Deferred && l.skips(q.index, row.ID) {
-		return false
-	}
-	if row.Later && !row.Deferred { // it is deferred to its time, whatever its key does
+	switch a {
+	case rowDoubled:
+		e.waitForSameID(r.known[row.ID], row)
+	case rowPaused:
+		if !row.Deferred {
+			e.notePassed(l, queue, row)
+		}
+	case rowStopped:
+		if !row.Deferred && !l.readers.isBehind(queue) { // what is new is read from here, and not only when its time has come
+			e.poll.fresh = true
+		}
+	case rowLater:
 		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, numbering: e.late.numberingOf(row)}
 		l.add(it)
 		e.settle.add(it, result{state: storage.StateScheduled})
 		return true
+	case rowTaken:
+		return e.take(l, row, queue, f)
 	}
+	return false
+}
 
-	if e.control.pauses != nil && e.paused(l, queue, row) {
-		e.notePassed(l, queue, row)
-		return false
+// meets returns what there is to know of a row that isn't in memory.
+func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
+	q := e.queues[queue]
+	if q.options.Sink == nil && !l.draining {
+		e.alarmWaiting(row)
+		l.alarmed = true
 	}
+	room := e.roomFor(q, row)
+	if row.Holds != storage.NoHold || e.routes.tooOld(row, &e.clock) { // it is put away
+		room = 1
+	}
+	return meeting{room: room, paused: e.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
+}
 
+func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
+	if row.Deferred {
+		return q.roomForDeferred()
+	}
+	return q.room()
+}
+
+// take takes a row into memory that a reader has taken.
+func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
+	q := e.queues[queue]
 	var k *key // nil without order
 	if row.Message.Key != "" {
-		ref := keyRef{q.index, row.Message.Key}
-		if l.keysUnknown && l.keys[ref] == nil && !e.recall(l, ref) { // nobody was asked whether it is blocked
-			l.lookAgain(row.ID)
-			return false
-		}
-		k = l.key(ref)
+		k = l.key(keyRef{queue, row.Message.Key})
 	}
-	room, takes := q.room(), k.takes(row)
-	if row.Deferred {
-		room = q.roomForDeferred()
-	}
-	if takes && row.Holds != storage.NoHold { // also of one that is too old by now
+	if row.Holds != storage.NoHold { // also of one that is too old by now
 		e.skipOrDiscard(l, queue, k, row)
 		return true
 	}
-	if takes && e.routes.tooOld(row, &e.clock) { // it needs no room
+	if e.routes.tooOld(row, &e.clock) {
 		it := &item{row: *row, lane: l, slot: queue, joint: f, key: k, numbering: e.late.numberingOf(row)}
 		if e.expire(q, it) {
 			l.add(it)
 			return true
 		}
-	}
-	if !takes || room <= 0 {
-		if takes && !row.Deferred {
-			l.skip(q.index, row.ID) // and so is all that comes after it
+		if e.roomFor(q, row) <= 0 { // its sink may have it from before, so it is sent once there is room
+			l.readers[queue].stopBefore(row)
+			l.forget(k)
+			return false
 		}
-		l.forget(k)
-		return false
 	}
-
 	it := &item{row: *row, lane: l, slot: queue, joint: f, queue: q, key: k, numbering: e.late.numberingOf(row)}
 	l.add(it)
 	if row.Retrying {
@@ -129,7 +148,7 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 		return
 	}
 	l, ref := it.lane, keyRef{it.slot, row.Message.Key}
-	if l.keysUnknown && l.keys[ref] == nil && !e.recall(l, ref) {
+	if l.keysUnknown && l.readers[ref.queue].keys[ref.key] == nil && !e.recall(l, ref) {
 		return
 	}
 	k := l.key(ref)

@@ -13,9 +13,9 @@ func TestWhichLanesAreGivenUp(t *testing.T) {
 	t.Parallel()
 	lanes := func(sizes ...int) (lanes []*lane) {
 		for number, size := range sizes {
-			l := &lane{Lease: storage.Lease{Lane: number}, known: []map[int64]*item{{}}}
+			l := &lane{Lease: storage.Lease{Lane: number}, readers: readers{newReader(0)}}
 			for id := range int64(size) {
-				l.known[0][id] = &item{}
+				l.readers[0].known[id] = &item{}
 			}
 			lanes = append(lanes, l)
 		}

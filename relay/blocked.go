@@ -82,7 +82,7 @@ func (b *blockedKeys) unblock(k *key) {
 	k.blocked = false
 	b.count--
 	if k.fromDatabase && !k.dropped {
-		k.dropAt(k.lane.cursor + 1)
+		k.dropAt(k.reader().cursor + 1)
 	}
 	if k.dropped {
 		b.resuming = append(b.resuming, k)
@@ -107,14 +107,14 @@ func (b *blockedKeys) forgetSoon(k *key) {
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
-		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || l.known[k.ref.queue][k.blockedBy] != nil {
+		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || k.reader().known[k.blockedBy] != nil {
 			continue
 		}
 		if k.dropped {
 			l.forgottenFrom[k.ref.queue] = lowestSet(l.forgottenFrom[k.ref.queue], k.resumeFrom)
 		}
 		k.blocked, k.dropped, l.keysUnknown = false, false, true
-		delete(l.keys, k.ref)
+		delete(k.reader().keys, k.ref.key)
 		b.count--
 		b.forgotten++
 	}
@@ -150,7 +150,15 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 			f.asked = append(f.asked, ref)
 		}
 	}
-	askOf := func(rows []storage.Row, skipped bool) { // skipped: also rows that their queue has skipped
+	after := map[int]int64{}
+	for _, p := range f.positions {
+		after[p.Lane] = p.After
+	}
+	reaches := func(l *lane, queue int) bool { // the page moves this reader past its rows
+		from, ok := after[l.Lane]
+		return ok && f.readsFor(queue) && l.readers[queue].cursor >= from
+	}
+	askOf := func(rows []storage.Row, reaches func(l *lane, queue int) bool) {
 		for i := range rows {
 			row := &rows[i]
 			l := b.laneOf(f, row.Lane)
@@ -158,18 +166,19 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 				continue
 			}
 			for _, queue := range b.queuesOf(row.Message.Topic, row.Sinks) {
-				it := l.known[queue][row.ID]
-				there := it != nil && it.row.Message.ID == row.Message.ID || !row.Deferred && !skipped && l.skips(queue, row.ID)
-				if !there && l.keys[keyRef{queue, row.Message.Key}] == nil {
+				r := &l.readers[queue]
+				it := r.known[row.ID]
+				there := it != nil && it.row.Message.ID == row.Message.ID || !row.Deferred && row.ID > r.cursor && !reaches(l, queue)
+				if !there && r.keys[row.Message.Key] == nil {
 					ask(storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 				}
 			}
 		}
 	}
 	if f.late != nil {
-		askOf(f.late.rows, false)
+		askOf(f.late.rows, func(*lane, int) bool { return false })
 	}
-	askOf(f.page.Rows, f.kind == readSkipped)
+	askOf(f.page.Rows, reaches)
 	for _, k := range f.keys {
 		if k.fromDatabase && !k.blocked {
 			ask(storage.LaneKey{Lane: k.lane.Lane, Key: k.ref.key})
@@ -185,7 +194,7 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
 	for _, blocked := range found {
-		if slices.Contains(b.queuesOf(blocked.Topic, blocked.Sinks), ref.queue) && l.known[ref.queue][blocked.ID] == nil {
+		if slices.Contains(b.queuesOf(blocked.Topic, blocked.Sinks), ref.queue) && l.readers[ref.queue].known[blocked.ID] == nil {
 			holder = lowestSet(holder, blocked.ID)
 		}
 	}
@@ -228,9 +237,11 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 				f.lanes = append(f.lanes, l.Lane)
 				continue
 			}
-			for _, k := range l.keys {
-				if k.blocked {
-					f.limit--
+			for i := range l.readers {
+				for _, k := range l.readers[i].keys {
+					if k.blocked {
+						f.limit--
+					}
 				}
 			}
 		}
@@ -246,17 +257,19 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	f := &fetch{kind: readBlockers, holders: map[*key]int64{}}
 	asked := map[storage.LaneKey]bool{}
 	for _, l := range b.lanes {
-		for ref, k := range l.keys {
-			if len(f.asked) == blockersTogether {
-				return f
-			}
-			if !k.blocked || l.draining || l.known[ref.queue][k.blockedBy] != nil {
-				continue
-			}
-			f.holders[k] = k.blockedBy
-			if at := (storage.LaneKey{Lane: l.Lane, Key: ref.key}); !asked[at] {
-				asked[at] = true
-				f.asked = append(f.asked, at)
+		for i := range l.readers {
+			for name, k := range l.readers[i].keys {
+				if len(f.asked) == blockersTogether {
+					return f
+				}
+				if !k.blocked || l.draining || l.readers[i].known[k.blockedBy] != nil {
+					continue
+				}
+				f.holders[k] = k.blockedBy
+				if at := (storage.LaneKey{Lane: l.Lane, Key: name}); !asked[at] {
+					asked[at] = true
+					f.asked = append(f.asked, at)
+				}
 			}
 		}
 	}
@@ -285,7 +298,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 		}
 		for _, queue := range b.queuesOf(blocked.Topic, blocked.Sinks) {
 			ref := keyRef{queue, blocked.Key}
-			if l.keys[ref] != nil || l.known[queue][blocked.ID] != nil {
+			if r := &l.readers[queue]; r.keys[blocked.Key] != nil || r.known[blocked.ID] != nil {
 				continue
 			}
 			if first, ok := holders[l][ref]; !ok || blocked.ID < first {
@@ -321,7 +334,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 		}
 	}
 	for k, holder := range f.holders {
-		if !k.blocked || k.blockedBy != holder || k.lane.known[k.ref.queue][holder] != nil || b.laneOf(f, k.lane.Lane) != k.lane {
+		if !k.blocked || k.blockedBy != holder || k.reader().known[holder] != nil || b.laneOf(f, k.lane.Lane) != k.lane {
 			continue
 		}
 		switch now, there := first[k.lane][k.ref]; {
@@ -329,7 +342,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 			b.unblock(k)
 			b.queues[k.ref.queue].enqueue(k)
 			k.lane.forget(k)
-		case now != holder && k.lane.known[k.ref.queue][now] == nil:
+		case now != holder && k.reader().known[now] == nil:
 			k.blockedBy, k.fromDatabase = now, true
 		}
 	}

@@ -27,7 +27,7 @@ func TestWhatAPageBrings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &lane{Lease: storage.Lease{Lane: 3}, cursor: 20, recheck: none}
+			l := laneAt(20)
 			f := &fetch{kind: readLanes, positions: []storage.Position{{Lane: 3, After: 10}}}
 			if c.change != nil {
 				c.change(f, l)
@@ -44,14 +44,17 @@ func TestWhatAPageBrings(t *testing.T) {
 func TestFromWhereALaneIsRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		l    lane
-		want int64
+		cursor int64
+		placed bool
+		want   int64
 	}{
-		"read by this relay":              {lane{cursor: 1000, placed: true}, 900},
-		"read by this relay, less far on": {lane{cursor: 20, placed: true}, 20},
-		"begun by another's marks":        {lane{cursor: 1000}, 1000},
+		"read by this relay":              {1000, true, 900},
+		"read by this relay, less far on": {20, true, 20},
+		"begun by another's marks":        {1000, false, 1000},
 	} {
-		if got := c.l.readsAfter(900); got != c.want {
+		l := laneAt(c.cursor)
+		l.placed = c.placed
+		if got := l.readsAfter(900); got != c.want {
 			t.Errorf("a lane %s is read after %d, want %d", name, got, c.want)
 		}
 	}
@@ -75,14 +78,15 @@ func TestHowFarAPageHasRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, other := &lane{Lease: storage.Lease{Lane: 3}, cursor: 20}, &lane{Lease: storage.Lease{Lane: 4}, cursor: 20}
+			l, other := laneAt(20), laneAt(20)
+			other.Lane = 4
 			if c.change != nil {
 				c.change(l)
 			}
 			e := withLanes(&engine{stopping: stop{begun: true}}, map[int]*lane{3: l, 4: other})
 			e.mergeLanes(&fetch{kind: readLanes, seq: 7, positions: []storage.Position{{Lane: 3, After: 20}}, page: c.page})
-			if l.cursor != c.want || other.cursor != 20 {
-				t.Errorf("read up to %d, and %d where it didn't look; want %d and 20", l.cursor, other.cursor, c.want)
+			if got, elsewhere := l.readers.head(), other.readers.head(); got != c.want || elsewhere != 20 {
+				t.Errorf("read up to %d, and %d where it didn't look; want %d and 20", got, elsewhere, c.want)
 			}
 		})
 	}
@@ -119,23 +123,23 @@ func TestHowFarALookReadsAgain(t *testing.T) {
 func TestWhereASinkThatLagsGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		cursor, skipped int64
-		want            []storage.Position
-		left            int64
+		head, cursor int64
+		draining     bool
+		want         []storage.Position
 	}{
-		"it passed rows over":    {cursor: 50, skipped: 20, want: []storage.Position{{Lane: 3, After: 20, Until: 50}}, left: 20},
-		"it passed nothing over": {cursor: 50, skipped: 50, left: none},
-		"nothing was read":       {cursor: 0, skipped: 0, left: none},
-		"ids began anew since":   {cursor: 0, skipped: 20, left: none},
-		"it doesn't lag":         {cursor: 50, skipped: none, left: none},
+		"it is behind":               {head: 50, cursor: 20, want: []storage.Position{{Lane: 3, After: 20, Until: 50}}},
+		"it is behind, and given up": {head: 50, cursor: 20, draining: true},
+		"it stands at the head":      {head: 50, cursor: 50},
+		"nothing was read":           {},
+		"it stands above the head":   {head: 50, cursor: 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := laneAt(c.cursor)
-			l.skippedFrom[0] = c.skipped
+			l := laneAt(c.head)
+			l.readers[0].cursor, l.readers[0].routeless, l.draining = c.cursor, true, c.draining
 			e := withLanes(&engine{}, map[int]*lane{3: l})
-			if got := e.lagging(&sinkQueue{index: 0}); !slices.Equal(got, c.want) || l.skippedFrom[0] != c.left {
-				t.Errorf("goes on at %v and lags from %d, want %v and %d", got, l.skippedFrom[0], c.want, c.left)
+			if got := e.lagging(&sinkQueue{index: 0}); !slices.Equal(got, c.want) {
+				t.Errorf("goes on at %v, want %v", got, c.want)
 			}
 		})
 	}

@@ -90,8 +90,8 @@ func (e *byLanes) controlled(was *pauses) {
 		before := l.passed
 		l.passed = nil
 		if ended {
-			for queue, place := range l.pausedFrom {
-				l.skippedFrom[queue], l.pausedFrom[queue] = lowestSet(l.skippedFrom[queue], place), none
+			for i := range l.readers {
+				l.readers[i].closeGap()
 			}
 			before = nil
 		}
@@ -150,7 +150,10 @@ func (e *byLanes) passOver(it *item) {
 	if it.stage != inQueue || l.lost || !e.paused(l, it.slot, &it.row) {
 		return
 	}
-	e.notePassed(l, it.slot, &it.row)
+	if !it.row.Deferred { // which is found by its time
+		l.readers[it.slot].leaveOut(it.row.ID)
+		e.notePassed(l, it.slot, &it.row)
+	}
 	if it.key != nil {
 		it.key.remove(it)
 	}
@@ -158,13 +161,8 @@ func (e *byLanes) passOver(it *item) {
 	l.forget(it.key)
 }
 
-// notePassed remembers to read the row again when the pause has ended. Deferred rows are found
-// by their time.
+// notePassed remembers that what follows a paused row in its key waits, too.
 func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
-	if row.Deferred {
-		return
-	}
-	l.pausedFrom[queue] = lowestSet(l.pausedFrom[queue], row.ID-1)
 	if row.Message.Key == "" || len(e.control.pauses.topics) == 0 {
 		return
 	}

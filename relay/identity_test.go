@@ -27,7 +27,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, l := withLanes(&engine{routes: toOneSink()}, nil), emptyLane(storage.Lease{}, 1)
-			l.cursor = 9
+			l.readers[0].cursor = 9
 			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
 			l.add(it)
 			if e.admit(l, &c.read) {

@@ -14,20 +14,7 @@ import (
 // A lane, its keys and its items: what the relay remembers of rows that it has read. Here
 // is no clock, no channel and no database; the loop owns all of it.
 //
-// The places of a lane on the axis of ids:
-//
-//	base          skippedFrom[q]      resumeFrom          recheck          cursor
-//	 │                  │                  │                 │                │
-//	─┴──────────────────┴──────────────────┴─────────────────┴────────────────┴─────────▶ id
-//	 nothing can        rows of sink q     rows of one key   rows that may    not read yet
-//	 appear at or       above were         above were        have appeared
-//	 below              skipped: there     dropped: the      late are
-//	                    was no room        key is blocked    looked for
-//
-// What must hold: every row at or below the cursor is finished, or in memory (known), or
-// above a place from which it will be read again. So the lane's mark is below the pending
-// rows in memory, and not above the cursor, any place or the safe id. Whoever holds the
-// lane next begins there.
+// Its places on the axis of ids are drawn in reader.go.
 
 // lane is a lane that the relay holds. When the lease is lost the lane is forgotten as a
 // whole, and a new lease of the same lane begins with nothing.
@@ -35,18 +22,14 @@ type lane struct {
 	storage.Lease
 	epoch string // of the server that it was leased from
 
-	cursor        int64   // rows up to here were read
-	base          int64   // its mark when it was leased: nothing can appear at or below it
+	readers       readers // by queue
+	floor         int64   // its mark when it was leased: nothing can appear at or below it
 	recheck       int64   // rows above this have to be looked for again; or none
 	scanning      int64   // rows above this are being looked for; or none
-	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; or none
-	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; or none
-	pausedFrom    []int64 // by queue: rows above this were passed over, as they are paused; or none
+	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in memory; or none
 	passed        *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
 
-	known       []map[int64]*item // rows in memory, by queue and id
-	keys        map[keyRef]*key
-	keysUnknown bool // not all blocked keys are in keys: the database is asked about others
+	keysUnknown bool // not all blocked keys are in memory: the database is asked about others
 	alarmed     bool // a row of it without a route was told of
 
 	unswept  bool  // nobody has looked yet whether its mark is true: it isn't read before
@@ -67,58 +50,41 @@ const none = int64(-1)
 // only for the same routes; with others it begins at the lowest.
 func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
-		Lease: g.Lease, crashes: g.Crashes, since: now, cursor: g.Marks.Main, base: g.Marks.Main, recheck: none, scanning: none,
-		known: make([]map[int64]*item, len(queues)), keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
-		pausedFrom: make([]int64, len(queues)),
+		Lease: g.Lease, crashes: g.Crashes, since: now, floor: g.Marks.Main, recheck: none, scanning: none,
+		readers: make(readers, len(queues)), forgottenFrom: make([]int64, len(queues)),
 	}
 	for i, name := range queues {
-		l.known[i], l.skippedFrom[i], l.forgottenFrom[i], l.pausedFrom[i] = map[int64]*item{}, none, none, none
-		if mark, ok := g.Marks.Sinks[name]; ok && mark < l.cursor && g.Marks.Routes == print {
-			l.skippedFrom[i] = mark
+		l.readers[i], l.forgottenFrom[i] = newReader(g.Marks.Main), none
+		l.readers[i].routeless = name == unroutedName
+		if mark, ok := g.Marks.Sinks[name]; ok && g.Marks.Routes == print {
+			l.readers[i].rewind(mark)
 		}
 	}
 	if g.Marks.Routes != print {
 		for _, mark := range g.Marks.Sinks {
-			l.cursor = min(l.cursor, mark)
+			l.readers.rewind(mark)
 		}
 	}
 	return l
 }
 
-// marks says from where a successor would have to read: for sinks that were skipped one
+// marks says from where a successor would have to read: for sinks that are behind one
 // by one, and for the others together. Nothing can appear any more at or below the
 // safe id.
 func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks {
-	main, lowest := min(l.cursor, safeID), make([]int64, len(queues))
 	if again := lowestSet(l.recheck, l.scanning); again != none {
-		main = min(main, again)
+		safeID = min(safeID, again)
 	}
-	for i := range lowest {
-		lowest[i] = main
-		if place := lowestSet(lowestSet(l.skippedFrom[i], l.forgottenFrom[i]), l.pausedFrom[i]); place != none {
-			lowest[i] = min(main, place)
-		}
-	}
-	for it := range l.items() {
-		switch {
-		case it.row.Deferred && !it.doubled: // it is found by its time
-		case it.queue == nil:
-			main = min(main, it.row.ID-1)
-		default:
-			lowest[it.slot] = min(lowest[it.slot], it.row.ID-1)
-		}
-	}
-	for ref, k := range l.keys {
-		if k.dropped {
-			lowest[ref.queue] = min(lowest[ref.queue], k.resumeFrom)
+	main, behind := l.readers.marks(safeID)
+	for i, from := range l.forgottenFrom {
+		if low, ok := behind[i]; ok && from != none {
+			behind[i] = min(low, from)
+		} else if from != none {
+			main = min(main, from)
 		}
 	}
 	marks := storage.Marks{Routes: print, Main: main}
-	for i, low := range lowest {
-		if l.skippedFrom[i] == none {
-			marks.Main = min(marks.Main, low)
-			continue
-		}
+	for i, low := range behind {
 		if marks.Sinks == nil {
 			marks.Sinks = map[string]int64{}
 		}
@@ -130,8 +96,8 @@ func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks 
 // items are the rows in memory, once for each sink that they are there for.
 func (l *lane) items() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
-		for _, known := range l.known {
-			for _, it := range known {
+		for i := range l.readers {
+			for _, it := range l.readers[i].known {
 				if !yield(it) {
 					return
 				}
@@ -142,44 +108,33 @@ func (l *lane) items() iter.Seq[*item] {
 
 // size is how many items there are.
 func (l *lane) size() (n int) {
-	for _, known := range l.known {
-		n += len(known)
+	for i := range l.readers {
+		n += len(l.readers[i].known)
 	}
 	return n
 }
 
 // add takes an item into memory.
 func (l *lane) add(it *item) {
-	l.known[it.slot][it.row.ID] = it
+	l.readers[it.slot].known[it.row.ID] = it
 }
 
 // key returns the key's state, made where there was none.
 func (l *lane) key(ref keyRef) *key {
-	k := l.keys[ref]
+	keys := l.readers[ref.queue].keys
+	k := keys[ref.key]
 	if k == nil {
 		k = &key{ref: ref, lane: l}
-		l.keys[ref] = k
+		keys[ref.key] = k
 	}
 	return k
 }
 
 // forget drops the key's state once there is nothing to remember.
 func (l *lane) forget(k *key) {
-	if k != nil && l.keys[k.ref] == k && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
-		delete(l.keys, k.ref)
+	if k != nil && l.readers[k.ref.queue].keys[k.ref.key] == k && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
+		delete(l.readers[k.ref.queue].keys, k.ref.key)
 	}
-}
-
-// skip notes that the queue's rows from id on were skipped.
-func (l *lane) skip(queue int, id int64) {
-	if l.skippedFrom[queue] == none || id-1 < l.skippedFrom[queue] {
-		l.skippedFrom[queue] = id - 1
-	}
-}
-
-// skips says that the queue has skipped this place and comes back to it.
-func (l *lane) skips(queue int, id int64) bool {
-	return l.skippedFrom[queue] != none && id > l.skippedFrom[queue]
 }
 
 // lookAgain notes that the row has to be looked for again.
@@ -224,6 +179,9 @@ type keyRef struct {
 	queue int
 	key   string
 }
+
+// reader is the one that the key's rows are met by.
+func (k *key) reader() *reader { return &k.lane.readers[k.ref.queue] }
 
 // add puts an item among those that wait.
 func (k *key) add(it *item) {
@@ -284,8 +242,8 @@ func (k *key) dropAt(id int64) {
 // mustWait says that it is too early to read the rows that were dropped: another message with the id of one is still in
 // memory; or the outcome of the message that blocked the key isn't written, and the database would name it once more.
 func (k *key) mustWait() bool {
-	sameID := k.after != nil && k.lane.known[k.after.slot][k.after.row.ID] == k.after
-	unwritten := k.fromDatabase && !k.blocked && k.lane.known[k.ref.queue][k.blockedBy] != nil
+	sameID := k.after != nil && k.lane.readers[k.after.slot].known[k.after.row.ID] == k.after
+	unwritten := k.fromDatabase && !k.blocked && k.reader().known[k.blockedBy] != nil
 	return sameID || unwritten
 }
 
@@ -443,22 +401,16 @@ func (h *heldLanes) lanesInTurn() []*lane {
 	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
 }
 
-// skippedAny says that the queue has passed over something.
-func (h *heldLanes) skippedAny(q *sinkQueue) bool {
-	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
+// anyBehind says that the queue is behind in some lane.
+func (h *heldLanes) anyBehind(q *sinkQueue) bool {
+	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.readers.isBehind(q.index) })
 }
 
-// lagging returns the positions at which the queue must read again: in each lane from the first row that it skipped up
-// to the cursor. If that place has reached the cursor, it is cleared: the rows above are read with the others.
+// lagging returns the positions at which the queue must read for itself: in each lane from its cursor up to the head.
 func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	for _, l := range h.lanesInTurn() {
-		from := &l.skippedFrom[q.index]
-		switch {
-		case *from == none || l.draining:
-		case *from >= l.cursor:
-			*from = none
-		default:
-			positions = append(positions, storage.Position{Lane: l.Lane, After: *from, Until: l.cursor})
+		if l.readers.isBehind(q.index) && !l.draining {
+			positions = append(positions, storage.Position{Lane: l.Lane, After: l.readers[q.index].cursor, Until: l.readers.head()})
 		}
 	}
 	return positions
@@ -474,22 +426,10 @@ func (h *heldLanes) laneOf(f *fetch, number int) *lane {
 	return nil
 }
 
-// catchingUp returns the lanes in which a page begins where the queue has to
-// go on. In others it fell further behind meanwhile, and they are read again.
-func (h *heldLanes) catchingUp(f *fetch) map[int]*lane {
-	lanes := map[int]*lane{}
-	for _, p := range f.positions {
-		if l := h.laneOf(f, p.Lane); l != nil && !l.draining && l.skippedFrom[f.queue.index] == p.After {
-			lanes[p.Lane] = l
-		}
-	}
-	return lanes
-}
-
 // furthest is the highest id that was read.
 func (h *heldLanes) furthest() (id int64) {
 	for _, l := range h.lanes {
-		id = max(id, l.cursor)
+		id = max(id, l.readers.head())
 	}
 	return id
 }
@@ -497,10 +437,11 @@ func (h *heldLanes) furthest() (id int64) {
 // forget takes an item out of memory for good.
 func (h *heldLanes) forget(it *item) {
 	l := it.lane
-	if l.known[it.slot][it.row.ID] != it {
+	known := l.readers[it.slot].known
+	if known[it.row.ID] != it {
 		return
 	}
-	delete(l.known[it.slot], it.row.ID)
+	delete(known, it.row.ID)
 	if it.doubled {
 		l.lookAgain(it.row.ID)
 	}

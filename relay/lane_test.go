@@ -18,7 +18,9 @@ func emptyLane(lease storage.Lease, queues int) *lane {
 // laneAt is a lane with two queues that was read up to an id.
 func laneAt(cursor int64) *lane {
 	l := emptyLane(storage.Lease{Lane: 3, Fence: 1}, 2)
-	l.cursor = cursor
+	for i := range l.readers {
+		l.readers[i].cursor = cursor
+	}
 	return l
 }
 
@@ -33,22 +35,22 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 		main   int64
 		sinks  map[string]int64
 	}{
-		"all is finished":              {safeID: 100, main: 50},
-		"something may still appear":   {safeID: 40, main: 40},
-		"looked for again":             {place: func(l *lane) { l.lookAgain(31) }, safeID: 100, main: 30},
-		"of two places the lower":      {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, safeID: 100, main: 20},
-		"being looked for":             {place: func(l *lane) { l.scanning = 25 }, safeID: 100, main: 25},
-		"a sink was skipped":           {place: func(l *lane) { l.skip(1, 11) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
-		"a skipped sink, and the rest": {place: func(l *lane) { l.skip(1, 11); l.lookAgain(6) }, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
-		"rows of forgotten keys":       {place: func(l *lane) { l.forgottenFrom[1] = 12 }, safeID: 100, main: 12},
-		"rows of a blocked key":        {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
-		"a row in memory":              {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 7},
-		"a row that is only put away":  {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}}) }, safeID: 100, main: 7},
-		"a deferred row":               {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink}) }, safeID: 100, main: 50},
+		"all is finished":             {safeID: 100, main: 50},
+		"something may still appear":  {safeID: 40, main: 40},
+		"looked for again":            {place: func(l *lane) { l.lookAgain(31) }, safeID: 100, main: 30},
+		"of two places the lower":     {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, safeID: 100, main: 20},
+		"being looked for":            {place: func(l *lane) { l.scanning = 25 }, safeID: 100, main: 25},
+		"a sink is behind":            {place: func(l *lane) { l.readers[1].rewind(10) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
+		"a sink behind, and the rest": {place: func(l *lane) { l.readers[1].rewind(10); l.lookAgain(6) }, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
+		"rows of forgotten keys":      {place: func(l *lane) { l.forgottenFrom[1] = 12 }, safeID: 100, main: 12},
+		"rows of a blocked key":       {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
+		"a row in memory":             {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 7},
+		"a row that is only put away": {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}}) }, safeID: 100, main: 7},
+		"a deferred row":              {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink}) }, safeID: 100, main: 50},
 		"with another row under its id": {place: func(l *lane) {
 			l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink, doubled: true})
 		}, safeID: 100, main: 7},
-		"in a sink that was skipped": {place: func(l *lane) { l.skip(1, 11); l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 7}},
+		"in a sink that is behind": {place: func(l *lane) { l.readers[1].rewind(10); l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,15 +72,19 @@ func TestWhereASuccessorBegins(t *testing.T) {
 	marks := storage.Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
 	same := newLane(storage.Grant{Marks: marks}, "routes", []string{"a", "b"}, time.Time{})
 	other := newLane(storage.Grant{Marks: marks}, "others", []string{"a", "b"}, time.Time{})
-	if same.cursor != 50 || same.base != 50 || !slices.Equal(same.skippedFrom, []int64{none, 10}) {
-		t.Errorf("with the same routes: from %d, and skipped from %v", same.cursor, same.skippedFrom)
+	if got := cursorsOf(same); same.floor != 50 || !slices.Equal(got, []int64{50, 10}) {
+		t.Errorf("with the same routes: from %v", got)
 	}
-	if other.cursor != 5 || !slices.Equal(other.skippedFrom, []int64{none, none}) {
-		t.Errorf("with others: from %d, and skipped from %v", other.cursor, other.skippedFrom)
+	if got := cursorsOf(other); !slices.Equal(got, []int64{5, 5}) {
+		t.Errorf("with others: from %v", got)
 	}
-	if !same.skips(1, 11) || same.skips(1, 10) || same.skips(0, 11) {
-		t.Error("rows that were skipped are those above the place, of that sink")
+}
+
+func cursorsOf(l *lane) (cursors []int64) {
+	for i := range l.readers {
+		cursors = append(cursors, l.readers[i].cursor)
 	}
+	return cursors
 }
 
 // What of a key may be sent: one batch at a time, in the order of ids, and of a blocked
@@ -146,7 +152,7 @@ func TestWhatOfAKeyComesIntoMemory(t *testing.T) {
 			if k.dropped != (c.from != none) || k.dropped && k.resumeFrom != c.from {
 				t.Errorf("dropped from %d (%v), want %d", k.resumeFrom, k.dropped, c.from)
 			}
-			if k.lane.forget(k); k.lane.keys[k.ref] == nil && (k.blocked || k.dropped) {
+			if k.lane.forget(k); k.reader().keys[k.ref.key] == nil && (k.blocked || k.dropped) {
 				t.Error("it would be forgotten")
 			}
 		})
@@ -191,6 +197,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink()}, nil)
 	q, l := &sinkQueue{}, emptyLane(storage.Lease{Lane: 3}, 1)
+	l.readers[0].cursor = 9
 	e.queues = []*sinkQueue{q}
 	k := l.key(keyRef{0, "k"})
 	before, known, after := &item{row: storage.Row{ID: 6}}, &item{row: storage.Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: storage.Row{ID: 8}}
@@ -209,7 +216,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.resuming) != 1 {
 		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
 	}
-	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.known[0][8] != nil {
+	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.readers[0].known[8] != nil {
 		t.Errorf("%d items of the key wait, want the one before it alone", len(k.items))
 	}
 	if e.forget(known); l.recheck != 6 || k.mustWait() {
@@ -223,10 +230,10 @@ func TestLateRowsOfALaneThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	l := emptyLane(storage.Lease{Lane: 3}, 1)
 	e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{{}}}, map[int]*lane{3: l})
-	l.cursor, l.scanning, l.draining = 50, 4, true
+	l.readers[0].cursor, l.scanning, l.draining = 50, 4, true
 	e.mergeLate(&fetch{seq: 9, late: &lateScan{positions: []storage.Position{{Lane: 3, After: 4, Until: 50}}, skipped: map[laneQueue]int64{{3, 0}: 30},
 		rows: []storage.Row{{ID: 7, Lane: 3}, {ID: 9, Lane: 3, Message: outbox.Message{Key: "k"}}}}})
-	if marks := l.marks(100, "", []string{"a"}); l.scanning != none || l.recheck != 6 || marks.Main != 6 || l.size() != 0 {
-		t.Errorf("rows above %d are looked for, the mark is %+v, %d items in memory; want 6 and none", l.recheck, marks, l.size())
+	if marks := l.marks(100, "", []string{"a"}); l.scanning != none || l.readers.head() != 6 || marks.Main != 6 || l.size() != 0 {
+		t.Errorf("rows above %d are read, the mark is %+v, %d items in memory; want 6 and none", l.readers.head(), marks, l.size())
 	}
 }

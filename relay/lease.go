@@ -115,8 +115,8 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 			l.seq, l.epoch, l.keysUnknown = r.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
 			// It is swept before it is first read, unless that is from its beginning.
 			r.sweep.left = slices.DeleteFunc(r.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
-			if l.unswept = l.cursor > 0; l.unswept {
-				r.sweep.left = append(r.sweep.left, storage.Position{Lane: l.Lane, Until: l.cursor})
+			if l.unswept = l.readers.head() > 0; l.unswept {
+				r.sweep.left = append(r.sweep.left, storage.Position{Lane: l.Lane, Until: l.readers.head()})
 			}
 			r.lanes[g.Lane], r.sorted = l, nil
 			if r.inherit != nil && (g.Crashes > 0 || len(g.Suspects)+len(g.Batches) > 0) {
@@ -183,12 +183,14 @@ func (e *byLanes) dropLane(l *lane) {
 			e.drop(it)
 		}
 	}
-	for _, k := range l.keys {
-		if k.blocked {
-			e.count--
-			k.blocked = false
+	for i := range l.readers {
+		for _, k := range l.readers[i].keys {
+			if k.blocked {
+				e.count--
+				k.blocked = false
+			}
+			k.items = nil
 		}
-		k.items = nil
 	}
 	l.lost = true
 	for _, g := range e.guards {

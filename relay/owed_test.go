@@ -14,7 +14,7 @@ import (
 func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
 	again, fine := emptyLane(storage.Lease{Lane: 1}, 1), emptyLane(storage.Lease{Lane: 2}, 1)
-	again.cursor, again.recheck, fine.cursor = 20, 7, 20
+	again.readers[0].cursor, again.recheck, fine.readers[0].cursor = 20, 7, 20
 	e := withLanes(&engine{routes: toOneSink(), base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
 	e.late.lastID = 20
@@ -41,7 +41,7 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	t.Parallel()
 	l := emptyLane(storage.Lease{Lane: 1}, 1)
-	l.cursor, l.recheck = 20, 7
+	l.readers[0].cursor, l.recheck = 20, 7
 	e := withLanes(&engine{routes: toOneSink(), base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
 	e.late.lastID, e.failingSince[readLanes] = 20, 1
 	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: none, LastID: 20}, lateAfter: none})

@@ -41,6 +41,7 @@ type fetch struct {
 	queue     *sinkQueue // readSkipped, readKeys, readUnrouted
 	lanes     []int      // readDue, readBlocked
 	positions []storage.Position
+	except    []int // readBeyond: queues whose readers stay where they are
 	limit     int
 	maxBytes  int
 	keys      []*key            // readKeys, at the same places as the positions
@@ -150,7 +151,7 @@ func (e *byLanes) startRead(now time.Time) {
 				f = e.sweep.step(now)
 			}
 		case readUnrouted:
-			if len(e.unrouted) > 0 || e.skippedAny(e.queues[len(e.queues)-1]) {
+			if len(e.unrouted) > 0 || e.anyBehind(e.queues[len(e.queues)-1]) {
 				f = e.pollUnrouted(now)
 			}
 		}
@@ -198,9 +199,9 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 // whoever held the lane last: a store takes ids far below the last one that it has met for a sign that ids began anew.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
-		return min(l.cursor, again)
+		return min(l.readers.head(), again)
 	}
-	return l.cursor
+	return l.readers.head()
 }
 
 // mostRoom is the room of the queue that has most. A queue whose room is less falls behind if
@@ -394,21 +395,7 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 // over again: to Through if a limit ended the page, else no further than SafeID, because late
 // rows may still appear above that.
 func (e *byLanes) mergeLanes(f *fetch) {
-	rows, news := f.page.Rows, false
-	for i := range rows {
-		if l := e.laneOf(f, rows[i].Lane); l != nil && !l.draining && rows[i].ID > l.cursor {
-			l.cursor, news = rows[i].ID, true
-		}
-	}
-	through := f.page.Through
-	if !f.page.More {
-		through = min(f.page.SafeID, f.page.LastID)
-	}
-	for _, p := range f.positions {
-		if l := e.laneOf(f, p.Lane); l != nil && !l.draining {
-			l.cursor = max(l.cursor, through)
-		}
-	}
+	rows, news := f.page.Rows, e.advance(f)
 	if f.page.More {
 		e.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(rows)
@@ -421,6 +408,46 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	}
 	e.skipping = f.page.More && taken < len(rows)/2
 	e.poll.count(!news && taken == 0)
+}
+
+// advance moves the readers that a page was read for to where the page has come, and says whether it has a row
+// above the head of its lane.
+func (e *byLanes) advance(f *fetch) (news bool) {
+	last := map[int]int64{} // row of each lane
+	for i := range f.page.Rows {
+		last[f.page.Rows[i].Lane] = f.page.Rows[i].ID
+	}
+	for _, p := range f.positions {
+		through := f.page.Through
+		switch {
+		case !f.page.More && p.Until > 0:
+			through = p.Until
+		case !f.page.More:
+			through = min(f.page.SafeID, f.page.LastID)
+		}
+		if through = max(through, last[p.Lane]); p.Until > 0 {
+			through = min(through, p.Until)
+		}
+		if l := e.laneOf(f, p.Lane); l != nil && !l.draining {
+			news = news || last[p.Lane] > l.readers.head()
+			l.readers.advance(p.After, through, f.readsFor)
+		}
+	}
+	return news
+}
+
+// readsFor says that a queue's reader meets the rows of the page.
+func (f *fetch) readsFor(queue int) bool {
+	switch f.kind {
+	case readLanes:
+		return true
+	case readBeyond:
+		return !slices.Contains(f.except, queue)
+	case readSkipped, readUnrouted:
+		return queue == f.queue.index
+	default:
+		return false
+	}
 }
 
 // readAhead starts the next read before this page's rows are taken in, so that the database isn't idle. It first counts
@@ -514,8 +541,8 @@ func (e *byLanes) drained() bool {
 		if l.draining || l.recheck != none {
 			return false
 		}
-		for i, lag := range l.skippedFrom {
-			if lag != none && !e.queues[i].paused && (e.queues[i].options.Sink != nil || !l.alarmed) {
+		for i := range l.readers {
+			if l.readers.isBehind(i) && !e.queues[i].paused && (e.queues[i].options.Sink != nil || !l.alarmed) {
 				return false
 			}
 		}
@@ -541,7 +568,7 @@ func (e *byLanes) drained() bool {
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
 	for _, q := range e.queues {
-		if !q.up() || !e.skippedAny(q) || !q.roomy() {
+		if !q.up() || !q.roomy() {
 			continue
 		}
 		if positions := e.lagging(q); len(positions) > 0 {
@@ -551,32 +578,13 @@ func (e *byLanes) pollSkipped() *fetch {
 	return nil
 }
 
-// mergeSkipped takes in rows that the queue had passed over, in each lane until
-// there is no room again, and ends its lag in lanes that were read to their end.
+// mergeSkipped takes in rows of a queue that was behind.
 func (e *byLanes) mergeSkipped(f *fetch) {
-	q, full := f.queue, false
-	lanes := e.catchingUp(f)
+	e.advance(f)
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		l := lanes[row.Lane]
-		if l == nil {
-			continue
-		}
-		ours := slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), q.index)
-		if full = full || (ours && q.room() <= 0); full {
-			break
-		}
-		l.skippedFrom[q.index] = row.ID
-		if ours {
+		if l := e.laneOf(f, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
 			e.admit(l, row)
-		}
-	}
-	if full || f.page.More {
-		return
-	}
-	for _, p := range f.positions {
-		if l := lanes[p.Lane]; l != nil && p.Until == l.cursor {
-			l.skippedFrom[q.index] = none
 		}
 	}
 }
@@ -600,7 +608,7 @@ func (e *byLanes) pollKeys() *fetch {
 		q := e.queues[k.ref.queue]
 		q.freed++
 		ofThisRead := f.queue == q || f.queue == nil && q.roomy() && q.up() // which is for one queue
-		if ofThisRead && len(f.keys) < catchUpKeys && !k.lane.draining && k.lane.cursor > 0 && !k.mustWait() {
+		if ofThisRead && len(f.keys) < catchUpKeys && !k.lane.draining && k.reader().cursor > 0 && !k.mustWait() {
 			f.queue = q
 			f.keys = append(f.keys, k)
 		}
@@ -611,7 +619,7 @@ func (e *byLanes) pollKeys() *fetch {
 	slices.SortStableFunc(f.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
 	e.keyStride = max(e.keyStride, leastStride)
 	for _, k := range f.keys {
-		f.positions = append(f.positions, storage.Position{Lane: k.lane.Lane, After: k.resumeFrom, Until: min(k.lane.cursor, k.resumeFrom+int64(e.keyStride)), Key: k.ref.key})
+		f.positions = append(f.positions, storage.Position{Lane: k.lane.Lane, After: k.resumeFrom, Until: max(k.resumeFrom, min(k.reader().cursor, k.resumeFrom+int64(e.keyStride))), Key: k.ref.key})
 	}
 	f.limit = min(f.queue.room(), readLimit)
 	return f
@@ -648,7 +656,7 @@ func (e *byLanes) mergeKeys(f *fetch) {
 		if keys[storage.LaneKey{Lane: k.lane.Lane, Key: k.ref.key}] != k {
 			continue
 		}
-		if k.resumeFrom = f.positions[i].Until; k.resumeFrom == k.lane.cursor {
+		if k.resumeFrom = f.positions[i].Until; k.resumeFrom >= k.reader().cursor {
 			k.dropped = false
 			k.lane.forget(k)
 		}

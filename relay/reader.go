@@ -154,6 +154,9 @@ func (rs readers) head() (head int64) {
 	return head
 }
 
+// isBehind says that rows of the queue below the head are still to be read.
+func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
+
 // advance moves the readers on that a page was read for, from a place below their cursors to
 // another one. Then the page's rows are offered to them, and they stop where they must.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {

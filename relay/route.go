@@ -323,7 +323,7 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 		return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
-	if again && !e.skippedAny(q) { // what a sink has no handler for is told of when it is tried again
+	if again && !e.anyBehind(q) { // what a sink has no handler for is told of when it is tried again
 		clear(e.unrouted)
 	}
 	return nil
@@ -332,28 +332,18 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 // mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
 // also which of them are gone.
 func (e *byLanes) mergeUnrouted(f *fetch) {
-	q, lanes, topics, whole := f.queue, e.catchingUp(f), map[string]bool{}, !f.page.More
+	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.lanes {
-		whole = whole && (l.skippedFrom[q.index] == none || lanes[l.Lane] == l)
+		ofThisRead := func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= l.readers[queue].cursor }
+		whole = whole && (!l.readers.isBehind(queue) || slices.ContainsFunc(f.positions, ofThisRead))
 	}
+	e.advance(f)
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		l := lanes[row.Lane]
-		switch {
-		case l == nil:
-		case slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), q.index):
+		if l := e.laneOf(f, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
 			topics[row.Message.Topic], l.alarmed = true, true
 			e.alarmWaiting(row)
-		case !l.alarmed:
-			l.skippedFrom[q.index] = row.ID
-		}
-	}
-	if f.page.More {
-		return
-	}
-	for _, p := range f.positions {
-		if l := lanes[p.Lane]; l != nil && !l.alarmed && p.Until == l.cursor {
-			l.skippedFrom[q.index] = none
+			l.readers[queue].stopBefore(row)
 		}
 	}
 	if whole {

@@ -62,16 +62,16 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	for _, l := range r.sortedLanes() {
 		after := l.recheck
 		if f.page.LateAfter >= 0 {
-			after = lowestSet(after, max(f.page.LateAfter, l.base))
+			after = lowestSet(after, max(f.page.LateAfter, l.floor))
 		}
-		if after == none || after >= l.cursor || r.laneOf(f, l.Lane) == nil {
+		if after == none || after >= l.readers.head() || r.laneOf(f, l.Lane) == nil {
 			continue
 		}
 		if f.brings(l, after) {
 			brought = append(brought, storage.Position{Lane: l.Lane, After: after})
 			continue
 		}
-		until := l.cursor
+		until := l.readers.head()
 		if l.recheck == none && (lateAfter == none || lateAfter >= until) {
 			until = min(until, r.lastID) // rows above are from before ids began anew
 		}
@@ -106,14 +106,16 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 		if r.laneOf(f, l.Lane) == nil {
 			continue
 		}
-		if l.cursor > 0 && (lastID < before || !l.placed && l.cursor > lastID) {
-			r.highest = max(r.highest, l.cursor, before)
-			l.cursor, l.base, l.unswept = 0, 0, false
+		head := l.readers.head()
+		if head > 0 && (lastID < before || !l.placed && head > lastID) {
+			r.highest = max(r.highest, head, before)
+			l.readers.rewind(0)
+			head, l.floor, l.unswept = 0, 0, false
 			l.seq = f.seq // this page isn't from there
 			r.poll.fresh = true
 			anew++
 		}
-		above = above || l.placed && l.cursor > before
+		above = above || l.placed && head > before
 		l.placed = true
 	}
 	if anew > 0 {
@@ -146,7 +148,8 @@ func (e *byLanes) mergeLate(f *fetch) {
 	}
 	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
 		if l := e.laneOf(f, p.lane); l != nil {
-			l.skip(p.queue, id)
+			l.readers[p.queue].rewind(id - 1)
+			e.poll.fresh = true
 		}
 	}
 	for i := range f.late.rows {
@@ -169,10 +172,10 @@ type lateScan struct {
 
 	routes        *router
 	known         []map[int64]struct{} // by queue
-	skippedFrom   map[int][]int64      // by lane and queue
+	cursors       map[int][]int64      // by lane and queue: what is above is met later
 	resumeFrom    map[keyRef]int64
 	forgottenFrom map[int][]int64 // by lane and queue, as its lane has it
-	pausedFrom    map[int][]int64 // the same
+	gaps          map[int][]int64 // the same
 	pauses        *pauses
 	passed        map[int]*keySet // by lane
 	topics        [][]string      // by queue: those that are known to be its own alone, maxExcept at most
@@ -201,8 +204,8 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
-		skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
-		pausedFrom: map[int][]int64{}, pauses: r.control.pauses, passed: map[int]*keySet{},
+		cursors: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
+		gaps: map[int][]int64{}, pauses: r.control.pauses, passed: map[int]*keySet{},
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[laneQueue]int64{},
 	}
 	for topic := range r.unrouted {
@@ -227,14 +230,18 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 				s.known[it.slot][it.row.ID] = struct{}{}
 			}
 		}
-		s.skippedFrom[p.Lane], s.forgottenFrom[p.Lane] = slices.Clone(l.skippedFrom), slices.Clone(l.forgottenFrom)
+		s.forgottenFrom[p.Lane] = slices.Clone(l.forgottenFrom)
 		if l.passed == nil && s.pauses != nil && len(s.pauses.topics) > 0 {
 			l.passed = newKeySet() // to which the scan adds
 		}
-		s.pausedFrom[p.Lane], s.passed[p.Lane] = slices.Clone(l.pausedFrom), l.passed
-		for ref, k := range l.keys {
-			if k.dropped {
-				s.resumeFrom[ref] = k.resumeFrom
+		s.passed[p.Lane] = l.passed
+		for i := range l.readers {
+			s.cursors[p.Lane] = append(s.cursors[p.Lane], l.readers[i].cursor)
+			s.gaps[p.Lane] = append(s.gaps[p.Lane], l.readers[i].gap)
+			for _, k := range l.readers[i].keys {
+				if k.dropped {
+					s.resumeFrom[k.ref] = k.resumeFrom
+				}
 			}
 		}
 	}
@@ -246,10 +253,10 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 	if _, ok := s.known[queue][c.ID]; ok {
 		return true
 	}
-	if lag := s.skippedFrom[c.Lane][queue]; lag != none && c.ID > lag {
+	if c.ID > s.cursors[c.Lane][queue] {
 		return true
 	}
-	if from := s.pausedFrom[c.Lane][queue]; from != none && c.ID > from && s.pauses.cover(c.Topic, c.Key, queue, s.passed[c.Lane]) {
+	if gap := s.gaps[c.Lane][queue]; gap != none && c.ID > gap && s.pauses.cover(c.Topic, c.Key, queue, s.passed[c.Lane]) {
 		if c.Key != "" && s.pauses.topics[c.Topic] { // the lane may never have met this row: its key waits from now on
 			s.passed[c.Lane].add(queue, c.Key)
 		}
@@ -310,10 +317,7 @@ func (s *lateScan) unexpected(c storage.Candidate) []int {
 // these positions. Mostly these are the topics of a sink that is down.
 func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	for queue, own := range s.topics {
-		comesBack := func(p storage.Position) bool {
-			lag := s.skippedFrom[p.Lane][queue]
-			return lag != none && lag <= p.After
-		}
+		comesBack := func(p storage.Position) bool { return s.cursors[p.Lane][queue] <= p.After }
 		if len(own) > 0 && !slices.ContainsFunc(positions, func(p storage.Position) bool { return !comesBack(p) }) {
 			topics = append(topics, own...)
 		}
@@ -482,7 +486,7 @@ func (s *stride) failed() { *s = max(*s/8, minStride) }
 // it over, would hold up the others for minutes. So once a page was passed over for
 // the most part, and much is still to be read, what is new is looked for by a scan
 // that leaves those rows out, as one for late rows does: a stretch of ids after the
-// other. Their sinks fall behind at the beginning of each stretch, and come back.
+// other. Their sinks stay where they are, and come back.
 
 // farBehind is how many ids are worth a scan: fewer are read as fast. A scan's first
 // stretch is eight times as long.
@@ -490,28 +494,30 @@ const farBehind = 4 * readLimit
 
 // pollBeyond looks for what is new in the next stretch.
 func (e *byLanes) pollBeyond(room int) *fetch {
-	var except []*sinkQueue // whose rows are left out: they lag, and have no use for more
+	f := &fetch{kind: readBeyond} // except: queues whose rows are left out, as they are behind and have no use for more
 	for _, q := range e.queues {
-		if (!q.up() || !q.roomy()) && e.skippedAny(q) {
-			except = append(except, q)
+		if (!q.up() || !q.roomy()) && e.anyBehind(q) {
+			f.except = append(f.except, q.index)
 		}
 	}
-	var positions []storage.Position
 	for _, l := range e.sortedLanes() {
-		if l.draining || l.unswept {
-			continue
+		if !l.draining && !l.unswept {
+			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.readers.head()})
 		}
-		for _, q := range except {
-			l.skip(q.index, l.cursor+1)
-		}
-		positions = append(positions, storage.Position{Lane: l.Lane, After: l.cursor})
 	}
-	if len(except) == 0 || len(positions) == 0 {
+	if len(f.except) == 0 || len(f.positions) == 0 {
 		return nil
 	}
-	scan := e.late.scan(positions)
-	scan.leftRows = min(room, readLimit)
-	return &fetch{kind: readBeyond, positions: positions, scan: scan}
+	f.scan = e.late.scan(f.positions)
+	f.scan.leftRows = min(room, readLimit)
+	for _, p := range f.positions { // what this scan brings is all that those at the head meet
+		for queue, cursor := range f.scan.cursors[p.Lane] {
+			if f.readsFor(queue) && cursor >= p.After {
+				f.scan.cursors[p.Lane][queue] = math.MaxInt64
+			}
+		}
+	}
+	return f
 }
 
 // readBeyond carries the scan out, in the reader, up to the last id that was given
@@ -545,14 +551,6 @@ func (b *base) readBeyond(ctx context.Context, f *fetch) error {
 func (e *byLanes) mergeBeyond(f *fetch) {
 	e.late.stride = f.scan.stride
 	e.skipping = len(f.positions) > 0 && len(f.scan.skipped) == 0
-	for i := range f.page.Rows {
-		row := &f.page.Rows[i]
-		if l := e.laneOf(f, row.Lane); l != nil && !l.draining {
-			e.admit(l, row)
-		}
-	}
-	e.poll.count(len(f.page.Rows) == 0)
-	e.poll.fresh = true
 	through := map[int]int64{}
 	for _, p := range f.positions {
 		through[p.Lane] = p.Until
@@ -568,9 +566,17 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 		if l == nil || l.draining {
 			continue
 		}
-		l.cursor = max(l.cursor, through[p.Lane])
+		l.readers.advance(p.After, through[p.Lane], f.readsFor)
 		if lateAfter := f.page.LateAfter; lateAfter >= 0 {
 			e.late.lateAfter = lowestSet(e.late.lateAfter, max(lateAfter, p.After))
 		}
 	}
+	for i := range f.page.Rows {
+		row := &f.page.Rows[i]
+		if l := e.laneOf(f, row.Lane); l != nil && !l.draining {
+			e.admit(l, row)
+		}
+	}
+	e.poll.count(len(f.page.Rows) == 0)
+	e.poll.fresh = true
 }

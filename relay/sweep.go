@@ -60,7 +60,7 @@ func (s *sweep) step(now time.Time) *fetch {
 		s.began, s.took, s.found = now, 0, false
 		s.next = now.Add(sweepLatest)
 		for _, l := range s.sortedLanes() {
-			if until := min(l.cursor, s.late.safeID); !l.draining && until > 0 {
+			if until := min(l.readers.head(), s.late.safeID); !l.draining && until > 0 {
 				s.left = append(s.left, storage.Position{Lane: l.Lane, Until: until})
 			}
 		}
@@ -127,8 +127,9 @@ func (s *sweep) merge(f *fetch) {
 		if ok || s.took > sweepPatience || !slices.ContainsFunc(s.left, func(left storage.Position) bool { return left.Lane == p.Lane }) {
 			*fresh, l.unswept = *fresh || l.unswept, false // it waits no longer
 		}
-		if ok && !l.draining && l.recheck == none && id <= l.cursor {
-			l.cursor, l.base, s.poll.empty = id-1, 0, 0
+		if ok && !l.draining && l.recheck == none && id <= l.readers.head() {
+			l.readers.rewind(id - 1)
+			l.floor, s.poll.empty = 0, 0
 			lanes, lowest = lanes+1, min(lowest, id)
 		}
 		s.found = s.found || ok

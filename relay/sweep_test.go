@@ -12,7 +12,7 @@ import (
 // step has walked doesn't count for it. It is walked once more, and read then.
 func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
-	e := withLanes(&engine{routes: toOneSink(), base: &base{health: &health{},
+	e := withLanes(&engine{routes: toOneSink(), names: []string{"a"}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{})
 	e.settle = newSettler(e.base, nil, settlers, nil, nil)
 	lease := func(leases ...storage.Lease) {
