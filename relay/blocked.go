@@ -103,7 +103,7 @@ func (b *blockedKeys) forgetSoon(k *key) {
 }
 
 // forgetKeys forgets the keys of toForget whose retry is written and of which nothing is in
-// memory. Their lanes keep from where their followers are to be read.
+// memory. What was dropped of them leaves a gap.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -111,7 +111,7 @@ func (b *blockedKeys) forgetKeys() {
 			continue
 		}
 		if k.dropped {
-			l.forgottenFrom[k.ref.queue] = lowestSet(l.forgottenFrom[k.ref.queue], k.resumeFrom)
+			k.reader().leaveOut(k.resumeFrom + 1)
 		}
 		k.blocked, k.dropped, l.keysUnknown = false, false, true
 		delete(k.reader().keys, k.ref.key)
@@ -204,14 +204,14 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	return ok
 }
 
-// blockAgain has a key wait as the database said. What follows it is somewhere above
-// the place that the lane has kept.
+// blockAgain has a key wait as the database said. What was dropped of it, when it was forgotten, is somewhere above
+// the gap.
 func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	k := l.key(ref)
 	k.blocked, k.blockedBy, k.fromDatabase = true, holder, true
 	b.count++
-	if left := l.forgottenFrom[ref.queue]; left != none {
-		k.dropAt(left + 1)
+	if gap := k.reader().gap; gap != none {
+		k.dropAt(gap + 1)
 	}
 	return k
 }
@@ -311,8 +311,10 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
-		for i := range l.forgottenFrom {
-			l.forgottenFrom[i] = none
+		if b.control.pauses == nil { // else it may also be one of paused rows
+			for i := range l.readers {
+				l.readers[i].gap = none
+			}
 		}
 	}
 }

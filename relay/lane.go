@@ -22,12 +22,11 @@ type lane struct {
 	storage.Lease
 	epoch string // of the server that it was leased from
 
-	readers       readers // by queue
-	floor         int64   // its mark when it was leased: nothing can appear at or below it
-	recheck       int64   // rows above this have to be looked for again; or none
-	scanning      int64   // rows above this are being looked for; or none
-	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in memory; or none
-	passed        *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
+	readers  readers // by queue
+	floor    int64   // its mark when it was leased: nothing can appear at or below it
+	recheck  int64   // rows above this have to be looked for again; or none
+	scanning int64   // rows above this are being looked for; or none
+	passed   *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
 
 	keysUnknown bool // not all blocked keys are in memory: the database is asked about others
 	alarmed     bool // a row of it without a route was told of
@@ -51,10 +50,10 @@ const none = int64(-1)
 func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
 		Lease: g.Lease, crashes: g.Crashes, since: now, floor: g.Marks.Main, recheck: none, scanning: none,
-		readers: make(readers, len(queues)), forgottenFrom: make([]int64, len(queues)),
+		readers: make(readers, len(queues)),
 	}
 	for i, name := range queues {
-		l.readers[i], l.forgottenFrom[i] = newReader(g.Marks.Main), none
+		l.readers[i] = newReader(g.Marks.Main)
 		l.readers[i].routeless = name == unroutedName
 		if mark, ok := g.Marks.Sinks[name]; ok && g.Marks.Routes == print {
 			l.readers[i].rewind(mark)
@@ -76,13 +75,6 @@ func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks 
 		safeID = min(safeID, again)
 	}
 	main, behind := l.readers.marks(safeID)
-	for i, from := range l.forgottenFrom {
-		if low, ok := behind[i]; ok && from != none {
-			behind[i] = min(low, from)
-		} else if from != none {
-			main = min(main, from)
-		}
-	}
 	marks := storage.Marks{Routes: print, Main: main}
 	for i, low := range behind {
 		if marks.Sinks == nil {

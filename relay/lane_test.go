@@ -42,7 +42,7 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 		"being looked for":            {place: func(l *lane) { l.scanning = 25 }, safeID: 100, main: 25},
 		"a sink is behind":            {place: func(l *lane) { l.readers[1].rewind(10) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
 		"a sink behind, and the rest": {place: func(l *lane) { l.readers[1].rewind(10); l.lookAgain(6) }, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
-		"rows of forgotten keys":      {place: func(l *lane) { l.forgottenFrom[1] = 12 }, safeID: 100, main: 12},
+		"rows of forgotten keys":      {place: func(l *lane) { l.readers[1].leaveOut(13) }, safeID: 100, main: 12},
 		"rows of a blocked key":       {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
 		"a row in memory":             {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 7},
 		"a row that is only put away": {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}}) }, safeID: 100, main: 7},

@@ -170,15 +170,15 @@ type lateScan struct {
 	rows      []storage.Row
 	stride    stride // of a step
 
-	routes        *router
-	known         []map[int64]struct{} // by queue
-	cursors       map[int][]int64      // by lane and queue: what is above is met later
-	resumeFrom    map[keyRef]int64
-	forgottenFrom map[int][]int64 // by lane and queue, as its lane has it
-	gaps          map[int][]int64 // the same
-	pauses        *pauses
-	passed        map[int]*keySet // by lane
-	topics        [][]string      // by queue: those that are known to be its own alone, maxExcept at most
+	routes      *router
+	known       []map[int64]struct{} // by queue
+	cursors     map[int][]int64      // by lane and queue: what is above is met later
+	resumeFrom  map[keyRef]int64
+	gaps        map[int][]int64 // by lane and queue
+	keysUnknown map[int]bool    // by lane
+	pauses      *pauses
+	passed      map[int]*keySet // by lane
+	topics      [][]string      // by queue: those that are known to be its own alone, maxExcept at most
 
 	leftRows, leftBytes int                 // so much more may come into memory
 	skipped             map[laneQueue]int64 // the first row, of each lane and queue, for which there is no room
@@ -204,7 +204,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
-		cursors: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
+		cursors: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, keysUnknown: map[int]bool{},
 		gaps: map[int][]int64{}, pauses: r.control.pauses, passed: map[int]*keySet{},
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[laneQueue]int64{},
 	}
@@ -230,7 +230,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 				s.known[it.slot][it.row.ID] = struct{}{}
 			}
 		}
-		s.forgottenFrom[p.Lane] = slices.Clone(l.forgottenFrom)
+		s.keysUnknown[p.Lane] = l.keysUnknown
 		if l.passed == nil && s.pauses != nil && len(s.pauses.topics) > 0 {
 			l.passed = newKeySet() // to which the scan adds
 		}
@@ -269,8 +269,8 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 // follows says that the row may follow a message of a blocked key that the lane has
 // forgotten: then it was dropped on purpose.
 func (s *lateScan) follows(c storage.Candidate, queue int) bool {
-	left := s.forgottenFrom[c.Lane][queue]
-	return c.Key != "" && left != none && c.ID > left
+	gap := s.gaps[c.Lane][queue]
+	return c.Key != "" && s.keysUnknown[c.Lane] && gap != none && c.ID > gap
 }
 
 // keep approves of a row. A transaction that was open for long may bring more
