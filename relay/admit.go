@@ -55,7 +55,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 		}
 	case rowStopped:
 		if !row.Deferred && !l.readers.isBehind(queue) { // what is new is read from here, and not only when its time has come
-			e.poll.fresh = true
+			e.rewound = true
 		}
 	case rowLater:
 		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, numbering: e.late.numberingOf(row)}
@@ -229,7 +229,8 @@ func (e *byLanes) giveUp(it *item) {
 		return
 	}
 	if !it.row.Deferred {
-		it.lane.lookAgain(it.row.ID)
+		it.lane.readers.rewind(it.row.ID - 1) // all: so whoever holds the lane next reads for its sinks together
+		e.rewound = true
 	}
 	if it.key != nil {
 		it.key.remove(it)

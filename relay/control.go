@@ -93,6 +93,7 @@ func (e *byLanes) controlled(was *pauses) {
 			for i := range l.readers {
 				l.readers[i].closeGap()
 			}
+			e.rewound = true
 			before = nil
 		}
 		if e.control.pauses == nil {

@@ -34,12 +34,12 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 				t.Error("it was taken beside the known one")
 			}
 			passes := c.known.Deferred && !c.again
-			if mark := l.marks(9, "", []string{"sink"}).Main; (mark > 6) != passes {
+			if mark := l.marks(9, none, "", []string{"sink"}).Main; (mark > 6) != passes {
 				t.Errorf("the mark is at %d while the id's row is in memory", mark)
 			}
 			e.forget(it)
-			if again := l.recheck == 6; again != c.again {
-				t.Errorf("after the known one left, rows above %d are looked for", l.recheck)
+			if again := l.readers[0].cursor == 6; again != c.again {
+				t.Errorf("after the known one left, rows above %d are read again", l.readers[0].cursor)
 			}
 		})
 	}

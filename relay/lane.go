@@ -22,11 +22,9 @@ type lane struct {
 	storage.Lease
 	epoch string // of the server that it was leased from
 
-	readers  readers // by queue
-	floor    int64   // its mark when it was leased: nothing can appear at or below it
-	recheck  int64   // rows above this have to be looked for again; or none
-	scanning int64   // rows above this are being looked for; or none
-	passed   *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
+	readers readers // by queue
+	floor   int64   // its mark when it was leased: nothing can appear at or below it
+	passed  *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
 
 	keysUnknown bool // not all blocked keys are in memory: the database is asked about others
 	alarmed     bool // a row of it without a route was told of
@@ -49,7 +47,7 @@ const none = int64(-1)
 // only for the same routes; with others it begins at the lowest.
 func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
-		Lease: g.Lease, crashes: g.Crashes, since: now, floor: g.Marks.Main, recheck: none, scanning: none,
+		Lease: g.Lease, crashes: g.Crashes, since: now, floor: g.Marks.Main,
 		readers: make(readers, len(queues)),
 	}
 	for i, name := range queues {
@@ -69,12 +67,13 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 
 // marks says from where a successor would have to read: for sinks that are behind one
 // by one, and for the others together. Nothing can appear any more at or below the
-// safe id.
-func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks {
-	if again := lowestSet(l.recheck, l.scanning); again != none {
-		safeID = min(safeID, again)
+// safe id of the last page that was merged; of what has appeared above lateAfter no merged page has told, unless that is none.
+func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) storage.Marks {
+	final := safeID
+	if lateAfter != none {
+		final = min(final, max(lateAfter, l.floor))
 	}
-	main, behind := l.readers.marks(safeID)
+	main, behind := l.readers.marks(final)
 	marks := storage.Marks{Routes: print, Main: main}
 	for i, low := range behind {
 		if marks.Sinks == nil {
@@ -128,9 +127,6 @@ func (l *lane) forget(k *key) {
 		delete(l.readers[k.ref.queue].keys, k.ref.key)
 	}
 }
-
-// lookAgain notes that the row has to be looked for again.
-func (l *lane) lookAgain(id int64) { l.recheck = lowestSet(l.recheck, id-1) }
 
 // lowestSet returns the lower of two places of which negative ones aren't set.
 func lowestSet(a, b int64) int64 {
@@ -371,9 +367,10 @@ func payloads(rows []storage.Row) (bytes int) {
 
 // heldLanes are the lanes that a relay holds, by their numbers.
 type heldLanes struct {
-	lanes  map[int]*lane
-	sorted []*lane // the same by their numbers; nil since one has come or gone
-	rotate int     // how often lanesInTurn was called: the first lane follows from it
+	lanes   map[int]*lane
+	sorted  []*lane // the same by their numbers; nil since one has come or gone
+	rewound bool    // the head of a lane was lowered: it is read again from there
+	rotate  int     // how often lanesInTurn was called: the first lane follows from it
 }
 
 // sortedLanes returns the lanes by their numbers. It is the same slice until one
@@ -435,6 +432,7 @@ func (h *heldLanes) forget(it *item) {
 	}
 	delete(known, it.row.ID)
 	if it.doubled {
-		l.lookAgain(it.row.ID)
+		l.readers[it.slot].rewind(it.row.ID - 1)
+		h.rewound = true
 	}
 }

@@ -32,16 +32,18 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		place  func(l *lane)
 		safeID int64
+		late   int64 // what has appeared above isn't merged; none if it is 0
 		main   int64
 		sinks  map[string]int64
 	}{
 		"all is finished":             {safeID: 100, main: 50},
 		"something may still appear":  {safeID: 40, main: 40},
-		"looked for again":            {place: func(l *lane) { l.lookAgain(31) }, safeID: 100, main: 30},
-		"of two places the lower":     {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, safeID: 100, main: 20},
-		"being looked for":            {place: func(l *lane) { l.scanning = 25 }, safeID: 100, main: 25},
+		"all are read again":          {place: func(l *lane) { l.readers.rewind(30) }, safeID: 100, main: 30},
+		"of three places the lowest":  {place: func(l *lane) { l.readers.rewind(30); l.readers.rewind(20); l.readers.rewind(40) }, safeID: 100, main: 20},
+		"may have appeared":           {late: 25, safeID: 100, main: 25},
+		"below where it can appear":   {place: func(l *lane) { l.floor = 40 }, late: 25, safeID: 100, main: 40},
 		"a sink is behind":            {place: func(l *lane) { l.readers[1].rewind(10) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
-		"a sink behind, and the rest": {place: func(l *lane) { l.readers[1].rewind(10); l.lookAgain(6) }, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
+		"a sink behind, and the rest": {place: func(l *lane) { l.readers[1].rewind(10) }, late: 5, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
 		"rows of forgotten keys":      {place: func(l *lane) { l.readers[1].leaveOut(13) }, safeID: 100, main: 12},
 		"rows of a blocked key":       {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
 		"a row in memory":             {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 7},
@@ -58,7 +60,7 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 			if c.place != nil {
 				c.place(l)
 			}
-			got := l.marks(c.safeID, "routes", []string{"a", "b"})
+			got := l.marks(c.safeID, orElse(c.late, none), "routes", []string{"a", "b"})
 			if got.Main != c.main || !maps.Equal(got.Sinks, c.sinks) || got.Routes != "routes" {
 				t.Errorf("marks %+v, want %d and %v", got, c.main, c.sinks)
 			}
@@ -219,8 +221,8 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.readers[0].known[8] != nil {
 		t.Errorf("%d items of the key wait, want the one before it alone", len(k.items))
 	}
-	if e.forget(known); l.recheck != 6 || k.mustWait() {
-		t.Errorf("once the known one has left, rows above %d are looked for, and the key waits: %v", l.recheck, k.mustWait())
+	if e.forget(known); l.readers[0].cursor != 6 || k.mustWait() {
+		t.Errorf("once the known one has left, rows above %d are read again, and the key waits: %v", l.readers[0].cursor, k.mustWait())
 	}
 }
 
@@ -230,10 +232,10 @@ func TestLateRowsOfALaneThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	l := emptyLane(storage.Lease{Lane: 3}, 1)
 	e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{{}}}, map[int]*lane{3: l})
-	l.readers[0].cursor, l.scanning, l.draining = 50, 4, true
+	l.readers[0].cursor, l.draining = 50, true
 	e.mergeLate(&fetch{seq: 9, late: &lateScan{positions: []storage.Position{{Lane: 3, After: 4, Until: 50}}, skipped: map[laneQueue]int64{{3, 0}: 30},
 		rows: []storage.Row{{ID: 7, Lane: 3}, {ID: 9, Lane: 3, Message: outbox.Message{Key: "k"}}}}})
-	if marks := l.marks(100, "", []string{"a"}); l.scanning != none || l.readers.head() != 6 || marks.Main != 6 || l.size() != 0 {
+	if marks := l.marks(100, none, "", []string{"a"}); l.readers.head() != 6 || marks.Main != 6 || l.size() != 0 {
 		t.Errorf("rows above %d are read, the mark is %+v, %d items in memory; want 6 and none", l.readers.head(), marks, l.size())
 	}
 }

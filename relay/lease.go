@@ -34,7 +34,7 @@ func (e *byLanes) rights(leave bool) rights {
 		for it := range l.items() {
 			has[it.stage] = true
 		}
-		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(lowestSet(e.late.safeID, e.late.lateAfter), e.routes.print, e.names)}
+		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.safeID, e.late.lateAfter, e.routes.print, e.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch {
 		case !leave && (!l.draining || has[inFlight] || has[inSettle]):

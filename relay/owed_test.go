@@ -14,22 +14,22 @@ import (
 func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
 	again, fine := emptyLane(storage.Lease{Lane: 1}, 1), emptyLane(storage.Lease{Lane: 2}, 1)
-	again.readers[0].cursor, again.recheck, fine.readers[0].cursor = 20, 7, 20
+	again.readers[0].cursor, fine.readers[0].cursor = 20, 20
 	e := withLanes(&engine{routes: toOneSink(), base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
 	e.late.lastID = 20
-	look := func(after, late int64) *fetch {
-		positions := []storage.Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
+	look := func(first, second, late int64) *fetch {
+		positions := []storage.Position{{Lane: 1, After: first}, {Lane: 2, After: second}}
 		return &fetch{kind: readLanes, seq: 9, positions: positions, page: storage.Page{LateAfter: late, SafeID: 5, LastID: 20}, lateAfter: none}
 	}
-	e.merge(look(5, 6))
+	e.merge(look(10, 5, 6))
 	f := <-e.reads
 	if f.step != stepLate || len(f.late.positions) != 1 || f.late.positions[0].Lane != 1 {
 		t.Fatalf("scanned at %v, want lane 1 alone", f.late.positions)
 	}
 	f.err = errors.New("the connection broke")
 	e.merge(f)
-	e.merge(look(20, none))
+	e.merge(look(20, 20, none))
 	f = <-e.reads
 	if len(f.late.positions) != 2 || f.late.positions[0].After > 6 || f.late.positions[1].After > 6 {
 		t.Errorf("scanned at %v, want both lanes from 6", f.late.positions)
@@ -41,10 +41,10 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	t.Parallel()
 	l := emptyLane(storage.Lease{Lane: 1}, 1)
-	l.readers[0].cursor, l.recheck = 20, 7
+	l.readers[0].cursor = 20
 	e := withLanes(&engine{routes: toOneSink(), base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
 	e.late.lastID, e.failingSince[readLanes] = 20, 1
-	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: none, LastID: 20}, lateAfter: none})
+	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: 7, LastID: 20}, lateAfter: none})
 	f := <-e.reads
 	if f.step != stepLate {
 		t.Fatalf("the page wasn't scanned for: step %d", f.step)

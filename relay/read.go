@@ -128,6 +128,9 @@ func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 // startRead starts the next read for which there is reason and room. Questions about blocked
 // keys are few, and come first; the other kinds take turns, so that none starves another.
 func (e *byLanes) startRead(now time.Time) {
+	if e.rewound {
+		e.rewound, e.poll.fresh, e.poll.empty = false, true, 0
+	}
 	if e.poll.under > 0 || len(e.lanes) == 0 || !e.mayRead(now) {
 		return
 	}
@@ -300,6 +303,9 @@ func (e *byLanes) merge(f *fetch) {
 		return
 	}
 	if f.err == nil {
+		if bringsPage[f.kind] {
+			e.late.safeID = f.page.SafeID // all that has appeared at or below is merged with this page, or reported by the next one
+		}
 		e.answers = f.answers
 		if f.late != nil {
 			e.mergeLate(f)
@@ -478,18 +484,13 @@ func (e *byLanes) readFailed(f *fetch) {
 		e.sweep.stepFailed(f)
 		return
 	case f.late != nil: // what it had not walked, and what its page would have brought
-		for _, p := range f.late.positions {
-			if l := e.laneOf(f, p.Lane); l != nil {
-				l.scanning = none
-			}
-		}
 		left := f.late.left
 		if f.step == stepBlocked {
 			left = f.late.positions // nothing of the scan was merged: all is scanned again
 		}
 		for _, p := range slices.Concat(left, f.late.brought) {
-			if l := e.laneOf(f, p.Lane); l != nil {
-				l.recheck = lowestSet(l.recheck, p.After)
+			if e.laneOf(f, p.Lane) != nil {
+				e.late.lateAfter = lowestSet(e.late.lateAfter, p.After)
 			}
 		}
 	case f.step == stepBlocked && bringsPage[f.kind]:
@@ -538,7 +539,7 @@ func (e *byLanes) drained() bool {
 		return false
 	}
 	for _, l := range e.lanes {
-		if l.draining || l.recheck != none {
+		if l.draining {
 			return false
 		}
 		for i := range l.readers {

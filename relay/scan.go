@@ -60,11 +60,8 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	}
 	var positions, brought []storage.Position
 	for _, l := range r.sortedLanes() {
-		after := l.recheck
-		if f.page.LateAfter >= 0 {
-			after = lowestSet(after, max(f.page.LateAfter, l.floor))
-		}
-		if after == none || after >= l.readers.head() || r.laneOf(f, l.Lane) == nil {
+		after := max(f.page.LateAfter, l.floor)
+		if f.page.LateAfter < 0 || after >= l.readers.head() || r.laneOf(f, l.Lane) == nil {
 			continue
 		}
 		if f.brings(l, after) {
@@ -72,14 +69,13 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 			continue
 		}
 		until := l.readers.head()
-		if l.recheck == none && (lateAfter == none || lateAfter >= until) {
+		if lateAfter == none || lateAfter >= until {
 			until = min(until, r.lastID) // rows above are from before ids began anew
 		}
-		if l.draining {
-			l.recheck = after
+		if l.draining { // whoever holds it next looks for it
+			l.readers.rewind(after)
 			continue
 		}
-		l.scanning, l.recheck = after, none // what is asked for during the scan is kept apart from it
 		positions = append(positions, storage.Position{Lane: l.Lane, After: after, Until: until})
 	}
 	if r.scans = len(positions) > 0; !r.scans {
@@ -100,7 +96,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 // late.
 func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
-	r.lastID, r.safeID = lastID, f.page.SafeID // lower than before where ids began anew
+	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // lower than before where ids began anew; else it holds once the page is merged
 	anew, above := 0, false
 	for _, l := range r.sortedLanes() {
 		if r.laneOf(f, l.Lane) == nil {
@@ -112,7 +108,7 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 			l.readers.rewind(0)
 			head, l.floor, l.unswept = 0, 0, false
 			l.seq = f.seq // this page isn't from there
-			r.poll.fresh = true
+			r.rewound = true
 			anew++
 		}
 		above = above || l.placed && head > before
@@ -131,7 +127,7 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 
 // brings says that what appeared late in a lane above an id came with the page.
 func (f *fetch) brings(l *lane, after int64) bool {
-	return f.kind == readLanes && !f.page.More && l.recheck == none && !l.draining &&
+	return f.kind == readLanes && !f.page.More && !l.draining &&
 		slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= after })
 }
 
@@ -141,15 +137,10 @@ const againBytes = 64 << 10
 // mergeLate takes in the rows that appeared late, before the page that had to wait for them.
 func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
-	for _, p := range f.late.positions {
-		if l := e.laneOf(f, p.Lane); l != nil {
-			l.scanning = none // what isn't admitted, as the lane is given up meanwhile, is looked for again (admitTo)
-		}
-	}
 	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
 		if l := e.laneOf(f, p.lane); l != nil {
 			l.readers[p.queue].rewind(id - 1)
-			e.poll.fresh = true
+			e.rewound = true
 		}
 	}
 	for i := range f.late.rows {

@@ -127,9 +127,9 @@ func (s *sweep) merge(f *fetch) {
 		if ok || s.took > sweepPatience || !slices.ContainsFunc(s.left, func(left storage.Position) bool { return left.Lane == p.Lane }) {
 			*fresh, l.unswept = *fresh || l.unswept, false // it waits no longer
 		}
-		if ok && !l.draining && l.recheck == none && id <= l.readers.head() {
+		if ok && !l.draining && id <= l.readers.head() {
 			l.readers.rewind(id - 1)
-			l.floor, s.poll.empty = 0, 0
+			l.floor, s.rewound = 0, true
 			lanes, lowest = lanes+1, min(lowest, id)
 		}
 		s.found = s.found || ok
