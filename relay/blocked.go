@@ -161,7 +161,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	askOf := func(rows []storage.Row, reaches func(l *lane, queue int) bool) {
 		for i := range rows {
 			row := &rows[i]
-			l := b.laneOf(f, row.Lane)
+			l := b.laneOf(f.seq, row.Lane)
 			if l == nil || !l.keysUnknown || row.Message.Key == "" {
 				continue
 			}
@@ -194,7 +194,7 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
 	for _, blocked := range found {
-		if slices.Contains(b.queuesOf(blocked.Topic, blocked.Sinks), ref.queue) && l.readers[ref.queue].known[blocked.ID] == nil {
+		if slices.Contains(b.queuesOf(blocked.Topic, blocked.Sinks), ref.queue) && l.item(ref.queue, blocked.ID) == nil {
 			holder = lowestSet(holder, blocked.ID)
 		}
 	}
@@ -262,7 +262,7 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 				if len(f.asked) == blockersTogether {
 					return f
 				}
-				if !k.blocked || l.draining || l.readers[i].known[k.blockedBy] != nil {
+				if !k.blocked || l.draining || l.item(i, k.blockedBy) != nil {
 					continue
 				}
 				f.holders[k] = k.blockedBy
@@ -287,7 +287,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 	}
 	holders := map[*lane]map[keyRef]int64{}
 	for _, number := range f.lanes {
-		if l := b.laneOf(f, number); l != nil && !l.draining {
+		if l := b.laneOf(f.seq, number); l != nil && !l.draining {
 			holders[l] = map[keyRef]int64{}
 		}
 	}
@@ -336,7 +336,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 		}
 	}
 	for k, holder := range f.holders {
-		if !k.blocked || k.blockedBy != holder || k.reader().known[holder] != nil || b.laneOf(f, k.lane.Lane) != k.lane {
+		if !k.blocked || k.blockedBy != holder || k.reader().known[holder] != nil || b.laneOf(f.seq, k.lane.Lane) != k.lane {
 			continue
 		}
 		switch now, there := first[k.lane][k.ref]; {

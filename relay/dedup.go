@@ -504,13 +504,13 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 		return true
 	case there && status.Result == sinks.Delivered:
 		t.status = &status
-		if it := l.readers[ref.queue].known[ref.id]; it != nil && it.ref() == ref && it.stage == inQueue {
+		if it := l.item(ref.queue, ref.id); it != nil && it.ref() == ref && it.stage == inQueue {
 			r.dedup.letGo(it)
 			r.dedup.deliveredBefore(it, status)
 		}
 	default:
 		delete(r.dedup.batchRefs[l], ref)
-		if it := l.readers[ref.queue].known[ref.id]; it != nil && it.ref() == ref && it.stage == inQueue {
+		if it := l.item(ref.queue, ref.id); it != nil && it.ref() == ref && it.stage == inQueue {
 			r.dedup.letGo(it)
 			if q := it.queue; it.key != nil {
 				q.enqueue(it.key)

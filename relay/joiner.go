@@ -50,7 +50,7 @@ func newJoiner(names []string) joiner {
 func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int) {
 	whole := false
 	for queue := range l.readers {
-		switch it := l.readers[queue].known[row.ID]; {
+		switch it := l.item(queue, row.ID); {
 		case it == nil || it.row.Message.ID != row.Message.ID || it.row.Deferred != row.Deferred:
 		case it.joint != nil && it.joint.isOther(row):
 		case it.joint != nil:
@@ -168,7 +168,7 @@ func (j *joiner) mayWait(f *joint, now time.Time) bool {
 		if queue < 0 {
 			return false
 		}
-		it := of.lane.readers[queue].known[of.row.ID]
+		it := of.lane.item(queue, of.row.ID)
 		if it == nil || it.joint != f || it.stage < inSettle && !it.queue.breaker.sending() && it.queue.breaker.openings > 0 {
 			return false
 		}

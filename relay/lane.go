@@ -97,6 +97,9 @@ func (l *lane) items() iter.Seq[*item] {
 	}
 }
 
+// item is a row in memory, as it is there for a queue; nil if it isn't.
+func (l *lane) item(queue int, id int64) *item { return l.readers[queue].known[id] }
+
 // size is how many items there are.
 func (l *lane) size() (n int) {
 	for i := range l.readers {
@@ -405,11 +408,11 @@ func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	return positions
 }
 
-// laneOf returns the lane that a read's row belongs to; nil if it was lost
+// laneOf returns the lane that a row belongs to which a read has brought; nil if it was lost
 // meanwhile, also where it was leased again: what was read before may have been
 // delivered by another since.
-func (h *heldLanes) laneOf(f *fetch, number int) *lane {
-	if l := h.lanes[number]; l != nil && f.seq > l.seq {
+func (h *heldLanes) laneOf(read int64, number int) *lane {
+	if l := h.lanes[number]; l != nil && read > l.seq {
 		return l
 	}
 	return nil

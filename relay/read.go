@@ -379,7 +379,7 @@ var errOtherServer = errors.New("another server was read than the one that lease
 func (e *byLanes) checkEpoch(f *fetch) error {
 	fell := false
 	for _, l := range e.sortedLanes() {
-		if e.laneOf(f, l.Lane) != nil && l.epoch != f.page.Epoch && !l.void {
+		if e.laneOf(f.seq, l.Lane) != nil && l.epoch != f.page.Epoch && !l.void {
 			l.void, fell = true, true
 			e.drainLane(l, true)
 		}
@@ -408,7 +408,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	}
 	taken := 0
 	for i := range rows {
-		if l := e.laneOf(f, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
+		if l := e.laneOf(f.seq, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
 			taken++
 		}
 	}
@@ -434,7 +434,7 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 		if through = max(through, last[p.Lane]); p.Until > 0 {
 			through = min(through, p.Until)
 		}
-		if l := e.laneOf(f, p.Lane); l != nil && !l.draining {
+		if l := e.laneOf(f.seq, p.Lane); l != nil && !l.draining {
 			news = news || last[p.Lane] > l.readers.head()
 			l.readers.advance(p.After, through, f.readsFor)
 		}
@@ -489,7 +489,7 @@ func (e *byLanes) readFailed(f *fetch) {
 			left = f.late.positions // nothing of the scan was merged: all is scanned again
 		}
 		for _, p := range slices.Concat(left, f.late.brought) {
-			if e.laneOf(f, p.Lane) != nil {
+			if e.laneOf(f.seq, p.Lane) != nil {
 				e.late.lateAfter = lowestSet(e.late.lateAfter, p.After)
 			}
 		}
@@ -584,7 +584,7 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	e.advance(f)
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		if l := e.laneOf(f, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
+		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
 			e.admit(l, row)
 		}
 	}
@@ -631,7 +631,7 @@ func (e *byLanes) pollKeys() *fetch {
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {
-		if l := e.laneOf(f, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.mayGoOn(k) {
+		if l := e.laneOf(f.seq, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.mayGoOn(k) {
 			keys[storage.LaneKey{Lane: l.Lane, Key: k.ref.key}] = k
 		}
 	}
@@ -711,7 +711,7 @@ func (e *byLanes) mergeDue(f *fetch) {
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
 		largest = max(largest, len(rows[i].Message.Payload))
-		l := e.laneOf(f, rows[i].Lane)
+		l := e.laneOf(f.seq, rows[i].Lane)
 		if allPaused = allPaused && l != nil && !l.draining && e.allPaused(l, &rows[i]); allPaused {
 			e.due.pausedTo = storage.DueCursor{At: rows[i].Message.AvailableAt, ID: rows[i].ID}
 		}

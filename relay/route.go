@@ -340,7 +340,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 	e.advance(f)
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		if l := e.laneOf(f, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
+		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
 			topics[row.Message.Topic], l.alarmed = true, true
 			e.alarmWaiting(row)
 			l.readers[queue].stopBefore(row)

@@ -61,7 +61,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	var positions, brought []storage.Position
 	for _, l := range r.sortedLanes() {
 		after := max(f.page.LateAfter, l.floor)
-		if f.page.LateAfter < 0 || after >= l.readers.head() || r.laneOf(f, l.Lane) == nil {
+		if f.page.LateAfter < 0 || after >= l.readers.head() || r.laneOf(f.seq, l.Lane) == nil {
 			continue
 		}
 		if f.brings(l, after) {
@@ -99,7 +99,7 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // lower than before where ids began anew; else it holds once the page is merged
 	anew, above := 0, false
 	for _, l := range r.sortedLanes() {
-		if r.laneOf(f, l.Lane) == nil {
+		if r.laneOf(f.seq, l.Lane) == nil {
 			continue
 		}
 		head := l.readers.head()
@@ -138,14 +138,14 @@ const againBytes = 64 << 10
 func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
 	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
-		if l := e.laneOf(f, p.lane); l != nil {
+		if l := e.laneOf(f.seq, p.lane); l != nil {
 			l.readers[p.queue].rewind(id - 1)
 			e.rewound = true
 		}
 	}
 	for i := range f.late.rows {
 		row := &f.late.rows[i]
-		if l := e.laneOf(f, row.Lane); l != nil {
+		if l := e.laneOf(f.seq, row.Lane); l != nil {
 			e.admit(l, row)
 		}
 	}
@@ -553,7 +553,7 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 		through[p.lane] = min(through[p.lane], first-1)
 	}
 	for _, p := range f.positions {
-		l := e.laneOf(f, p.Lane)
+		l := e.laneOf(f.seq, p.Lane)
 		if l == nil || l.draining {
 			continue
 		}
@@ -564,7 +564,7 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 	}
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		if l := e.laneOf(f, row.Lane); l != nil && !l.draining {
+		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining {
 			e.admit(l, row)
 		}
 	}

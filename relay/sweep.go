@@ -118,7 +118,7 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 func (s *sweep) merge(f *fetch) {
 	s.took += f.scan.took
 	s.ids.learn(f.scan.took)
-	walked := slices.DeleteFunc(slices.Clone(f.positions), func(p storage.Position) bool { return s.laneOf(f, p.Lane) == nil })
+	walked := slices.DeleteFunc(slices.Clone(f.positions), func(p storage.Position) bool { return s.laneOf(f.seq, p.Lane) == nil })
 	s.left = restOf(s.left, walked, f.scan.left)
 	lanes, lowest, fresh := 0, int64(math.MaxInt64), &s.poll.fresh
 	for _, p := range walked {
@@ -161,7 +161,7 @@ func (s *sweep) stepFailed(f *fetch) {
 	s.took += f.scan.took
 	s.ids.failed()
 	for _, p := range f.positions {
-		if l := s.laneOf(f, p.Lane); l != nil {
+		if l := s.laneOf(f.seq, p.Lane); l != nil {
 			s.poll.fresh = s.poll.fresh || l.unswept
 			l.unswept = false
 		}

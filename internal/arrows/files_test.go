@@ -23,12 +23,12 @@ var order = strings.Fields(`
 	relay run consumer stop drain renew send control outcome engine
 	rows read quarantine dedup scan sweep
 	admit blocked lease survey settle leaser controller join expire
-	unwritable deadletter purge log worker joiner queue breaker route lane
+	unwritable deadletter purge log worker joiner queue breaker route lane reader
 	poll pauses clock base health options observer process answer text
 `)
 
 // pure lists the files of package relay that decide without a clock, channel, goroutine or store.
-var pure = strings.Fields("joiner breaker lane expire deadletter answer text")
+var pure = strings.Fields("joiner breaker lane reader expire deadletter answer text")
 
 // What was reached so far: the engine's second generation brings both down. Each number may only fall.
 const (
