@@ -54,8 +54,8 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 			e.notePassed(l, queue, row)
 		}
 	case rowStopped:
-		if !row.Deferred && !l.readers.isBehind(queue) { // what is new is read from here, and not only when its time has come
-			e.rewound = true
+		if !row.Deferred && !l.readers.isBehind(queue) {
+			e.queues[queue].stopped = true
 		}
 	case rowLater:
 		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, numbering: e.late.numberingOf(row)}

@@ -31,9 +31,10 @@ type sinkQueue struct {
 	waiting  waitingLine
 	buffered int // items in memory, with those that are not settled
 	bytes    int
-	settling int // items whose outcome is being written back
-	deferred int // of those in memory, deferred rows whose time has come
-	freed    int // keys that don't wait any more, and have rows to catch up with
+	settling int  // items whose outcome is being written back
+	deferred int  // of those in memory, deferred rows whose time has come
+	freed    int  // keys that don't wait any more, and have rows to catch up with
+	stopped  bool // it has left a row of what is new, and reads on once it has room
 
 	jobs     chan *flight
 	longest  time.Duration        // that a call of the sink may take

@@ -128,6 +128,11 @@ func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 // startRead starts the next read for which there is reason and room. Questions about blocked
 // keys are few, and come first; the other kinds take turns, so that none starves another.
 func (e *byLanes) startRead(now time.Time) {
+	for _, q := range e.queues {
+		if q.stopped && q.roomy() {
+			q.stopped, e.rewound = false, true
+		}
+	}
 	if e.rewound {
 		e.rewound, e.poll.fresh, e.poll.empty = false, true, 0
 	}
@@ -401,7 +406,8 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 // over again: to Through if a limit ended the page, else no further than SafeID, because late
 // rows may still appear above that.
 func (e *byLanes) mergeLanes(f *fetch) {
-	rows, news := f.page.Rows, e.advance(f)
+	rows, heads, asked := f.page.Rows, e.headsOf(f), e.poll.fresh
+	news := e.advance(f)
 	if f.page.More {
 		e.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(rows)
@@ -412,8 +418,30 @@ func (e *byLanes) mergeLanes(f *fetch) {
 			taken++
 		}
 	}
+	e.poll.fresh = e.poll.fresh && (asked || e.moved(f, heads)) // else the next page would be the same
 	e.skipping = f.page.More && taken < len(rows)/2
 	e.poll.count(!news && taken == 0)
+}
+
+// headsOf returns where what is new is read from in the lanes of a read; moved says whether it has moved on since.
+func (e *byLanes) headsOf(f *fetch) (heads []int64) {
+	for _, p := range f.positions {
+		head := int64(math.MaxInt64)
+		if l := e.laneOf(f.seq, p.Lane); l != nil {
+			head = l.readers.head()
+		}
+		heads = append(heads, head)
+	}
+	return heads
+}
+
+func (e *byLanes) moved(f *fetch, heads []int64) bool {
+	for i, p := range f.positions {
+		if l := e.laneOf(f.seq, p.Lane); l != nil && l.readers.head() > heads[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // advance moves the readers that a page was read for to where the page has come, and says whether it has a row
@@ -569,7 +597,7 @@ func (e *byLanes) drained() bool {
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
 	for _, q := range e.queues {
-		if !q.up() || !q.roomy() {
+		if !q.roomy() || !q.up() && anyUp(e.queues) {
 			continue
 		}
 		if positions := e.lagging(q); len(positions) > 0 {

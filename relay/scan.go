@@ -542,6 +542,7 @@ func (b *base) readBeyond(ctx context.Context, f *fetch) error {
 func (e *byLanes) mergeBeyond(f *fetch) {
 	e.late.stride = f.scan.stride
 	e.skipping = len(f.positions) > 0 && len(f.scan.skipped) == 0
+	heads := e.headsOf(f)
 	through := map[int]int64{}
 	for _, p := range f.positions {
 		through[p.Lane] = p.Until
@@ -569,5 +570,5 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 		}
 	}
 	e.poll.count(len(f.page.Rows) == 0)
-	e.poll.fresh = true
+	e.poll.fresh = e.poll.fresh || len(f.positions) == 0 || e.moved(f, heads)
 }
