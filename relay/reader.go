@@ -140,6 +140,34 @@ func (r *reader) low() int64 {
 	return low
 }
 
+// places are a copy of a reader's, for a scan.
+type places struct {
+	cursor, gap int64
+	resumeFrom  map[string]int64 // by key, of those of which rows were dropped
+}
+
+func (r *reader) places() places {
+	p := places{cursor: r.cursor, gap: r.gap}
+	for name, k := range r.keys {
+		if k.dropped {
+			if p.resumeFrom == nil {
+				p.resumeFrom = map[string]int64{}
+			}
+			p.resumeFrom[name] = k.resumeFrom
+		}
+	}
+	return p
+}
+
+// willMeet says that the reader meets a row yet, or once more.
+func (p *places) willMeet(id int64, key string) bool {
+	from, dropped := p.resumeFrom[key]
+	return id > p.cursor || dropped && id > from
+}
+
+// mayLeaveOut says that the reader may have left a row out by a rule, and then meets it when that holds no longer.
+func (p *places) mayLeaveOut(id int64) bool { return p.gap != none && id > p.gap }
+
 // readers are those of a lane.
 type readers []reader
 

@@ -35,12 +35,12 @@ type modelOps struct {
 	closeGap func(r *reader)
 	advance  func(rs readers, after, through int64, takesPart func(int) bool)
 	marks    func(rs readers, final int64) (int64, map[int]int64)
-	recalled func(r *reader, k *key)              // a forgotten key is blocked again
-	resumeTo func(r *reader, k *key) int64        // how far a key is read
-	expects  func(r *reader, id int64) bool       // a scan leaves the row to the reader
-	final    func(safeID, unreported int64) int64 // no late row appears at or below
-	keeps    func(reading int) bool               // a settled row stays known while something is read
-	hasty    bool                                 // a safe id holds before its page is merged
+	recalled func(r *reader, k *key)                    // a forgotten key is blocked again
+	resumeTo func(r *reader, k *key) int64              // how far a key is read
+	willMeet func(p *places, id int64, key string) bool // a scan leaves the row to the reader
+	final    func(safeID, unreported int64) int64       // no late row appears at or below
+	keeps    func(reading int) bool                     // a settled row stays known while something is read
+	hasty    bool                                       // a safe id holds before its page is merged
 }
 
 func readerOps() modelOps {
@@ -53,7 +53,7 @@ func readerOps() modelOps {
 			}
 		},
 		resumeTo: func(r *reader, _ *key) int64 { return r.cursor },
-		expects:  func(r *reader, id int64) bool { return id > r.cursor },
+		willMeet: (*places).willMeet,
 		final: func(safeID, unreported int64) int64 {
 			if unreported != none {
 				return min(safeID, unreported)
@@ -154,9 +154,11 @@ func TestReaderModelFindsMutants(t *testing.T) {
 			o.resumeTo = func(r *reader, _ *key) int64 { return r.cursor - 2 }
 		},
 		"a scan expects all that is in a gap": func(o *modelOps) {
-			o.expects = func(r *reader, id int64) bool { return id > r.cursor || r.gap != none && id > r.gap }
+			o.willMeet = func(p *places, id int64, key string) bool { return p.willMeet(id, key) || p.mayLeaveOut(id) }
 		},
-		"a scan expects the row at the cursor":      func(o *modelOps) { o.expects = func(r *reader, id int64) bool { return id >= r.cursor } },
+		"a scan expects the row at the cursor": func(o *modelOps) {
+			o.willMeet = func(p *places, id int64, key string) bool { return p.willMeet(id+1, key) }
+		},
 		"a safe id holds before its page is merged": func(o *modelOps) { o.hasty = true },
 		"a mark passes a gap":                       marksWithout(func(r *reader) { r.gap = none }),
 		"a mark passes the place of a key":          marksWithout(func(r *reader) { r.keys = nil }),
@@ -595,11 +597,11 @@ func (m *readerModel) scan(late int64) {
 // expected says that the reader has the row, or will come back to it.
 func (m *readerModel) expected(queue int, row *modelRow) bool {
 	r := &m.rs[queue]
-	k := r.keys[row.Message.Key]
+	p := r.places()
 	switch {
-	case r.known[row.ID] != nil, m.ops.expects(r, row.ID), k != nil && k.dropped && row.ID > k.resumeFrom:
+	case r.known[row.ID] != nil, m.ops.willMeet(&p, row.ID, row.Message.Key):
 		return true
-	case r.gap != none && row.ID > r.gap && m.pauses.cover(row.Message.Topic, row.Message.Key, queue, m.passed):
+	case p.mayLeaveOut(row.ID) && m.pauses.cover(row.Message.Topic, row.Message.Key, queue, m.passed):
 		if row.Message.Key != "" && m.pauses.topics[row.Message.Topic] {
 			m.passed.add(queue, row.Message.Key)
 		}

@@ -161,15 +161,11 @@ type lateScan struct {
 	rows      []storage.Row
 	stride    stride // of a step
 
-	routes      *router
-	known       []map[int64]struct{} // by queue
-	cursors     map[int][]int64      // by lane and queue: what is above is met later
-	resumeFrom  map[keyRef]int64
-	gaps        map[int][]int64 // by lane and queue
-	keysUnknown map[int]bool    // by lane
-	pauses      *pauses
-	passed      map[int]*keySet // by lane
-	topics      [][]string      // by queue: those that are known to be its own alone, maxExcept at most
+	routes *router
+	known  []map[int64]struct{} // by queue
+	lanes  map[int]*scannedLane
+	pauses *pauses
+	topics [][]string // by queue: those that are known to be its own alone, maxExcept at most
 
 	leftRows, leftBytes int                 // so much more may come into memory
 	skipped             map[laneQueue]int64 // the first row, of each lane and queue, for which there is no room
@@ -181,6 +177,13 @@ type lateScan struct {
 	took  time.Duration
 
 	farBehind int64 // as lateRows has it
+}
+
+// scannedLane is what a scan knows of a lane.
+type scannedLane struct {
+	readers     []places
+	keysUnknown bool
+	passed      *keySet
 }
 
 // maxExcept bounds the topics of a sink that a scan leaves out by name.
@@ -195,8 +198,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
-		cursors: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, keysUnknown: map[int]bool{},
-		gaps: map[int][]int64{}, pauses: r.control.pauses, passed: map[int]*keySet{},
+		lanes: map[int]*scannedLane{}, pauses: r.control.pauses,
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[laneQueue]int64{},
 	}
 	for topic := range r.unrouted {
@@ -221,20 +223,14 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 				s.known[it.slot][it.row.ID] = struct{}{}
 			}
 		}
-		s.keysUnknown[p.Lane] = l.keysUnknown
 		if l.passed == nil && s.pauses != nil && len(s.pauses.topics) > 0 {
 			l.passed = newKeySet() // to which the scan adds
 		}
-		s.passed[p.Lane] = l.passed
+		scanned := &scannedLane{keysUnknown: l.keysUnknown, passed: l.passed}
 		for i := range l.readers {
-			s.cursors[p.Lane] = append(s.cursors[p.Lane], l.readers[i].cursor)
-			s.gaps[p.Lane] = append(s.gaps[p.Lane], l.readers[i].gap)
-			for _, k := range l.readers[i].keys {
-				if k.dropped {
-					s.resumeFrom[k.ref] = k.resumeFrom
-				}
-			}
+			scanned.readers = append(scanned.readers, l.readers[i].places())
 		}
+		s.lanes[p.Lane] = scanned
 	}
 	return s
 }
@@ -244,24 +240,23 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 	if _, ok := s.known[queue][c.ID]; ok {
 		return true
 	}
-	if c.ID > s.cursors[c.Lane][queue] {
+	l := s.lanes[c.Lane]
+	r := &l.readers[queue]
+	if r.willMeet(c.ID, c.Key) {
 		return true
 	}
-	if gap := s.gaps[c.Lane][queue]; gap != none && c.ID > gap && s.pauses.cover(c.Topic, c.Key, queue, s.passed[c.Lane]) {
-		if c.Key != "" && s.pauses.topics[c.Topic] { // the lane may never have met this row: its key waits from now on
-			s.passed[c.Lane].add(queue, c.Key)
-		}
-		return true
+	paused := r.mayLeaveOut(c.ID) && s.pauses.cover(c.Topic, c.Key, queue, l.passed)
+	if paused && c.Key != "" && s.pauses.topics[c.Topic] { // the lane may never have met this row: its key waits from now on
+		l.passed.add(queue, c.Key)
 	}
-	behind, lagging := s.resumeFrom[keyRef{queue, c.Key}]
-	return lagging && c.ID > behind
+	return paused
 }
 
 // follows says that the row may follow a message of a blocked key that the lane has
 // forgotten: then it was dropped on purpose.
 func (s *lateScan) follows(c storage.Candidate, queue int) bool {
-	gap := s.gaps[c.Lane][queue]
-	return c.Key != "" && s.keysUnknown[c.Lane] && gap != none && c.ID > gap
+	l := s.lanes[c.Lane]
+	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
 // keep approves of a row. A transaction that was open for long may bring more
@@ -308,7 +303,7 @@ func (s *lateScan) unexpected(c storage.Candidate) []int {
 // these positions. Mostly these are the topics of a sink that is down.
 func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	for queue, own := range s.topics {
-		comesBack := func(p storage.Position) bool { return s.cursors[p.Lane][queue] <= p.After }
+		comesBack := func(p storage.Position) bool { return s.lanes[p.Lane].readers[queue].cursor <= p.After }
 		if len(own) > 0 && !slices.ContainsFunc(positions, func(p storage.Position) bool { return !comesBack(p) }) {
 			topics = append(topics, own...)
 		}
@@ -502,9 +497,9 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 	f.scan = e.late.scan(f.positions)
 	f.scan.leftRows = min(room, readLimit)
 	for _, p := range f.positions { // what this scan brings is all that those at the head meet
-		for queue, cursor := range f.scan.cursors[p.Lane] {
-			if f.readsFor(queue) && cursor >= p.After {
-				f.scan.cursors[p.Lane][queue] = math.MaxInt64
+		for queue := range e.queues {
+			if r := &f.scan.lanes[p.Lane].readers[queue]; f.readsFor(queue) && r.cursor >= p.After {
+				r.cursor = math.MaxInt64
 			}
 		}
 	}
