@@ -337,13 +337,10 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 		ofThisRead := func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= l.readers[queue].cursor }
 		whole = whole && (!l.readers.isBehind(queue) || slices.ContainsFunc(f.positions, ofThisRead))
 	}
-	e.advance(f)
+	e.mergeSkipped(f) // which alarms of each
 	for i := range f.page.Rows {
-		row := &f.page.Rows[i]
-		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
-			topics[row.Message.Topic], l.alarmed = true, true
-			e.alarmWaiting(row)
-			l.readers[queue].stopBefore(row)
+		if row := &f.page.Rows[i]; slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
+			topics[row.Message.Topic] = true
 		}
 	}
 	if whole {
