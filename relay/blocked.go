@@ -156,7 +156,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	}
 	reaches := func(l *lane, queue int) bool { // the page moves this reader past its rows
 		from, ok := after[l.Lane]
-		return ok && f.readsFor(queue) && l.readers[queue].cursor >= from
+		return ok && (f.reads == nil || f.reads(queue)) && l.readers[queue].cursor >= from
 	}
 	askOf := func(rows []storage.Row, reaches func(l *lane, queue int) bool) {
 		for i := range rows {

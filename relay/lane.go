@@ -4,6 +4,7 @@ import (
 	"hash/crc32"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -39,9 +40,6 @@ type lane struct {
 	crashes int       // holders in a row that died with it
 	since   time.Time // when it was leased
 }
-
-// none is no place.
-const none = int64(-1)
 
 // newLane is a lane as its last holder left it: it goes on from the marks. Those of sinks hold
 // only for the same routes; with others it begins at the lowest.
@@ -131,14 +129,6 @@ func (l *lane) forget(k *key) {
 	}
 }
 
-// lowestSet returns the lower of two places of which negative ones aren't set.
-func lowestSet(a, b int64) int64 {
-	if a < 0 || (b >= 0 && b < a) {
-		return max(b, none)
-	}
-	return a
-}
-
 // key is the order of one key within one sink. It exists while the relay has
 // something to remember of it.
 //
@@ -222,37 +212,12 @@ func (k *key) take(n, bytes int) []*item {
 	return taken
 }
 
-// dropAt remembers that the row was dropped and must be read again.
-func (k *key) dropAt(id int64) {
-	if !k.dropped || id-1 < k.resumeFrom {
-		k.resumeFrom = id - 1
-	}
-	k.dropped = true
-}
-
 // mustWait says that it is too early to read the rows that were dropped: another message with the id of one is still in
 // memory; or the outcome of the message that blocked the key isn't written, and the database would name it once more.
 func (k *key) mustWait() bool {
 	sameID := k.after != nil && k.lane.readers[k.after.slot].known[k.after.row.ID] == k.after
 	unwritten := k.fromDatabase && !k.blocked && k.reader().known[k.blockedBy] != nil
 	return sameID || unwritten
-}
-
-// takes says whether the row may come into memory. It may not while the key is blocked, unless it is the held row that
-// blocks it, nor while the database must first be asked again (fromDatabase): then the key also remembers to read a
-// pending row later (dropAt). Nor may a pending row above resumeFrom, as it would overtake others.
-func (k *key) takes(row *storage.Row) bool {
-	switch {
-	case k == nil:
-		return true
-	case k.blocked && (k.blockedBy != row.ID || !row.Deferred), k.fromDatabase && !k.blocked:
-		if !row.Deferred {
-			k.dropAt(row.ID)
-		}
-		return false
-	default:
-		return row.Deferred || !k.dropped || row.ID <= k.resumeFrom
-	}
 }
 
 // item is a row in the relay's memory. By rows it stays there until its outcome is written; by lanes also until the
@@ -416,6 +381,27 @@ func (h *heldLanes) laneOf(read int64, number int) *lane {
 		return l
 	}
 	return nil
+}
+
+// heads are where what is new is read from in the lanes of a read; moved says whether any has moved on since.
+func (h *heldLanes) heads(read int64, positions []storage.Position) (heads []int64) {
+	for _, p := range positions {
+		head := int64(math.MaxInt64)
+		if l := h.laneOf(read, p.Lane); l != nil {
+			head = l.readers.head()
+		}
+		heads = append(heads, head)
+	}
+	return heads
+}
+
+func (h *heldLanes) moved(read int64, positions []storage.Position, heads []int64) bool {
+	for i, p := range positions {
+		if l := h.laneOf(read, p.Lane); l != nil && l.readers.head() > heads[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // furthest is the highest id that was read.

@@ -78,6 +78,9 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	return q
 }
 
+// is says whether it is the queue with this index.
+func (q *sinkQueue) is(index int) bool { return q.index == index }
+
 // room is how many more messages the queue can take.
 func (q *sinkQueue) room() int {
 	if q.bytes >= q.options.BufferBytes || q.allStuck {

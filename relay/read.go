@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -41,7 +42,7 @@ type fetch struct {
 	queue     *sinkQueue // readSkipped, readKeys, readUnrouted
 	lanes     []int      // readDue, readBlocked
 	positions []storage.Position
-	except    []int // readBeyond: queues whose readers stay where they are
+	reads     func(queue int) bool // whether the page is for a queue, whose readers meet its rows; nil: it is for all
 	limit     int
 	maxBytes  int
 	keys      []*key            // readKeys, at the same places as the positions
@@ -406,7 +407,7 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 // over again: to Through if a limit ended the page, else no further than SafeID, because late
 // rows may still appear above that.
 func (e *byLanes) mergeLanes(f *fetch) {
-	rows, heads, asked := f.page.Rows, e.headsOf(f), e.poll.fresh
+	rows, heads, asked := f.page.Rows, e.heads(f.seq, f.positions), e.poll.fresh
 	news := e.advance(f)
 	if f.page.More {
 		e.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
@@ -418,30 +419,9 @@ func (e *byLanes) mergeLanes(f *fetch) {
 			taken++
 		}
 	}
-	e.poll.fresh = e.poll.fresh && (asked || e.moved(f, heads)) // else the next page would be the same
+	e.poll.fresh = e.poll.fresh && (asked || e.moved(f.seq, f.positions, heads)) // else the next page would be the same
 	e.skipping = f.page.More && taken < len(rows)/2
 	e.poll.count(!news && taken == 0)
-}
-
-// headsOf returns where what is new is read from in the lanes of a read; moved says whether it has moved on since.
-func (e *byLanes) headsOf(f *fetch) (heads []int64) {
-	for _, p := range f.positions {
-		head := int64(math.MaxInt64)
-		if l := e.laneOf(f.seq, p.Lane); l != nil {
-			head = l.readers.head()
-		}
-		heads = append(heads, head)
-	}
-	return heads
-}
-
-func (e *byLanes) moved(f *fetch, heads []int64) bool {
-	for i, p := range f.positions {
-		if l := e.laneOf(f.seq, p.Lane); l != nil && l.readers.head() > heads[i] {
-			return true
-		}
-	}
-	return false
 }
 
 // advance moves the readers that a page was read for to where the page has come, and says whether it has a row
@@ -464,24 +444,10 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 		}
 		if l := e.laneOf(f.seq, p.Lane); l != nil && !l.draining {
 			news = news || last[p.Lane] > l.readers.head()
-			l.readers.advance(p.After, through, f.readsFor)
+			l.readers.advance(p.After, through, f.reads)
 		}
 	}
 	return news
-}
-
-// readsFor says that a queue's reader meets the rows of the page.
-func (f *fetch) readsFor(queue int) bool {
-	switch f.kind {
-	case readLanes:
-		return true
-	case readBeyond:
-		return !slices.Contains(f.except, queue)
-	case readSkipped, readUnrouted:
-		return queue == f.queue.index
-	default:
-		return false
-	}
 }
 
 // readAhead starts the next read before this page's rows are taken in, so that the database isn't idle. It first counts
@@ -597,11 +563,11 @@ func (e *byLanes) drained() bool {
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
 	for _, q := range e.queues {
-		if !q.roomy() || !q.up() && anyUp(e.queues) {
+		if !q.roomy() || !q.up() && anyUp(e.queues) || !e.anyBehind(q) {
 			continue
 		}
 		if positions := e.lagging(q); len(positions) > 0 {
-			return &fetch{kind: readSkipped, queue: q, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}
+			return &fetch{kind: readSkipped, queue: q, reads: q.is, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}
 		}
 	}
 	return nil
@@ -615,6 +581,25 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
 			e.admit(l, row)
 		}
+	}
+}
+
+// mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
+// also which of them are gone.
+func (e *byLanes) mergeUnrouted(f *fetch) {
+	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
+	for _, l := range e.lanes {
+		ofThisRead := func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= l.readers[queue].cursor }
+		whole = whole && (!l.readers.isBehind(queue) || slices.ContainsFunc(f.positions, ofThisRead))
+	}
+	e.mergeSkipped(f) // which alarms of each
+	for i := range f.page.Rows {
+		if row := &f.page.Rows[i]; slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
+			topics[row.Message.Topic] = true
+		}
+	}
+	if whole {
+		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
 	}
 }
 

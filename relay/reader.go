@@ -28,6 +28,9 @@ type reader struct {
 	keys  map[string]*key
 }
 
+// none is no place.
+const none = int64(-1)
+
 // newReader is a reader that has met the rows up to a place.
 func newReader(cursor int64) reader {
 	return reader{cursor: cursor, gap: none, known: map[int64]*item{}, keys: map[string]*key{}}
@@ -140,6 +143,31 @@ func (r *reader) low() int64 {
 	return low
 }
 
+// takes says whether the row may come into memory. It may not while the key is blocked, unless it is the held row that
+// blocks it, nor while the database must first be asked again (fromDatabase): then the key also remembers to read a
+// pending row later (dropAt). Nor may a pending row above resumeFrom, as it would overtake others.
+func (k *key) takes(row *storage.Row) bool {
+	switch {
+	case k == nil:
+		return true
+	case k.blocked && (k.blockedBy != row.ID || !row.Deferred), k.fromDatabase && !k.blocked:
+		if !row.Deferred {
+			k.dropAt(row.ID)
+		}
+		return false
+	default:
+		return row.Deferred || !k.dropped || row.ID <= k.resumeFrom
+	}
+}
+
+// dropAt remembers that the row was dropped and must be read again.
+func (k *key) dropAt(id int64) {
+	if !k.dropped || id-1 < k.resumeFrom {
+		k.resumeFrom = id - 1
+	}
+	k.dropped = true
+}
+
 // places are a copy of a reader's, for a scan.
 type places struct {
 	cursor, gap int64
@@ -185,11 +213,11 @@ func (rs readers) head() (head int64) {
 // isBehind says that rows of the queue below the head are still to be read.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves the readers on that a page was read for, from a place below their cursors to
+// advance moves the readers on that a page was read for (takesPart; nil: all), from a place below their cursors to
 // another one. Then the page's rows are offered to them, and they stop where they must.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
-		if rs[i].cursor >= after && takesPart(i) {
+		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {
 			rs[i].cursor = max(rs[i].cursor, through)
 		}
 	}
@@ -215,4 +243,12 @@ func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 		}
 	}
 	return main, behind
+}
+
+// lowestSet returns the lower of two places of which negative ones aren't set.
+func lowestSet(a, b int64) int64 {
+	if a < 0 || (b >= 0 && b < a) {
+		return max(b, none)
+	}
+	return a
 }

@@ -320,32 +320,13 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	}
 	q := e.queues[len(e.queues)-1]
 	if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
-		return &fetch{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
+		return &fetch{kind: readUnrouted, queue: q, reads: q.is, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
 	if again && !e.anyBehind(q) { // what a sink has no handler for is told of when it is tried again
 		clear(e.unrouted)
 	}
 	return nil
-}
-
-// mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
-// also which of them are gone.
-func (e *byLanes) mergeUnrouted(f *fetch) {
-	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
-	for _, l := range e.lanes {
-		ofThisRead := func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= l.readers[queue].cursor }
-		whole = whole && (!l.readers.isBehind(queue) || slices.ContainsFunc(f.positions, ofThisRead))
-	}
-	e.mergeSkipped(f) // which alarms of each
-	for i := range f.page.Rows {
-		if row := &f.page.Rows[i]; slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
-			topics[row.Message.Topic] = true
-		}
-	}
-	if whole {
-		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
-	}
 }
 
 // alarmWaiting alarms of a row that waits without a route, or as it names a sink that this relay doesn't have.

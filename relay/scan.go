@@ -480,25 +480,26 @@ const farBehind = 4 * readLimit
 
 // pollBeyond looks for what is new in the next stretch.
 func (e *byLanes) pollBeyond(room int) *fetch {
-	f := &fetch{kind: readBeyond} // except: queues whose rows are left out, as they are behind and have no use for more
+	var except []int // queues whose rows are left out: they are behind, and have no use for more
 	for _, q := range e.queues {
 		if (!q.up() || !q.roomy()) && e.anyBehind(q) {
-			f.except = append(f.except, q.index)
+			except = append(except, q.index)
 		}
 	}
+	f := &fetch{kind: readBeyond, reads: func(queue int) bool { return !slices.Contains(except, queue) }}
 	for _, l := range e.sortedLanes() {
 		if !l.draining && !l.unswept {
 			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.readers.head()})
 		}
 	}
-	if len(f.except) == 0 || len(f.positions) == 0 {
+	if len(except) == 0 || len(f.positions) == 0 {
 		return nil
 	}
 	f.scan = e.late.scan(f.positions)
 	f.scan.leftRows = min(room, readLimit)
 	for _, p := range f.positions { // what this scan brings is all that those at the head meet
 		for queue := range e.queues {
-			if r := &f.scan.lanes[p.Lane].readers[queue]; f.readsFor(queue) && r.cursor >= p.After {
+			if r := &f.scan.lanes[p.Lane].readers[queue]; f.reads(queue) && r.cursor >= p.After {
 				r.cursor = math.MaxInt64
 			}
 		}
@@ -537,7 +538,7 @@ func (b *base) readBeyond(ctx context.Context, f *fetch) error {
 func (e *byLanes) mergeBeyond(f *fetch) {
 	e.late.stride = f.scan.stride
 	e.skipping = len(f.positions) > 0 && len(f.scan.skipped) == 0
-	heads := e.headsOf(f)
+	heads := e.heads(f.seq, f.positions)
 	through := map[int]int64{}
 	for _, p := range f.positions {
 		through[p.Lane] = p.Until
@@ -553,7 +554,7 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 		if l == nil || l.draining {
 			continue
 		}
-		l.readers.advance(p.After, through[p.Lane], f.readsFor)
+		l.readers.advance(p.After, through[p.Lane], f.reads)
 		if lateAfter := f.page.LateAfter; lateAfter >= 0 {
 			e.late.lateAfter = lowestSet(e.late.lateAfter, max(lateAfter, p.After))
 		}
@@ -565,5 +566,5 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 		}
 	}
 	e.poll.count(len(f.page.Rows) == 0)
-	e.poll.fresh = e.poll.fresh || len(f.positions) == 0 || e.moved(f, heads)
+	e.poll.fresh = e.poll.fresh || len(f.positions) == 0 || e.moved(f.seq, f.positions, heads)
 }
