@@ -3,8 +3,10 @@ package relay
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // A page makes a scan for late rows needless only where it shows the whole lane
@@ -141,5 +143,23 @@ func TestWhereASinkThatLagsGoesOn(t *testing.T) {
 				t.Errorf("goes on at %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// A full sink stops before a row, and so does the head if no other sink passes it. The row isn't read again before the sink
+// has room, however much more there is to read.
+func TestAStoppedSinkReadsOnOnceItHasRoom(t *testing.T) {
+	t.Parallel()
+	q, l := &sinkQueue{capacity: 1, buffered: 1, options: SinkOptions{Sink: struct{ sinks.Sink }{}, Buffer: 1, BufferBytes: 1}}, emptyLane(storage.Lease{Lane: 3}, 1)
+	l.readers[0].cursor = 10
+	e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{q}}, map[int]*lane{3: l})
+	e.mergeLanes(&fetch{kind: readLanes, seq: 1, positions: []storage.Position{{Lane: 3, After: 10}},
+		page: storage.Page{Rows: []storage.Row{{ID: 11, Lane: 3}, {ID: 12, Lane: 3}}, More: true, Through: 12}})
+	if e.startRead(time.Time{}); l.readers.head() != 10 || e.poll.fresh {
+		t.Errorf("reads on above %d, at once: %v", l.readers.head(), e.poll.fresh)
+	}
+	q.buffered = 0
+	if e.startRead(time.Time{}); !e.poll.fresh {
+		t.Error("it has room, and nothing is read")
 	}
 }
