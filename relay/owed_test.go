@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // A page that brings what is late in one lane waits for the scan of another. If
@@ -79,6 +80,62 @@ func TestWhereAScanBeginsAnew(t *testing.T) {
 				if p.After != c.want[i] {
 					t.Errorf("begins anew at %v, want %v", got, c.want)
 				}
+			}
+		})
+	}
+}
+
+// The safe id of a page holds once the page is merged: while late rows below it are looked for, no mark passes them, and none
+// passes what an earlier page has told of.
+func TestMarkWhileLateRowsAreLookedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ safeID, owed, told, want int64 }{
+		"above the safe id":                       {safeID: 5, owed: none, told: 7, want: 5},
+		"below the safe id, from an earlier page": {safeID: 20, owed: 12, told: none, want: 12},
+		"both": {safeID: 15, owed: 12, told: 17, want: 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := emptyLane(storage.Lease{Lane: 1}, 1)
+			l.readers[0].cursor = 20
+			e := withLanes(&engine{routes: toOneSink(), names: []string{"a"}, queues: []*sinkQueue{{}},
+				base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
+			e.late.lastID, e.late.safeID, e.late.lateAfter = 20, c.safeID, c.owed
+			mark := func() int64 { return e.rights(false).(*laneRights).renewals[0].Marks.Main }
+			e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: c.told, SafeID: 20, LastID: 20}, lateAfter: none})
+			f := <-e.reads
+			if got := mark(); f.step != stepLate || got != c.want {
+				t.Errorf("the mark is %d, want %d while step %d looks for what has appeared", got, c.want, f.step)
+			}
+			if e.merge(f); mark() != 20 {
+				t.Errorf("the mark is %d once all is merged, want 20", mark())
+			}
+		})
+	}
+}
+
+// A drain isn't over before a lane that was rewound is read again, nor before a sink that stopped is: the lane's head is lower
+// then, and no sink is behind it.
+func TestDrainReadsBelowALoweredHead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rewound, stopped, paused, over bool }{
+		"all was read":              {over: true},
+		"a row is read again":       {rewound: true},
+		"a sink stopped":            {stopped: true},
+		"a sink stopped, is paused": {stopped: true, paused: true, over: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := emptyLane(storage.Lease{Lane: 1}, 1)
+			l.readers[0].cursor = 20
+			q := &sinkQueue{options: SinkOptions{Sink: struct{ sinks.Sink }{}}, stopped: c.stopped, paused: c.paused}
+			e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{q}}, map[int]*lane{1: l})
+			e.share, e.due.none, e.sweep.clean = 1, true, time.Now()
+			it := &item{row: storage.Row{ID: 7}, lane: l, doubled: c.rewound}
+			l.add(it)
+			e.forget(it)
+			if got := e.drained(); got != c.over {
+				t.Errorf("drained: %v, with the cursor at %d", got, l.readers[0].cursor)
 			}
 		})
 	}

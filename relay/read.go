@@ -310,7 +310,8 @@ func (e *byLanes) merge(f *fetch) {
 	}
 	if f.err == nil {
 		if bringsPage[f.kind] {
-			e.late.safeID = f.page.SafeID // all that has appeared at or below is merged with this page, or reported by the next one
+			// All that has appeared at or below SafeID is merged with this page, or reported by the next one.
+			e.late.safeID, e.late.lateAfter = f.page.SafeID, none
 		}
 		e.answers = f.answers
 		if f.late != nil {
@@ -350,11 +351,11 @@ func (e *byLanes) merge(f *fetch) {
 	if len(e.toForget) > 0 {
 		e.forgetKeys()
 	}
-	e.late.lateAfter = lowestSet(e.late.lateAfter, f.lateAfter)
 	if f.err != nil {
 		e.health.readFailed(f.err)
 		e.readFailed(f)
 	}
+	e.late.lateAfter = lowestSet(e.late.lateAfter, f.lateAfter)
 	switch since := &e.failingSince[f.kind]; {
 	case f.err == nil || f.kind == readSweep:
 		*since = 0
@@ -473,22 +474,21 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 // readFailed delays the next read. It also records from where to look again for the rows that
 // this read would have brought.
 func (e *byLanes) readFailed(f *fetch) {
-	switch {
-	case f.kind == readSweep:
+	if f.kind == readSweep {
 		e.sweep.stepFailed(f)
 		return
-	case f.late != nil: // what it had not walked, and what its page would have brought
+	}
+	if f.late != nil { // what it had not walked, and what its page would have brought
 		left := f.late.left
 		if f.step == stepBlocked {
 			left = f.late.positions // nothing of the scan was merged: all is scanned again
 		}
+		e.late.lateAfter = none
 		for _, p := range slices.Concat(left, f.late.brought) {
 			if e.laneOf(f.seq, p.Lane) != nil {
 				e.late.lateAfter = lowestSet(e.late.lateAfter, p.After)
 			}
 		}
-	case f.step == stepBlocked && bringsPage[f.kind]:
-		e.late.lateAfter = lowestSet(e.late.lateAfter, f.page.LateAfter)
 	}
 	if errors.Is(f.err, errOtherServer) && e.elsewhere == 1 {
 		e.failed("read", f.err)
@@ -529,7 +529,8 @@ func (e *engine) pauseReading(err error) (over bool) {
 // The last sweep must have found nothing, and be no older than sweepSoonest: that of each lane when it was leased, or a pass.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.resuming, func(k *key) bool { return !e.queues[k.ref.queue].paused })
-	if !e.due.none || resuming || len(e.lanes) != e.share {
+	stopped := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
+	if e.rewound || stopped || !e.due.none || resuming || len(e.lanes) != e.share {
 		return false
 	}
 	for _, l := range e.lanes {

@@ -42,7 +42,8 @@ type lateRows struct {
 // if there is no need for one.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
-	f.page.LateAfter, r.lateAfter = lowestSet(lateAfter, r.noteNumbering(f)), none
+	f.page.LateAfter = lowestSet(lateAfter, r.noteNumbering(f))
+	r.lateAfter = f.page.LateAfter // until the page is merged, no mark passes it
 	// Most late rows appear only a few ids back. Later pages begin that much lower (span), and so bring such rows
 	// without a scan. Rows that appear far back are the exception, and don't count for span.
 	if lateAfter >= 0 {
