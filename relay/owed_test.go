@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
-	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // A page that brings what is late in one lane waits for the scan of another. If
@@ -31,6 +30,9 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	f.err = errors.New("the connection broke")
 	e.merge(f)
 	e.merge(look(20, 20, none))
+	if len(e.reads) == 0 {
+		t.Fatal("nothing is scanned")
+	}
 	f = <-e.reads
 	if len(f.late.positions) != 2 || f.late.positions[0].After > 6 || f.late.positions[1].After > 6 {
 		t.Errorf("scanned at %v, want both lanes from 6", f.late.positions)
@@ -114,28 +116,63 @@ func TestMarkWhileLateRowsAreLookedFor(t *testing.T) {
 	}
 }
 
-// A drain isn't over before a lane that was rewound is read again, nor before a sink that stopped is: the lane's head is lower
-// then, and no sink is behind it.
-func TestDrainReadsBelowALoweredHead(t *testing.T) {
+// A scan that fails is owed from where it had come to, and what was asked for during a scan that succeeds is owed, too.
+func TestWhatIsOwedAfterAScan(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ rewound, stopped, paused, over bool }{
-		"all was read":              {over: true},
-		"a row is read again":       {rewound: true},
-		"a sink stopped":            {stopped: true},
-		"a sink stopped, is paused": {stopped: true, paused: true, over: true},
+	for name, c := range map[string]struct {
+		step  func(f *fetch)
+		want  int64
+		marks int64
+	}{
+		"all was walked":                 {func(*fetch) {}, none, 20},
+		"something appeared meanwhile":   {func(f *fetch) { f.lateAfter = 12 }, 12, 12},
+		"it failed":                      {func(f *fetch) { f.late.left[0].After, f.err = 15, errors.New("the connection broke") }, 15, 5},
+		"the question about keys failed": {func(f *fetch) { f.step, f.err = stepBlocked, errors.New("the connection broke") }, 7, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := emptyLane(storage.Lease{Lane: 1}, 1)
 			l.readers[0].cursor = 20
-			q := &sinkQueue{options: SinkOptions{Sink: struct{ sinks.Sink }{}}, stopped: c.stopped, paused: c.paused}
-			e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{q}}, map[int]*lane{1: l})
+			e := withLanes(&engine{routes: toOneSink(), names: []string{"a"}, queues: []*sinkQueue{{}},
+				base: &base{health: &health{}, options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: l})
+			e.late.lastID, e.late.safeID = 20, 5
+			e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: 7, SafeID: 20, LastID: 20}, lateAfter: none})
+			f := <-e.reads
+			c.step(f)
+			e.merge(f)
+			if got := l.marks(e.late.safeID, e.late.lateAfter, "", e.names).Main; e.late.lateAfter != c.want || got != c.marks {
+				t.Errorf("above %d, and the mark is %d; want %d and %d", e.late.lateAfter, got, c.want, c.marks)
+			}
+		})
+	}
+}
+
+// A drain isn't over before a sink that is behind or has stopped, or a lane that was rewound, is read for. Where a lane's head
+// is lower, no sink is behind it.
+func TestDrainReadsToTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rewound, stopped, behind, paused, over bool }{
+		"all was read":                   {over: true},
+		"a row is read again":            {rewound: true},
+		"a sink has stopped":             {stopped: true},
+		"one that has stopped is paused": {stopped: true, paused: true, over: true},
+		"a sink is behind":               {behind: true},
+		"one that is behind is paused":   {behind: true, paused: true, over: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := threeReaders(t, 50, 50, 50)
+			q := e.queues[1]
+			q.stopped, q.paused = c.stopped, c.paused
+			if c.behind {
+				l.readers[1].cursor = 20
+			}
 			e.share, e.due.none, e.sweep.clean = 1, true, time.Now()
-			it := &item{row: storage.Row{ID: 7}, lane: l, doubled: c.rewound}
+			it := &item{row: storage.Row{ID: 7}, lane: l, slot: 1, doubled: c.rewound}
 			l.add(it)
 			e.forget(it)
 			if got := e.drained(); got != c.over {
-				t.Errorf("drained: %v, with the cursor at %d", got, l.readers[0].cursor)
+				t.Errorf("drained: %v, with the cursors at %v", got, cursorsOf(l))
 			}
 		})
 	}

@@ -1,0 +1,336 @@
+package relay
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// threeReaders is an engine with sinks a, b and c, which take the topics of their names. They have room for ten messages each,
+// and their readers stand at these places of a lane.
+func threeReaders(t *testing.T, a, b, c int64) (*byLanes, *lane) {
+	t.Helper()
+	names := []string{"a", "b", "c"}
+	routes, err := newRouter([]Route{{Topic: "a", Sink: "a"}, {Topic: "b", Sink: "b"}, {Topic: "c", Sink: "c"}}, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := &engine{routes: routes, base: &base{health: &health{}, store: memstore.New().Store(), options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}
+	for i, name := range names {
+		q := &sinkQueue{base: engine.base, name: name, index: i, capacity: 10, options: SinkOptions{Sink: struct{ sinks.Sink }{}, Buffer: 10, BufferBytes: 1000, Batch: 1}}
+		q.breaker = breaker{state: breakerClosed}
+		engine.queues = append(engine.queues, q)
+	}
+	engine.queues = append(engine.queues, &sinkQueue{name: unroutedName, index: 3})
+	engine.names = append(names, unroutedName)
+	e, l := withLanes(engine, map[int]*lane{}), newLane(storage.Grant{Lease: storage.Lease{Lane: 3}}, "", engine.names, time.Time{})
+	for i, place := range []int64{a, b, c, 90} {
+		l.readers[i].cursor = place
+	}
+	l.placed, e.lanes[3] = true, l
+	e.late.lastID, e.late.safeID, e.poll.fresh = 100, 100, false
+	return e, l
+}
+
+func rowFor(id int64, topic, key string) storage.Row {
+	return storage.Row{ID: id, Lane: 3, Message: outbox.Message{ID: topic + key, Topic: topic, Key: key}}
+}
+
+// A page moves the readers that it was read for, as far as it has come, and no others.
+func TestAPageMovesItsReaders(t *testing.T) {
+	t.Parallel()
+	stretch := func(t *testing.T, e *byLanes, _ *lane) *fetch {
+		e.queues[1].paused, e.skipping, e.poll.fresh = true, true, true
+		f := e.pollLanes(time.Time{})
+		if f == nil || f.kind != readBeyond {
+			t.Fatalf("reads %+v, want a stretch of ids", f)
+		}
+		for i := range f.positions {
+			f.positions[i].Until = 90
+		}
+		f.scan.left, f.page = nil, storage.Page{LateAfter: none, SafeID: 100, LastID: 100}
+		return f
+	}
+	for name, c := range map[string]struct {
+		page     func(t *testing.T, e *byLanes, l *lane) *fetch
+		from, to []int64
+		fresh    bool // what is new is read at once
+	}{
+		"what is new": {from: []int64{50, 50, 50}, to: []int64{60, 60, 60}, fresh: true, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
+			e.poll.fresh = true
+			f := e.pollLanes(time.Time{})
+			f.page = storage.Page{LateAfter: none, SafeID: 100, LastID: 100, More: true, Through: 60, Rows: []storage.Row{rowFor(60, "a", "")}}
+			return f
+		}},
+		"of a sink that is behind": {from: []int64{10, 10, 50}, to: []int64{50, 10, 50}, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
+			f := e.pollSkipped()
+			f.page = storage.Page{LateAfter: none, SafeID: 100, LastID: 100, Rows: []storage.Row{rowFor(20, "b", "")}}
+			return f
+		}},
+		"a stretch":                      {from: []int64{50, 10, 50}, to: []int64{90, 10, 90}, fresh: true, page: stretch},
+		"a stretch, and a sink is below": {from: []int64{20, 10, 50}, to: []int64{20, 10, 90}, fresh: true, page: stretch},
+		"a stretch, and a sink is behind in another lane": {from: []int64{50, 50, 50}, to: []int64{90, 50, 90}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
+			_, other := threeReaders(t, 50, 10, 50)
+			other.Lane, e.lanes[4] = 4, other
+			return stretch(t, e, l)
+		}},
+		"a stretch of which something is left": {from: []int64{50, 10, 50}, to: []int64{70, 10, 70}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
+			f := stretch(t, e, l)
+			f.scan.left = []storage.Position{{Lane: 3, After: 70, Until: 90}}
+			return f
+		}},
+		"a stretch with more than there is room for": {from: []int64{50, 10, 50}, to: []int64{60, 10, 60}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
+			f := stretch(t, e, l)
+			f.scan.skipped[laneQueue{3, 0}] = 61
+			return f
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := threeReaders(t, c.from[0], c.from[1], c.from[2])
+			f := c.page(t, e, l)
+			f.seq, f.lateAfter = 1, none
+			e.merge(f)
+			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.to) || e.poll.fresh != c.fresh {
+				t.Errorf("at %v, and reads on at once: %v; want %v and %v", got, e.poll.fresh, c.to, c.fresh)
+			}
+		})
+	}
+}
+
+// A scan takes what no reader will meet, and leaves out the topics of sinks that come back to all of it.
+func TestWhatAScanExpects(t *testing.T) {
+	t.Parallel()
+	e, l := threeReaders(t, 50, 10, 50)
+	l.readers[0].leaveOut(31)
+	l.keysUnknown = true
+	late := e.late.scan([]storage.Position{{Lane: 3, After: 20, Until: 50}})
+	e.queues[1].paused = true
+	beyond := e.pollBeyond(10).scan
+	for name, c := range map[string]struct {
+		scan  *lateScan
+		id    int64
+		topic string
+		want  []int
+	}{
+		"it was passed":                         {late, 50, "a", []int{0}},
+		"it is to be read":                      {late, 51, "a", nil},
+		"its sink is behind":                    {late, 11, "b", nil},
+		"its sink is behind, but passed it":     {late, 10, "b", []int{1}},
+		"in a stretch":                          {beyond, 60, "a", []int{0}},
+		"in a stretch, and its sink comes back": {beyond, 60, "b", nil},
+	} {
+		if got := c.scan.unexpected(storage.Candidate{Lane: 3, ID: c.id, Topic: c.topic}); !slices.Equal(got, c.want) {
+			t.Errorf("%s: it is taken for %v, want %v", name, got, c.want)
+		}
+	}
+	for key, want := range map[string]bool{"": false, "k": true} {
+		if got := late.follows(storage.Candidate{Lane: 3, ID: 40, Topic: "a", Key: key}, 0); got != want {
+			t.Errorf("a row with key %q follows a message of a forgotten key: %v", key, got)
+		}
+	}
+	if got := late.except(late.positions); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("it leaves out %v, want b", got)
+	}
+}
+
+// Whatever has a lane read again lowers the cursors of the readers concerned, and has it read at once.
+func TestWhatRewindsALane(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		event func(e *byLanes, l *lane)
+		want  []int64
+		floor int64
+	}{
+		"nothing": {event: func(*byLanes, *lane) {}, want: []int64{50, 50, 50}, floor: 5},
+		"an item is given up": {want: []int64{19, 19, 19}, floor: 5, event: func(e *byLanes, l *lane) {
+			it := &item{row: rowFor(20, "a", ""), lane: l, queue: e.queues[0]}
+			l.add(it)
+			e.giveUp(it)
+		}},
+		"a sweep has found something": {want: []int64{19, 19, 19}, event: func(e *byLanes, _ *lane) {
+			e.sweep.merge(&fetch{seq: 1, positions: []storage.Position{{Lane: 3, Until: 50}}, scan: &lateScan{found: map[int]int64{3: 20}}})
+		}},
+		"late rows have no room": {want: []int64{50, 19, 50}, floor: 5, event: func(e *byLanes, _ *lane) {
+			e.mergeLate(&fetch{seq: 1, late: &lateScan{skipped: map[laneQueue]int64{{3, 1}: 20}}})
+		}},
+		"ids begin anew": {want: []int64{0, 0, 0}, event: func(e *byLanes, _ *lane) {
+			e.late.noteNumbering(&fetch{seq: 1, page: storage.Page{SafeID: 7, LastID: 7}})
+		}},
+		"something appeared late in a lane that is given up": {want: []int64{20, 20, 20}, floor: 5, event: func(e *byLanes, l *lane) {
+			l.draining, e.rewound = true, true // it isn't read before it is kept after all
+			e.late.scanFirst(&fetch{seq: 1, kind: readLanes, page: storage.Page{LateAfter: 20, SafeID: 50, LastID: 100}})
+		}},
+		"a pause ends": {want: []int64{50, 29, 50}, floor: 5, event: func(e *byLanes, l *lane) {
+			l.readers[1].leaveOut(30)
+			e.controlled(&pauses{topics: map[string]bool{"b": true}})
+		}},
+		"nobody was asked whether a key is blocked": {want: []int64{50, 39, 50}, floor: 5, event: func(e *byLanes, l *lane) {
+			l.keysUnknown, e.rewound = true, true // its sink is behind
+			row := rowFor(40, "b", "k")
+			e.admit(l, &row)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := threeReaders(t, 50, 50, 50)
+			l.floor = 5
+			c.event(e, l)
+			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.want) || l.floor != c.floor {
+				t.Errorf("at %v, floor %d; want %v and %d", got, l.floor, c.want, c.floor)
+			}
+			if e.rewound != !slices.Equal(c.want, []int64{50, 50, 50}) {
+				t.Errorf("it is read again at once: %v", e.rewound)
+			}
+		})
+	}
+}
+
+// A sink that is behind reads for itself when it has room and is up; also while no sink is up, so that all come to the head.
+func TestWhenASinkReadsForItself(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(e *byLanes, l *lane)
+		want   bool
+	}{
+		"it is behind":            {func(*byLanes, *lane) {}, true},
+		"at the head":             {func(_ *byLanes, l *lane) { l.readers[1].cursor = 50 }, false},
+		"it has no room":          {func(e *byLanes, _ *lane) { e.queues[1].buffered = 10 }, false},
+		"it is paused":            {func(e *byLanes, _ *lane) { e.queues[1].paused = true }, false},
+		"so are all":              {func(e *byLanes, _ *lane) { pauseAll(e.queues) }, true},
+		"its lane is given up":    {func(_ *byLanes, l *lane) { l.draining = true }, false},
+		"its lane isn't read yet": {func(_ *byLanes, l *lane) { l.readers[1].cursor, l.readers[0].cursor, l.readers[2].cursor = 0, 0, 0 }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := threeReaders(t, 50, 10, 50)
+			c.change(e, l)
+			f := e.pollSkipped()
+			if (f != nil) != c.want || f != nil && (f.queue != e.queues[1] || f.reads(0) || !f.reads(1)) {
+				t.Errorf("reads %+v", f)
+			}
+		})
+	}
+}
+
+func pauseAll(queues []*sinkQueue) {
+	for _, q := range queues {
+		q.paused = true
+	}
+}
+
+// A key whose rows were left behind goes on once they are read up to its reader's cursor; and if the database named what
+// blocked it, once it was asked again. What follows a forgotten key is looked for above the gap.
+func TestWhereAKeyGoesOn(t *testing.T) {
+	t.Parallel()
+	e, l := threeReaders(t, 50, 10, 50)
+	k := l.key(keyRef{0, "k"})
+	k.dropAt(31)
+	read := func(until int64) {
+		e.mergeKeys(&fetch{seq: 1, queue: e.queues[0], keys: []*key{k}, positions: []storage.Position{{Lane: 3, After: k.resumeFrom, Until: until, Key: "k"}}})
+	}
+	if read(49); !k.dropped || k.resumeFrom != 49 {
+		t.Errorf("read up to 49: to be read on: %v, from %d", k.dropped, k.resumeFrom)
+	}
+	if read(50); k.dropped {
+		t.Error("read up to the cursor, and isn't at its end")
+	}
+	named := l.key(keyRef{0, "named"})
+	named.blocked, named.fromDatabase = true, true
+	if e.unblock(named); !named.dropped || named.resumeFrom != 50 || len(e.resuming) != 1 {
+		t.Errorf("goes on without a question: %+v", named)
+	}
+	l.readers[0].leaveOut(21)
+	if k := e.blockAgain(l, keyRef{0, "forgotten"}, 7); !k.dropped || k.resumeFrom != 20 {
+		t.Errorf("what follows it is looked for above %d, want 20", k.resumeFrom)
+	}
+	for paused, gap := range map[bool]int64{true: 20, false: none} {
+		if e.control.pauses = nil; paused {
+			e.control.pauses = &pauses{topics: map[string]bool{"a": true}}
+		}
+		l.readers[0].gap = 20
+		if e.mergeBlocked(&fetch{seq: 1, lanes: []int{3}, limit: 10}); l.readers[0].gap != gap {
+			t.Errorf("the gap is at %d while something is paused: %v", l.readers[0].gap, paused)
+		}
+	}
+}
+
+// Whether a key is blocked is asked for each row that a reader will meet with a page, and for no other.
+func TestWhichKeysAreAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		queue int
+		topic string
+		want  bool
+	}{
+		"of the sink that is read for":     {1, "b", true},
+		"of another that is behind, too":   {1, "a", false},
+		"of one that isn't, and passed it": {1, "c", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := threeReaders(t, 10, 10, 50)
+			l.keysUnknown = true
+			f := &fetch{kind: readSkipped, seq: 1, queue: e.queues[c.queue], reads: e.queues[c.queue].is, positions: e.lagging(e.queues[c.queue])}
+			f.page.Rows = []storage.Row{rowFor(20, c.topic, "k")}
+			if got := e.askFirst(f); got != c.want {
+				t.Errorf("asked: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A row that is too old, and that its sink may have from before, isn't put away: it waits for room as others do.
+func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	for room, cursor := range map[int]int64{0: 19, 1: 50} {
+		e, l := threeReaders(t, 50, 50, 50)
+		now := time.Now()
+		row := rowFor(20, "b", "")
+		row.Message.ExpiresAt = now.Add(-time.Hour)
+		e.clock = databaseClock{now, now}
+		e.duplicates = &dedup{journal: &journal{}, batchRefs: map[*lane]map[rowRef]*batchRef{l: {refOf(&row, 1): {}}}}
+		e.queues[1].buffered = 10 - room
+		if taken := e.admit(l, &row); taken != (room > 0) || l.readers[1].cursor != cursor {
+			t.Errorf("with room for %d it is taken: %v, and the cursor is at %d", room, taken, l.readers[1].cursor)
+		}
+	}
+}
+
+// The topics without a route whose rows are gone are those that a page doesn't have which begins at the first such row of each lane.
+func TestWhichTopicsHaveARouteAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(f *fetch, e *byLanes)
+		want   []string
+	}{
+		"all rows are read": {func(*fetch, *byLanes) {}, []string{"x"}},
+		"there are more":    {func(f *fetch, _ *byLanes) { f.page.More = true }, []string{"x", "y"}},
+		"of another lane none is read": {func(_ *fetch, e *byLanes) {
+			e.lanes[4] = newLane(storage.Grant{}, "", e.names, time.Time{})
+			e.lanes[4].readers[0].cursor = 9
+		}, []string{"x", "y"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := threeReaders(t, 50, 50, 50)
+			l.readers[3].cursor = 10
+			later := time.Now().Add(time.Hour)
+			e.unrouted = map[string]time.Time{"x": later, "y": later}
+			f := e.pollUnrouted(time.Now())
+			f.seq, f.lateAfter, f.page = 1, none, storage.Page{LateAfter: none, SafeID: 100, LastID: 100, Rows: []storage.Row{rowFor(20, "x", "")}}
+			c.change(f, e)
+			e.merge(f)
+			if got := slices.Sorted(maps.Keys(e.unrouted)); !slices.Equal(got, c.want) || l.readers[3].cursor != 19 {
+				t.Errorf("topics %v, and the reader is at %d; want %v and 19", got, l.readers[3].cursor, c.want)
+			}
+		})
+	}
+}
