@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 // halves is a sink of two partitions, one for keys that begin with "d". While that one is in doubt, it
 // takes nothing and nobody knows it.
 type halves struct {
+	mu      sync.Mutex
 	batches map[string]bool
 	got     map[string][]int64 // by key
 	doubt   bool
@@ -31,11 +33,19 @@ type halvesOf struct {
 	plans int
 }
 
-func (s *halvesOf) Open(context.Context) error  { s.opens++; return nil }
+func (s *halvesOf) Open(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opens++
+	return nil
+}
+
 func (s *halvesOf) Close(context.Context) error { return nil }
 func (s *halvesOf) Order() sinks.Order          { return sinks.OrderPrefix }
 
 func (s *halvesOf) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.plans++
 	batchRefs, sizes := make([]sinks.BatchRef, len(batch)), map[bool]int{}
 	for i, m := range batch {
@@ -50,6 +60,8 @@ func (s *halvesOf) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Batch
 }
 
 func (s *halvesOf) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	outcomes, fresh := make([]sinks.Outcome, len(batch)), map[string]bool{}
 	for i, m := range batch {
 		if s.doubt && strings.HasPrefix(m.Key, "d") {
@@ -84,17 +96,17 @@ func TestDoubtHoldsItsKeysOnly(t *testing.T) {
 				add(20)
 				options := relay.Options{Name: "first", Lease: 3 * time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: &halvesOf{behind, "first", 0}, Batch: 10}}}
 				store, dead := db.Store(), make(chan struct{})
+				store.Hooks = memstore.Hooks{Fail: func(context.Context, memstore.Op) error {
+					select {
+					case <-dead:
+						return errDead
+					default:
+						return nil
+					}
+				}}
 				_, stop := start(t, store, options)
 				time.Sleep(time.Minute)
 				if takeover {
-					store.Hooks = memstore.Hooks{Fail: func(context.Context, memstore.Op) error {
-						select {
-						case <-dead:
-							return errDead
-						default:
-							return nil
-						}
-					}}
 					close(dead)
 					_ = stop()
 					options.Name, options.Sinks = "second", map[string]relay.SinkOptions{"main": {Sink: &halvesOf{behind, "second", 0}, Batch: 10}}
@@ -105,10 +117,12 @@ func TestDoubtHoldsItsKeysOnly(t *testing.T) {
 				if got := statusOf(t, db)[storage.StateDone]; got != 80 {
 					t.Errorf("in doubt: %d are done, want the 80 of the other partition", got)
 				}
+				behind.mu.Lock()
 				if opens := behind.opens; opens > 4 {
 					t.Errorf("in doubt the sink was opened %d times: it was taken for unavailable", opens)
 				}
 				behind.doubt = false
+				behind.mu.Unlock()
 				time.Sleep(2 * time.Minute)
 				if err := stop(); err != nil {
 					t.Error(err)
