@@ -17,7 +17,7 @@ import (
 // any. Where it is in memory already it is ignored. Where a sink is full or a key is blocked it
 // leaves a place to read it from later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
-	queues := e.queuesOf(row.Message.Topic, row.Sinks)
+	queues := e.routes.queuesOf(row.Message.Topic, row.Sinks)
 	var f *joint
 	if len(queues) > 1 || row.Sinks != "" {
 		f, queues = e.settle.joiner.jointOf(l, row, queues)
@@ -72,7 +72,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 	q := e.queues[queue]
 	if q.options.Sink == nil && !l.draining {
-		e.alarmWaiting(row)
+		e.unrouted.waits(row)
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)

@@ -165,7 +165,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 			if l == nil || !l.keysUnknown || row.Message.Key == "" {
 				continue
 			}
-			for _, queue := range b.queuesOf(row.Message.Topic, row.Sinks) {
+			for _, queue := range b.routes.queuesOf(row.Message.Topic, row.Sinks) {
 				r := &l.readers[queue]
 				it := r.known[row.ID]
 				there := it != nil && it.row.Message.ID == row.Message.ID || !row.Deferred && row.ID > r.cursor && !reaches(l, queue)
@@ -194,7 +194,7 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
 	for _, blocked := range found {
-		if slices.Contains(b.queuesOf(blocked.Topic, blocked.Sinks), ref.queue) && l.item(ref.queue, blocked.ID) == nil {
+		if slices.Contains(b.routes.queuesOf(blocked.Topic, blocked.Sinks), ref.queue) && l.item(ref.queue, blocked.ID) == nil {
 			holder = lowestSet(holder, blocked.ID)
 		}
 	}
@@ -296,7 +296,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 		if holders[l] == nil || blocked.Key == "" {
 			continue
 		}
-		for _, queue := range b.queuesOf(blocked.Topic, blocked.Sinks) {
+		for _, queue := range b.routes.queuesOf(blocked.Topic, blocked.Sinks) {
 			ref := keyRef{queue, blocked.Key}
 			if r := &l.readers[queue]; r.keys[blocked.Key] != nil || r.known[blocked.ID] != nil {
 				continue
@@ -328,7 +328,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 		if first[l] == nil {
 			first[l] = map[keyRef]int64{}
 		}
-		for _, queue := range b.queuesOf(blocked.Topic, blocked.Sinks) {
+		for _, queue := range b.routes.queuesOf(blocked.Topic, blocked.Sinks) {
 			ref := keyRef{queue, blocked.Key}
 			if id, there := first[l][ref]; !there || blocked.ID < id {
 				first[l][ref] = blocked.ID

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -40,8 +39,7 @@ type engine struct {
 	clock      databaseClock
 	stopping   stop
 	drain      draining
-	unrouted   map[string]time.Time // topics without a route, and when to tell of them again
-	missing    map[string]time.Time // as rows name them, sinks that this relay does not have, and when to tell of them again
+	unrouted   unrouted
 	work       work
 
 	results chan func() // of all other goroutines' work: the loop calls each, to take it in
@@ -53,7 +51,7 @@ type engine struct {
 	workers sync.WaitGroup
 }
 
-// claiming is one of the two ways to come by messages: [byLanes] and [byRows]. The
+// claiming is one of the two ways to come by messages: [byLanes] (bylanes.go) and [byRows] (rows.go). The
 // stages that both share ask it this.
 type claiming interface {
 	// startRead asks the database for messages if there is reason and room.
@@ -94,34 +92,6 @@ type claiming interface {
 	// drained says that nothing is left that could be delivered now, as far as the
 	// table is concerned.
 	drained() bool
-}
-
-// byLanes is a relay that claims by lanes: it reads what is pending in the lanes that it
-// holds, in the order of ids, and keeps in memory what it has read until it is settled.
-type byLanes struct {
-	*engine
-	*heldLanes
-	*blockedKeys
-	late  *lateRows
-	sweep *sweep
-	due   dueRows
-	share int // lanes that are this relay's fair part; -1 before the first members
-	reads chan *fetch
-
-	// inherit takes over what a relay that died has left of a lane; nil where the store
-	// keeps no journals.
-	inherit func(l *lane, g storage.Grant)
-
-	seq               int64 // of the last read
-	turn              readKind
-	ahead             bool                // the next page is asked for before this one is taken in
-	skipping          bool                // the last page was passed over for the most part
-	elsewhere         int                 // pages in a row that came from another server than the lanes were leased from
-	settledDuringRead []*item             // settled while a read was under way, which may bring them back
-	failingSince      [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
-
-	keyStride  stride    // of a read that catches up with keys
-	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 }
 
 // guard is an optional feature. The shared stages call it at these places, and know nothing

@@ -11,6 +11,10 @@ import (
 // Leases. A renewal takes the lanes that the relay holds, with their marks, and comes back with what was kept, lost and won. A
 // lane is released when nothing of it is in flight or unsettled.
 
+// calmAfter is how long a relay writes down what it sends after it has taken over a
+// lane of a dead one.
+const calmAfter = time.Minute
+
 // laneRights are the lanes that a relay holds, as they are when a renewal begins, and
 // what becomes of them.
 type laneRights struct {

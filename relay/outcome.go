@@ -78,7 +78,7 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 			e.logUncharged(it, outcome)
 		}
 		if postponed(*outcome) && outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
-			e.alarmUnrouted(it.row.Message.Topic)
+			e.unrouted.tell(it.row.Message.Topic)
 		}
 		e.putOff(it, *outcome, v)
 		return false
@@ -98,7 +98,7 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.work.delivered++
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
-	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
+	delete(e.unrouted.topics, it.row.Message.Topic) // it has a handler now
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}

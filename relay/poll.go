@@ -66,3 +66,11 @@ type dueRows struct {
 func (d *dueRows) restart() {
 	d.cursor, d.pausedTo, d.again = storage.DueCursor{}, storage.DueCursor{}, storage.DueCursor{}
 }
+
+const (
+	// readLimit bounds the rows of one read.
+	readLimit = 2000
+
+	// readBytes bounds the payload of one read; a single larger row is read.
+	readBytes = 8 << 20
+)

@@ -30,10 +30,6 @@ type quarantine struct {
 const (
 	// maxCrashes is how often a message may be alone with a relay that dies.
 	maxCrashes = 5
-
-	// calmAfter is how long a relay writes down what it sends after it has taken over a
-	// lane of a dead one.
-	calmAfter = time.Minute
 )
 
 // inherit takes note of how a relay that died has left a lane. From then on there is

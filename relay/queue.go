@@ -189,10 +189,6 @@ func (q *sinkQueue) release(it *item) {
 	}
 }
 
-// unroutedName is what the marks call the messages that no route takes. Their queue has
-// no sink, and never room.
-const unroutedName = "(unrouted)"
-
 // retrySuspended puts suspended messages before all else in the queue whose time has come. While one message at a time is
 // sent, that is one, once everything else was tried.
 func (q *sinkQueue) retrySuspended(now time.Time) {

@@ -30,79 +30,9 @@ import (
 // from a place that the lane remembers, and a place is moved on only past rows that were
 // admitted, or that another place remembers. No kind of read starves another.
 
-// fetch is one read, with its question and its answer. It goes from the loop to the reader
-// and back, once for each of its steps.
-type fetch struct {
-	kind  readKind
-	step  readStep
-	seq   int64 // lanes that were leased after it had started don't take its rows
-	began time.Time
-	err   error
-
-	queue     *sinkQueue // readSkipped, readKeys, readUnrouted
-	lanes     []int      // readDue, readBlocked
-	positions []storage.Position
-	reads     func(queue int) bool // whether the page is for a queue, whose readers meet its rows; nil: it is for all
-	limit     int
-	maxBytes  int
-	keys      []*key            // readKeys, at the same places as the positions
-	asked     []storage.LaneKey // readBlockers, stepBlocked: of these the database is asked
-	holders   map[*key]int64    // readBlockers: what each key waits for
-	forgotten int64             // readBlocked: blockedKeys.forgotten when the read began; if it has grown, the answer is incomplete
-	cursor    storage.DueCursor // readDue: where it begins, and then where the next one does
-	from      storage.DueCursor // readDue: where it began
-	again     bool              // readDue: it looks among rows that are paused
-
-	page    storage.Page
-	blocked []storage.BlockedKey                     // what was said of the keys
-	answers map[storage.LaneKey][]storage.BlockedKey // what was said of them in all steps; there for each key that was asked of
-	scan    *lateScan                                // readSweep, readBeyond: the scan that this read is
-	late    *lateScan                                // the scan that must run before this page is merged; nil if none is needed
-
-	// Rows may have appeared above this id since the page was read; the next page reports
-	// them. none: nowhere.
-	lateAfter int64
-}
-
-type readKind int
-
-const (
-	readLanes    readKind = iota // what is new
-	readSkipped                  // a queue's rows that were passed over
-	readKeys                     // a key's rows that were passed over
-	readDue                      // deferred rows that are due
-	readSweep                    // rows where there can be none
-	readUnrouted                 // what waits without a route
-	kindsInTurn                  // those above take turns
-	readBlocked                  // blocked keys, of lanes that do not know all of theirs
-	readBlockers                 // what keys wait for
-	readBeyond                   // what is new beyond what waits for sinks that lag
-	kindsOfReads
-)
-
-type readStep int
-
-const (
-	stepPage    readStep = iota // the question itself
-	stepLate                    // the scan for rows that appeared below what was read
-	stepBlocked                 // which of the page's keys wait for another attempt
-)
-
-// bringsPage says which kinds of read bring a page of pending rows, which tells what else may
-// have appeared.
-var bringsPage = [kindsOfReads]bool{readLanes: true, readSkipped: true, readKeys: true, readUnrouted: true, readBeyond: true}
-
-const (
-	// readLimit bounds the rows of one read.
-	readLimit = 2000
-
-	// readBytes bounds the payload of one read; a single larger row is read.
-	readBytes = 8 << 20
-
-	// unsettledLimit: the relay reads nothing while more than this many outcomes wait to be
-	// written.
-	unsettledLimit = 20_000
-)
+// unsettledLimit: the relay reads nothing while more than this many outcomes wait to be
+// written.
+const unsettledLimit = 20_000
 
 // mayRead says whether anything may be read now.
 func (e *engine) mayRead(now time.Time) bool {
@@ -160,7 +90,7 @@ func (e *byLanes) startRead(now time.Time) {
 				f = e.sweep.step(now)
 			}
 		case readUnrouted:
-			if len(e.unrouted) > 0 || e.anyBehind(e.queues[len(e.queues)-1]) {
+			if len(e.unrouted.topics) > 0 || e.anyBehind(e.queues[len(e.queues)-1]) {
 				f = e.pollUnrouted(now)
 			}
 		}
@@ -579,7 +509,7 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	e.advance(f)
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
+		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.routes.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
 			e.admit(l, row)
 		}
 	}
@@ -595,12 +525,12 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 	}
 	e.mergeSkipped(f) // which alarms of each
 	for i := range f.page.Rows {
-		if row := &f.page.Rows[i]; slices.Contains(e.queuesOf(row.Message.Topic, row.Sinks), queue) {
+		if row := &f.page.Rows[i]; slices.Contains(e.routes.queuesOf(row.Message.Topic, row.Sinks), queue) {
 			topics[row.Message.Topic] = true
 		}
 	}
 	if whole {
-		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
+		maps.DeleteFunc(e.unrouted.topics, func(topic string, _ time.Time) bool { return !topics[topic] })
 	}
 }
 
@@ -712,7 +642,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 
 // allPaused says that a deferred row is paused for all of its sinks, or these are paused.
 func (e *byLanes) allPaused(l *lane, row *storage.Row) bool {
-	return row.Holds == storage.NoHold && !slices.ContainsFunc(e.queuesOf(row.Message.Topic, row.Sinks), func(queue int) bool {
+	return row.Holds == storage.NoHold && !slices.ContainsFunc(e.routes.queuesOf(row.Message.Topic, row.Sinks), func(queue int) bool {
 		return !e.queues[queue].paused && !e.paused(l, queue, row)
 	})
 }
@@ -753,4 +683,32 @@ func (e *byLanes) mergeDue(f *fetch) {
 	case admitted == 0:
 		e.poll.dueAt = now.Add(50 * time.Millisecond)
 	}
+}
+
+// unroutedRows is how many rows are read at once to learn what has no route.
+const unroutedRows = 500
+
+// pollUnrouted reads what waits without a route, now and then: who takes a lane
+// over knows from its marks that something does, and not which topics; and nothing
+// else would tell that it is gone. Each lane is read up to the first such row.
+func (e *byLanes) pollUnrouted(now time.Time) *fetch {
+	if e.unroutedAt.After(now) {
+		return nil
+	}
+	again := !e.unroutedAt.IsZero() // else this is the first look since lanes were leased
+	if again {
+		e.unroutedAt = time.Time{}
+		for _, l := range e.lanes {
+			l.alarmed = false
+		}
+	}
+	q := e.queues[len(e.queues)-1]
+	if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
+		return &fetch{kind: readUnrouted, queue: q, reads: q.is, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
+	}
+	e.unroutedAt = now.Add(unroutedInterval)
+	if again && !e.anyBehind(q) { // what a sink has no handler for is told of when it is tried again
+		clear(e.unrouted.topics)
+	}
+	return nil
 }

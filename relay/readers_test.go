@@ -323,12 +323,12 @@ func TestWhichTopicsHaveARouteAgain(t *testing.T) {
 			e, l := threeReaders(t, 50, 50, 50)
 			l.readers[3].cursor = 10
 			later := time.Now().Add(time.Hour)
-			e.unrouted = map[string]time.Time{"x": later, "y": later}
+			e.unrouted.topics = map[string]time.Time{"x": later, "y": later}
 			f := e.pollUnrouted(time.Now())
 			f.seq, f.lateAfter, f.page = 1, none, storage.Page{LateAfter: none, SafeID: 100, LastID: 100, Rows: []storage.Row{rowFor(20, "x", "")}}
 			c.change(f, e)
 			e.merge(f)
-			if got := slices.Sorted(maps.Keys(e.unrouted)); !slices.Equal(got, c.want) || l.readers[3].cursor != 19 {
+			if got := slices.Sorted(maps.Keys(e.unrouted.topics)); !slices.Equal(got, c.want) || l.readers[3].cursor != 19 {
 				t.Errorf("topics %v, and the reader is at %d; want %v and 19", got, l.readers[3].cursor, c.want)
 			}
 		})

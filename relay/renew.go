@@ -111,8 +111,8 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	leased, lost := r.rights.conclude(r.err)
 	e.options.Observer.LanesHeld(leased, lost)
-	for topic := range e.unrouted {
-		e.alarmUnrouted(topic)
+	for topic := range e.unrouted.topics {
+		e.unrouted.tell(topic)
 	}
 }
 

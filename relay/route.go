@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -224,11 +223,11 @@ func (r *router) several(claim storage.Claim) error {
 
 // queuesOf returns the queues that need a row, at least one: those of the sinks that it names, or, if it names none,
 // those of its topic's route.
-func (e *engine) queuesOf(topic, sinks string) []int {
+func (r *router) queuesOf(topic, sinks string) []int {
 	if sinks != "" {
-		return e.routes.named(sinks)
+		return r.named(sinks)
 	}
-	return e.routes.route(topic).sinks
+	return r.route(topic).sinks
 }
 
 // named returns the queues of the sinks that a row names. If this relay doesn't have one of them, that stands for the queue
@@ -298,70 +297,6 @@ func (r *router) own(topic string) target {
 	return r.rest
 }
 
-// unroutedInterval is how often a topic without a route is told of.
-const unroutedInterval = time.Minute
-
-// unroutedRows is how many rows are read at once to learn what has no route.
-const unroutedRows = 500
-
-// pollUnrouted reads what waits without a route, now and then: who takes a lane
-// over knows from its marks that something does, and not which topics; and nothing
-// else would tell that it is gone. Each lane is read up to the first such row.
-func (e *byLanes) pollUnrouted(now time.Time) *fetch {
-	if e.unroutedAt.After(now) {
-		return nil
-	}
-	again := !e.unroutedAt.IsZero() // else this is the first look since lanes were leased
-	if again {
-		e.unroutedAt = time.Time{}
-		for _, l := range e.lanes {
-			l.alarmed = false
-		}
-	}
-	q := e.queues[len(e.queues)-1]
-	if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
-		return &fetch{kind: readUnrouted, queue: q, reads: q.is, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
-	}
-	e.unroutedAt = now.Add(unroutedInterval)
-	if again && !e.anyBehind(q) { // what a sink has no handler for is told of when it is tried again
-		clear(e.unrouted)
-	}
-	return nil
-}
-
-// alarmWaiting alarms of a row that waits without a route, or as it names a sink that this relay doesn't have.
-func (e *engine) alarmWaiting(row *storage.Row) {
-	now := time.Now()
-	if row.Sinks != "" && !now.Before(e.missing[row.Sinks]) {
-		if len(e.missing) >= maxCachedTopics {
-			clear(e.missing)
-		}
-		e.missing[row.Sinks] = now.Add(unroutedInterval)
-		e.options.Logger.Warn("relay: messages name a sink that this relay does not have, and wait; add it, or send them to another one: "+
-			"rowrelay messages requeue --sink NAME --to ANOTHER", "relay", e.options.Name, "sinks", row.Sinks, "topic", row.Message.Topic)
-	}
-	e.alarmUnrouted(row.Message.Topic)
-}
-
-func (e *engine) alarmUnrouted(topic string) {
-	now := time.Now()
-	if now.Before(e.unrouted[topic]) {
-		return
-	}
-	if len(e.unrouted) >= maxCachedTopics {
-		clear(e.unrouted)
-	}
-	e.unrouted[topic] = now.Add(unroutedInterval)
-	e.options.Observer.Unrouted(topic)
-	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one, and restart or have the configuration read again (SIGHUP)",
-		"relay", e.options.Name, "topic", topic)
-}
-
-// unroutedLeft is the error of a drain that had to leave messages of these topics behind.
-func unroutedLeft(unrouted map[string]bool) error {
-	topics := slices.Sorted(maps.Keys(unrouted))
-	if len(topics) > 10 {
-		topics = append(topics[:10], "…")
-	}
-	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route, or send those that name a sink which is gone to another one: rowrelay messages requeue --sink GONE --to ANOTHER", strings.Join(topics, ", "))
-}
+// unroutedName is what the marks call the messages that no route takes. Their queue has
+// no sink, and never room.
+const unroutedName = "(unrouted)"

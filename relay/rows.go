@@ -195,7 +195,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			r.putBack(row, storage.StatePending)
 		case q.room() <= 0 || q.paused:
 			if q.options.Sink == nil {
-				r.alarmWaiting(row)
+				r.unrouted.waits(row)
 			}
 			if len(r.except) < maxCachedTopics {
 				r.except[row.Message.Topic] = q
@@ -217,7 +217,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 // oneSink returns the queue of a claimed row's only sink. One that several still need, as it was
 // written for a relay by lanes, waits as one without a route does.
 func (r *byRows) oneSink(row *storage.Row) int {
-	if queues := r.queuesOf(row.Message.Topic, row.Sinks); len(queues) == 1 {
+	if queues := r.routes.queuesOf(row.Message.Topic, row.Sinks); len(queues) == 1 {
 		return queues[0]
 	}
 	return len(r.names) - 1

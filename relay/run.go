@@ -22,9 +22,7 @@ func (r *Relay) newEngine() *engine {
 		work:   work{started: now, began: now, lookedAfter: now},
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted,
-		unrouted: map[string]time.Time{},
-		missing:  map[string]time.Time{},
-		lease:    leasing{interval: min(options.Lease/3, 2*time.Second)},
+		lease: leasing{interval: min(options.Lease/3, 2*time.Second)},
 	}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
@@ -38,6 +36,7 @@ func (r *Relay) newEngine() *engine {
 	// A place for each that there can be, of journals, settlements, the lease, reads or claims, controls, and a survey: nobody
 	// waits for a loop that has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
+	e.unrouted = unrouted{base: e.base, topics: map[string]time.Time{}, sinks: map[string]time.Time{}}
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
 	e.leaser = &leaser{
 		base: e.base, process: thisProcess(), setup: setupOf(options, r.names), named: r.named, jobs: make(chan leaseJob, 1), results: e.results, after: e.afterLease,

@@ -202,7 +202,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 		lanes: map[int]*scannedLane{}, pauses: r.control.pauses,
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[laneQueue]int64{},
 	}
-	for topic := range r.unrouted {
+	for topic := range r.unrouted.topics {
 		if last := &s.topics[len(s.topics)-1]; len(*last) < maxExcept {
 			*last = append(*last, topic)
 		}

@@ -70,7 +70,7 @@ func (e *engine) over() (bool, error) {
 			e.beginSurvey(allPaused)
 			break
 		}
-		for topic := range e.unrouted {
+		for topic := range e.unrouted.topics {
 			e.drain.last.unrouted[topic] = true
 		}
 		s.err = e.drain.last.drained()
