@@ -38,7 +38,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	}
 	a := r.offer(row, meets)
 	if a == rowUnasked {
-		if !e.recall(l, keyRef{queue, row.Message.Key}) { // nobody was asked whether it is blocked
+		if !e.blocked.recall(l, keyRef{queue, row.Message.Key}) { // nobody was asked whether it is blocked
 			r.stopBefore(row)
 			a = rowStopped
 		} else {
@@ -115,7 +115,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	it := &item{row: *row, lane: l, slot: queue, joint: f, queue: q, key: k, numbering: e.late.numberingOf(row)}
 	l.add(it)
 	if row.Retrying {
-		e.block(it)
+		e.blocked.block(it)
 	}
 	q.add(it)
 	e.poll.rowBytes += (it.bytes - e.poll.rowBytes) / 16
@@ -132,7 +132,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, numbering: e.late.numberingOf(row)}
 	l.add(it)
-	e.block(it)
+	e.blocked.block(it)
 	state := storage.StateError
 	if row.Holds == storage.WantDiscard {
 		state = storage.StateDiscarded
@@ -148,18 +148,18 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 		return
 	}
 	l, ref := it.lane, keyRef{it.slot, row.Message.Key}
-	if l.keysUnknown && l.readers[ref.queue].keys[ref.key] == nil && !e.recall(l, ref) {
+	if l.keysUnknown && l.readers[ref.queue].keys[ref.key] == nil && !e.blocked.recall(l, ref) {
 		return
 	}
 	k := l.key(ref)
 	if !k.blocked && !k.dropped {
-		e.resuming = append(e.resuming, k)
+		e.blocked.resuming = append(e.blocked.resuming, k)
 	}
 	k.after = it
 	k.dropAt(row.ID)
 	for _, later := range slices.Clone(k.items) {
 		if later.row.ID > row.ID {
-			e.leaveBehind(later)
+			e.blocked.leaveBehind(later)
 		}
 	}
 }
@@ -194,20 +194,20 @@ func (e *byLanes) settled(it *item) {
 	switch k := it.key; {
 	case it.lane.lost:
 	case it.toWrite.state == storage.StateError && it.toWrite.holds:
-		e.forgetSoon(k)
+		e.blocked.forgetSoon(k)
 	case it.toWrite.state == storage.StateError || it.toWrite.state == storage.StateDiscarded:
 		if it.expired && k != nil {
 			k.inFlight--
 		}
 		if k != nil && k.blocked && k.blockedBy == it.row.ID {
-			e.unblock(k)
+			e.blocked.unblock(k)
 		}
 		e.resume([]*item{it})
 	case it.toWrite.state == storage.StateRetry:
 		now := time.Now()
 		e.due.next = earliest(e.due.next, now.Add(it.toWrite.delay))
 		e.dueSooner(now)
-		e.forgetSoon(k)
+		e.blocked.forgetSoon(k)
 	}
 }
 
@@ -225,7 +225,7 @@ func (e *byLanes) dueSooner(now time.Time) {
 // waits for another message, or with its lane.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
-		e.leaveBehind(it)
+		e.blocked.leaveBehind(it)
 		return
 	}
 	if !it.row.Deferred {

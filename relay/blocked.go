@@ -27,8 +27,12 @@ const (
 
 // blockedKeys is what the engine knows of keys that wait for another attempt.
 type blockedKeys struct {
-	*engine
-	*heldLanes
+	held    *heldLanes
+	routes  *router
+	queues  []*sinkQueue
+	poll    *polling
+	control *control // what is paused
+
 	most       int                                      // keys in memory: maxBlockedKeys
 	count      int                                      // in memory
 	toForget   []*key                                   // once the read that is under way has ended
@@ -63,7 +67,7 @@ func (b *blockedKeys) leaveBehind(it *item) {
 	if !it.row.Deferred {
 		it.key.dropAt(it.row.ID)
 	}
-	b.drop(it)
+	b.held.drop(it)
 }
 
 // drop takes an item that nothing was done with out of memory. Whoever calls
@@ -161,7 +165,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	askOf := func(rows []storage.Row, reaches func(l *lane, queue int) bool) {
 		for i := range rows {
 			row := &rows[i]
-			l := b.laneOf(f.seq, row.Lane)
+			l := b.held.laneOf(f.seq, row.Lane)
 			if l == nil || !l.keysUnknown || row.Message.Key == "" {
 				continue
 			}
@@ -232,7 +236,7 @@ func (b *blockedKeys) mayGoOn(k *key) bool {
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
-		for _, l := range b.sortedLanes() {
+		for _, l := range b.held.sortedLanes() {
 			if l.keysUnknown && !l.draining {
 				f.lanes = append(f.lanes, l.Lane)
 				continue
@@ -256,7 +260,7 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	b.keysAskAt = now.Add(blockedInterval)
 	f := &fetch{kind: readBlockers, holders: map[*key]int64{}}
 	asked := map[storage.LaneKey]bool{}
-	for _, l := range b.lanes {
+	for _, l := range b.held.lanes {
 		for i := range l.readers {
 			for name, k := range l.readers[i].keys {
 				if len(f.asked) == blockersTogether {
@@ -287,12 +291,12 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 	}
 	holders := map[*lane]map[keyRef]int64{}
 	for _, number := range f.lanes {
-		if l := b.laneOf(f.seq, number); l != nil && !l.draining {
+		if l := b.held.laneOf(f.seq, number); l != nil && !l.draining {
 			holders[l] = map[keyRef]int64{}
 		}
 	}
 	for _, blocked := range f.blocked {
-		l := b.lanes[blocked.Lane]
+		l := b.held.lanes[blocked.Lane]
 		if holders[l] == nil || blocked.Key == "" {
 			continue
 		}
@@ -324,7 +328,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	first := map[*lane]map[keyRef]int64{}
 	for _, blocked := range f.blocked {
-		l := b.lanes[blocked.Lane]
+		l := b.held.lanes[blocked.Lane]
 		if first[l] == nil {
 			first[l] = map[keyRef]int64{}
 		}
@@ -336,7 +340,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 		}
 	}
 	for k, holder := range f.holders {
-		if !k.blocked || k.blockedBy != holder || k.reader().known[holder] != nil || b.laneOf(f.seq, k.lane.Lane) != k.lane {
+		if !k.blocked || k.blockedBy != holder || k.reader().known[holder] != nil || b.held.laneOf(f.seq, k.lane.Lane) != k.lane {
 			continue
 		}
 		switch now, there := first[k.lane][k.ref]; {

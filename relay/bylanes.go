@@ -11,12 +11,12 @@ import (
 type byLanes struct {
 	*engine
 	*heldLanes
-	*blockedKeys
-	late  *lateRows
-	sweep *sweep
-	due   dueRows
-	share int // lanes that are this relay's fair part; -1 before the first members
-	reads chan *fetch
+	blocked *blockedKeys
+	late    *lateRows
+	sweep   *sweep
+	due     dueRows
+	share   int // lanes that are this relay's fair part; -1 before the first members
+	reads   chan *fetch
 
 	// inherit takes over what a relay that died has left of a lane; nil where the store
 	// keeps no journals.
@@ -33,3 +33,6 @@ type byLanes struct {
 	keyStride  stride    // of a read that catches up with keys
 	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 }
+
+func (e *byLanes) block(it *item) { e.blocked.block(it) }
+func (e *byLanes) unblock(k *key) { e.blocked.unblock(k) }

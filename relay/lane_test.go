@@ -215,7 +215,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if e.admit(l, &storage.Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
 		t.Error("it was taken beside the known one")
 	}
-	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.resuming) != 1 {
+	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.blocked.resuming) != 1 {
 		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
 	}
 	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.readers[0].known[8] != nil {

@@ -129,7 +129,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 		r.poll.fresh, r.poll.dueAt, r.poll.empty = true, now, 0
 		r.due.restart()
-		r.lanesAskAt, r.unroutedAt = now, time.Time{}
+		r.blocked.lanesAskAt, r.unroutedAt = now, time.Time{}
 	}
 	r.byLanes.share = r.share
 	lanes := r.sortedLanes()
@@ -190,7 +190,7 @@ func (e *byLanes) dropLane(l *lane) {
 	for i := range l.readers {
 		for _, k := range l.readers[i].keys {
 			if k.blocked {
-				e.count--
+				e.blocked.count--
 				k.blocked = false
 			}
 			k.items = nil

@@ -71,7 +71,7 @@ func (e *byLanes) startRead(now time.Time) {
 		return
 	}
 	e.poll.notePollTime(now, e.options.Poll)
-	f := e.pollBlocked(now)
+	f := e.blocked.pollBlocked(now)
 	for tried := 0; f == nil && tried < int(kindsInTurn); tried++ {
 		e.turn = (e.turn + 1) % kindsInTurn
 		switch e.turn {
@@ -80,7 +80,7 @@ func (e *byLanes) startRead(now time.Time) {
 		case readSkipped:
 			f = e.pollSkipped()
 		case readKeys:
-			if len(e.resuming) > 0 {
+			if len(e.blocked.resuming) > 0 {
 				f = e.pollKeys()
 			}
 		case readDue:
@@ -233,7 +233,7 @@ func (e *byLanes) merge(f *fetch) {
 			return
 		}
 	}
-	if f.err == nil && e.askFirst(f) {
+	if f.err == nil && e.blocked.askFirst(f) {
 		f.step = stepBlocked
 		e.reads <- f
 		return
@@ -243,7 +243,7 @@ func (e *byLanes) merge(f *fetch) {
 			// All that has appeared at or below SafeID is merged with this page, or reported by the next one.
 			e.late.safeID, e.late.lateAfter = f.page.SafeID, none
 		}
-		e.answers = f.answers
+		e.blocked.answers = f.answers
 		if f.late != nil {
 			e.mergeLate(f)
 		}
@@ -261,13 +261,13 @@ func (e *byLanes) merge(f *fetch) {
 		case readUnrouted:
 			e.mergeUnrouted(f)
 		case readBlocked:
-			e.mergeBlocked(f)
+			e.blocked.mergeBlocked(f)
 		case readBlockers:
-			e.mergeBlockers(f)
+			e.blocked.mergeBlockers(f)
 		case readBeyond:
 			e.mergeBeyond(f)
 		}
-		e.answers = nil
+		e.blocked.answers = nil
 		if f.kind != readSweep {
 			e.options.Observer.Polled(len(f.page.Rows))
 		}
@@ -278,8 +278,8 @@ func (e *byLanes) merge(f *fetch) {
 		e.forget(it)
 	}
 	e.settledDuringRead = e.settledDuringRead[:0]
-	if len(e.toForget) > 0 {
-		e.forgetKeys()
+	if len(e.blocked.toForget) > 0 {
+		e.blocked.forgetKeys()
 	}
 	if f.err != nil {
 		e.health.readFailed(f.err)
@@ -458,7 +458,7 @@ func (e *engine) pauseReading(err error) (over bool) {
 // messages without a route, messages that are paused, and messages behind a key whose next attempt is not yet due.
 // The last sweep must have found nothing, and be no older than sweepSoonest: that of each lane when it was leased, or a pass.
 func (e *byLanes) drained() bool {
-	resuming := slices.ContainsFunc(e.resuming, func(k *key) bool { return !e.queues[k.ref.queue].paused })
+	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
 	if e.rewound || stopped || !e.due.none || resuming || len(e.lanes) != e.share {
 		return false
@@ -542,14 +542,14 @@ const catchUpKeys = 64
 // of a key walks over all that waits in its lane, which may be much: so it goes only
 // so far that it doesn't keep the reader for long.
 func (e *byLanes) pollKeys() *fetch {
-	e.resuming = slices.DeleteFunc(e.resuming, func(k *key) bool {
+	e.blocked.resuming = slices.DeleteFunc(e.blocked.resuming, func(k *key) bool {
 		return !k.dropped || k.blocked || k.lane.lost
 	})
 	for _, q := range e.queues {
 		q.freed = 0
 	}
 	f := &fetch{kind: readKeys, maxBytes: readBytes}
-	for _, k := range e.resuming {
+	for _, k := range e.blocked.resuming {
 		q := e.queues[k.ref.queue]
 		q.freed++
 		ofThisRead := f.queue == q || f.queue == nil && q.roomy() && q.up() // which is for one queue
@@ -575,7 +575,7 @@ func (e *byLanes) pollKeys() *fetch {
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {
-		if l := e.laneOf(f.seq, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.mayGoOn(k) {
+		if l := e.laneOf(f.seq, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.blocked.mayGoOn(k) {
 			keys[storage.LaneKey{Lane: l.Lane, Key: k.ref.key}] = k
 		}
 	}

@@ -244,11 +244,11 @@ func TestWhereAKeyGoesOn(t *testing.T) {
 	}
 	named := l.key(keyRef{0, "named"})
 	named.blocked, named.fromDatabase = true, true
-	if e.unblock(named); !named.dropped || named.resumeFrom != 50 || len(e.resuming) != 1 {
+	if e.blocked.unblock(named); !named.dropped || named.resumeFrom != 50 || len(e.blocked.resuming) != 1 {
 		t.Errorf("goes on without a question: %+v", named)
 	}
 	l.readers[0].leaveOut(21)
-	if k := e.blockAgain(l, keyRef{0, "forgotten"}, 7); !k.dropped || k.resumeFrom != 20 {
+	if k := e.blocked.blockAgain(l, keyRef{0, "forgotten"}, 7); !k.dropped || k.resumeFrom != 20 {
 		t.Errorf("what follows it is looked for above %d, want 20", k.resumeFrom)
 	}
 	for paused, gap := range map[bool]int64{true: 20, false: none} {
@@ -256,7 +256,7 @@ func TestWhereAKeyGoesOn(t *testing.T) {
 			e.control.pauses = &pauses{topics: map[string]bool{"a": true}}
 		}
 		l.readers[0].gap = 20
-		if e.mergeBlocked(&fetch{seq: 1, lanes: []int{3}, limit: 10}); l.readers[0].gap != gap {
+		if e.blocked.mergeBlocked(&fetch{seq: 1, lanes: []int{3}, limit: 10}); l.readers[0].gap != gap {
 			t.Errorf("the gap is at %d while something is paused: %v", l.readers[0].gap, paused)
 		}
 	}
@@ -280,7 +280,7 @@ func TestWhichKeysAreAskedFor(t *testing.T) {
 			l.keysUnknown = true
 			f := &fetch{kind: readSkipped, seq: 1, queue: e.queues[c.queue], reads: e.queues[c.queue].is, positions: e.lagging(e.queues[c.queue])}
 			f.page.Rows = []storage.Row{rowFor(20, c.topic, "k")}
-			if got := e.askFirst(f); got != c.want {
+			if got := e.blocked.askFirst(f); got != c.want {
 				t.Errorf("asked: %v, want %v", got, c.want)
 			}
 		})

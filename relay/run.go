@@ -55,11 +55,11 @@ func (r *Relay) newEngine() *engine {
 // is the number of ids from which a scan is faster than pages.
 func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
-	late := &lateRows{engine: e, heldLanes: held, lateAfter: none, stride: stride(8 * farBehind), farBehind: farBehind}
+	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, unrouted: &e.unrouted, queues: e.queues, control: &e.control, lateAfter: none, stride: stride(8 * farBehind), farBehind: farBehind}
 	b := &byLanes{
 		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
-		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostBlocked},
-		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride, clean: e.work.started, next: e.work.started.Add(sweepSoonest)},
+		blocked: &blockedKeys{held: held, routes: e.routes, queues: e.queues, poll: &e.poll, control: &e.control, most: mostBlocked},
+		sweep:   &sweep{base: e.base, held: held, late: late, poll: &e.poll, ids: leastStride, clean: e.work.started, next: e.work.started.Add(sweepSoonest)},
 	}
 	e.readers = []func(context.Context){b.reader}
 	e.poll.rowBytes = 4096

@@ -24,8 +24,14 @@ import (
 
 // lateRows is what is known of ids: which are final, and where rows appear late.
 type lateRows struct {
-	*engine
-	*heldLanes
+	base     *base
+	held     *heldLanes
+	poll     *polling
+	routes   *router
+	unrouted *unrouted
+	queues   []*sinkQueue
+	control  *control // what is paused
+
 	safeID    int64  // nothing can appear any more at or below it
 	lastID    int64  // no higher id was given out when the last page was read
 	span      int64  // how far back, in ids, most late rows appear
@@ -49,7 +55,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	if lateAfter >= 0 {
 		lag := int64(0) // what has appeared lies above LateAfter, up to LastID: nothing, if that is the same
 		if lateAfter < f.page.LastID {
-			lag = r.furthest() - lateAfter
+			lag = r.held.furthest() - lateAfter
 		}
 		switch {
 		case lag > againBytes/int64(max(r.poll.rowBytes, 256)):
@@ -60,9 +66,9 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		}
 	}
 	var positions, brought []storage.Position
-	for _, l := range r.sortedLanes() {
+	for _, l := range r.held.sortedLanes() {
 		after := max(f.page.LateAfter, l.floor)
-		if f.page.LateAfter < 0 || after >= l.readers.head() || r.laneOf(f.seq, l.Lane) == nil {
+		if f.page.LateAfter < 0 || after >= l.readers.head() || r.held.laneOf(f.seq, l.Lane) == nil {
 			continue
 		}
 		if f.brings(l, after) {
@@ -99,8 +105,8 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
 	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // lower than before where ids began anew; else it holds once the page is merged
 	anew, above := 0, false
-	for _, l := range r.sortedLanes() {
-		if r.laneOf(f.seq, l.Lane) == nil {
+	for _, l := range r.held.sortedLanes() {
+		if r.held.laneOf(f.seq, l.Lane) == nil {
 			continue
 		}
 		head := l.readers.head()
@@ -109,7 +115,7 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 			l.readers.rewind(0)
 			head, l.floor, l.unswept = 0, 0, false
 			l.seq = f.seq // this page isn't from there
-			r.rewound = true
+			r.held.rewound = true
 			anew++
 		}
 		above = above || l.placed && head > before
@@ -118,7 +124,7 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 	if anew > 0 {
 		r.span = 0
 		r.numbering++
-		r.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.options.Name, "lanes", anew, "last id", lastID)
+		r.base.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.base.options.Name, "lanes", anew, "last id", lastID)
 	}
 	if above && lastID > before {
 		return before
@@ -218,7 +224,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 		s.known[i] = map[int64]struct{}{}
 	}
 	for _, p := range positions {
-		l := r.lanes[p.Lane]
+		l := r.held.lanes[p.Lane]
 		for it := range l.items() {
 			if it.row.ID > min(p.After, r.safeID) && it.numbering == r.numbering {
 				s.known[it.slot][it.row.ID] = struct{}{}

@@ -23,9 +23,10 @@ import (
 
 // sweep is what is known of the pass that is under way, and of the last one.
 type sweep struct {
-	*engine
-	*heldLanes
+	base *base
+	held *heldLanes
 	late *lateRows
+	poll *polling
 
 	left  []storage.Position // of the pass that is under way
 	began time.Time
@@ -59,14 +60,14 @@ func (s *sweep) step(now time.Time) *fetch {
 	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, up to where nothing can appear
 		s.began, s.took, s.found = now, 0, false
 		s.next = now.Add(sweepLatest)
-		for _, l := range s.sortedLanes() {
+		for _, l := range s.held.sortedLanes() {
 			if until := min(l.readers.head(), s.late.safeID); !l.draining && until > 0 {
 				s.left = append(s.left, storage.Position{Lane: l.Lane, Until: until})
 			}
 		}
 	}
 	s.left = slices.DeleteFunc(s.left, func(p storage.Position) bool {
-		l := s.lanes[p.Lane]
+		l := s.held.lanes[p.Lane]
 		if l != nil && (l.draining || p.After >= p.Until) {
 			l.unswept = false
 		}
@@ -118,18 +119,18 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 func (s *sweep) merge(f *fetch) {
 	s.took += f.scan.took
 	s.ids.learn(f.scan.took)
-	walked := slices.DeleteFunc(slices.Clone(f.positions), func(p storage.Position) bool { return s.laneOf(f.seq, p.Lane) == nil })
+	walked := slices.DeleteFunc(slices.Clone(f.positions), func(p storage.Position) bool { return s.held.laneOf(f.seq, p.Lane) == nil })
 	s.left = restOf(s.left, walked, f.scan.left)
 	lanes, lowest, fresh := 0, int64(math.MaxInt64), &s.poll.fresh
 	for _, p := range walked {
-		l := s.lanes[p.Lane]
+		l := s.held.lanes[p.Lane]
 		id, ok := f.scan.found[p.Lane]
 		if ok || s.took > sweepPatience || !slices.ContainsFunc(s.left, func(left storage.Position) bool { return left.Lane == p.Lane }) {
 			*fresh, l.unswept = *fresh || l.unswept, false // it waits no longer
 		}
 		if ok && !l.draining && id <= l.readers.head() {
 			l.readers.rewind(id - 1)
-			l.floor, s.rewound = 0, true
+			l.floor, s.held.rewound = 0, true
 			lanes, lowest = lanes+1, min(lowest, id)
 		}
 		s.found = s.found || ok
@@ -141,11 +142,11 @@ func (s *sweep) merge(f *fetch) {
 	if lanes == 0 {
 		return
 	}
-	s.store.FoundLate()
-	s.options.Observer.Failed("found_late", errFoundLate)
-	if allowed, more := s.logLimiter.allow("found_late"); allowed {
-		s.options.Logger.Warn("relay: messages waited where none were expected any more, and are delivered now, some perhaps after later ones of their keys: "+errFoundLate.Error(),
-			"relay", s.options.Name, "first", lowest, "lanes", lanes, "unsaid", more)
+	s.base.store.FoundLate()
+	s.base.options.Observer.Failed("found_late", errFoundLate)
+	if allowed, more := s.base.logLimiter.allow("found_late"); allowed {
+		s.base.options.Logger.Warn("relay: messages waited where none were expected any more, and are delivered now, some perhaps after later ones of their keys: "+errFoundLate.Error(),
+			"relay", s.base.options.Name, "first", lowest, "lanes", lanes, "unsaid", more)
 	}
 }
 
@@ -155,13 +156,13 @@ var errFoundLate = errors.New("ids began anew, rows came with ids of long ago, a
 // beside that. That a step took too long is trouble only if it can't be made smaller.
 func (s *sweep) stepFailed(f *fetch) {
 	if f.scan.took < sweepPatience || s.ids == minStride {
-		s.failed("sweep", f.err)
+		s.base.failed("sweep", f.err)
 	}
 	s.poll.pauseUntil = time.Now().Add(settlePause.Min)
 	s.took += f.scan.took
 	s.ids.failed()
 	for _, p := range f.positions {
-		if l := s.laneOf(f.seq, p.Lane); l != nil {
+		if l := s.held.laneOf(f.seq, p.Lane); l != nil {
 			s.poll.fresh = s.poll.fresh || l.unswept
 			l.unswept = false
 		}
