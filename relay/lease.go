@@ -18,7 +18,7 @@ const calmAfter = time.Minute
 // laneRights are the lanes that a relay holds, as they are when a renewal begins, and
 // what becomes of them.
 type laneRights struct {
-	*byLanes
+	of       *byLanes
 	renewals []storage.Renewal // to keep
 	released []storage.Renewal // to give back
 	lapsing  []storage.Renewal // not released, which would clear their journals: their leases run out
@@ -31,7 +31,7 @@ type laneRights struct {
 }
 
 func (e *byLanes) rights(leave bool) rights {
-	r := &laneRights{byLanes: e, yields: time.Now().Before(e.lease.yieldsUntil)}
+	r := &laneRights{of: e, yields: time.Now().Before(e.lease.yieldsUntil)}
 	journals := e.duplicates != nil || time.Now().Before(e.journalAll) // what is sent is written down before
 	for _, l := range e.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
@@ -56,24 +56,24 @@ func (e *byLanes) rights(leave bool) rights {
 // and that has lost lanes, acquires none for a while. Another relay may have been started in its place, with the same
 // name: it has ended these leases, and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
-	name, ttl := r.options.Name, r.options.Lease
+	name, ttl := r.of.options.Name, r.of.options.Lease
 	r.epoch = members.Epoch
 	if takesPart {
 		r.share = fairShare(members.Relays, name)
 	}
 	if len(r.renewals) > 0 {
-		if r.kept, err = r.store.Renew(ctx, name, r.renewals, ttl); err != nil {
+		if r.kept, err = r.of.store.Renew(ctx, name, r.renewals, ttl); err != nil {
 			return false, err
 		}
 	}
 	if len(r.released) > 0 {
-		err = r.store.Release(ctx, name, r.released)
+		err = r.of.store.Release(ctx, name, r.released)
 	}
-	if r.leaser.named && len(r.kept) < len(r.renewals) {
+	if r.of.leaser.named && len(r.kept) < len(r.renewals) {
 		r.yields = true
 	}
 	if missing := r.share - len(r.kept); err == nil && missing > 0 && !r.yields {
-		r.granted, err = r.store.Acquire(ctx, name, missing, ttl)
+		r.granted, err = r.of.store.Acquire(ctx, name, missing, ttl)
 	}
 	return true, err
 }
@@ -86,60 +86,60 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		kept[lease] = true
 	}
 	for _, renewal := range r.renewals {
-		l := r.lanes[renewal.Lane]
+		l := r.of.lanes[renewal.Lane]
 		switch {
 		case l == nil || l.Lease != renewal.Lease:
 		case !kept[renewal.Lease]:
-			r.dropLane(l)
+			r.of.dropLane(l)
 			lost++
 		case renewal.Calm:
 			l.crashes = 0
 		}
 	}
 	if lost > 0 {
-		if r.leaser.named {
-			r.lease.yieldsUntil = time.Now().Add(r.lease.interval)
+		if r.of.leaser.named {
+			r.of.lease.yieldsUntil = time.Now().Add(r.of.lease.interval)
 		}
-		r.options.Logger.Warn("relay: lost lanes", "relay", r.options.Name, "lanes", lost)
+		r.of.options.Logger.Warn("relay: lost lanes", "relay", r.of.options.Name, "lanes", lost)
 	}
 	if err == nil || len(r.granted) > 0 { // else perhaps not released: released again next time
 		for _, renewal := range slices.Concat(r.released, r.lapsing) {
-			if l := r.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
-				r.dropLane(l)
+			if l := r.of.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
+				r.of.dropLane(l)
 			}
 		}
 	}
 	if err == nil && len(r.granted) > 0 {
 		now := time.Now()
 		for _, g := range r.granted {
-			if old := r.lanes[g.Lane]; old != nil {
-				r.dropLane(old)
+			if old := r.of.lanes[g.Lane]; old != nil {
+				r.of.dropLane(old)
 			}
-			l := newLane(g, r.routes.print, r.names, now)
-			l.seq, l.epoch, l.keysUnknown = r.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
+			l := newLane(g, r.of.routes.print, r.of.names, now)
+			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
 			// It is swept before it is first read, unless that is from its beginning.
-			r.sweep.left = slices.DeleteFunc(r.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
+			r.of.sweep.left = slices.DeleteFunc(r.of.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
 			if l.unswept = l.readers.head() > 0; l.unswept {
-				r.sweep.left = append(r.sweep.left, storage.Position{Lane: l.Lane, Until: l.readers.head()})
+				r.of.sweep.left = append(r.of.sweep.left, storage.Position{Lane: l.Lane, Until: l.readers.head()})
 			}
-			r.lanes[g.Lane], r.sorted = l, nil
-			if r.inherit != nil && (g.Crashes > 0 || len(g.Suspects)+len(g.Batches) > 0) {
-				r.inherit(l, g)
+			r.of.lanes[g.Lane], r.of.sorted = l, nil
+			if r.of.inherit != nil && (g.Crashes > 0 || len(g.Suspects)+len(g.Batches) > 0) {
+				r.of.inherit(l, g)
 			}
 		}
-		r.poll.fresh, r.poll.dueAt, r.poll.empty = true, now, 0
-		r.due.restart()
-		r.blocked.lanesAskAt, r.unroutedAt = now, time.Time{}
+		r.of.poll.fresh, r.of.poll.dueAt, r.of.poll.empty = true, now, 0
+		r.of.due.restart()
+		r.of.blocked.lanesAskAt, r.of.unroutedAt = now, time.Time{}
 	}
-	r.byLanes.share = r.share
-	lanes := r.sortedLanes()
+	r.of.share = r.share
+	lanes := r.of.sortedLanes()
 	surplus := beyondShare(lanes, r.share)
 	for _, l := range lanes {
 		if surplus[l] != l.draining {
-			r.drainLane(l, surplus[l])
+			r.of.drainLane(l, surplus[l])
 		}
 	}
-	return len(r.lanes), lost
+	return len(r.of.lanes), lost
 }
 
 // beyondShare are the lanes to give up; they are released when nothing of them is under way any

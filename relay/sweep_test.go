@@ -16,7 +16,7 @@ func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{})
 	e.settle = newSettler(e.base, nil, settlers, nil, nil)
 	lease := func(leases ...storage.Lease) {
-		r := &laneRights{byLanes: e, share: 2}
+		r := &laneRights{of: e, share: 2}
 		for _, lease := range leases {
 			r.granted = append(r.granted, storage.Grant{Lease: lease, Marks: storage.Marks{Main: 20}})
 		}
