@@ -18,7 +18,7 @@ import (
 // will never be there by it. A batch of which nobody knows whether the sink has it is
 // unresolved: it is sent again, by whoever has its lanes then, before anything else is.
 type dedup struct {
-	*journal
+	journal   *journal
 	sinks     map[*sinkQueue]*dedupSink
 	batchRefs map[*lane]map[rowRef]*batchRef // of rows that were sent and are not settled, also by a lane's last holder
 }
@@ -55,13 +55,13 @@ const planPause = 10 * time.Millisecond
 func (d *dedup) inherit(l *lane, g storage.Grant) {
 	d.batchRefs[l] = map[rowRef]*batchRef{}
 	for _, t := range g.Batches {
-		at := slices.IndexFunc(d.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
+		at := slices.IndexFunc(d.journal.held.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
 		if at < 0 {
-			d.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
-				"relay", d.options.Name, "sink", t.Sink, "messages", len(t.IDs))
+			d.journal.held.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
+				"relay", d.journal.held.options.Name, "sink", t.Sink, "messages", len(t.IDs))
 			continue
 		}
-		s := d.sinks[d.queues[at]]
+		s := d.sinks[d.journal.held.queues[at]]
 		b := &dedupBatch{sink: t.Sink, name: t.Batch, size: t.Size}
 		if same := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); same >= 0 {
 			b = s.unresolved[same]
@@ -73,7 +73,7 @@ func (d *dedup) inherit(l *lane, g storage.Grant) {
 
 func (d *dedup) lost(l *lane) {
 	delete(d.batchRefs, l)
-	delete(d.stale, l)
+	delete(d.journal.stale, l)
 }
 
 // unresolve has a batch sent again before anything else.
@@ -116,24 +116,24 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *dedupBatch) bool { return !d.holdsAnyOf(b) })
 		if len(q.flights) == 0 && len(s.unresolved) > 0 {
 			s.resolving = true
-			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
+			d.journal.held.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
 		}
 		return true
 	}
 	if s.resolving && s.tries == 0 {
 		return true // most batches are resolved by the first try
 	}
-	if now.Before(d.journalAll) {
+	if now.Before(d.journal.held.journalAll) {
 		return false // quarantine does it
 	}
 	busy, one := len(q.flights), s.oneAtATime || q.breaker.state == breakerProbing
-	if busy >= q.options.Workers || busy > 0 && one || d.writing || q.waiting.empty() {
+	if busy >= q.options.Workers || busy > 0 && one || d.journal.writing || q.waiting.empty() {
 		return true
 	}
 	q.waiting.gather(q.options.Batch)
-	if items := d.takeBatch(q); len(items) > 0 {
+	if items := d.journal.held.takeBatch(q); len(items) > 0 {
 		b := journaledBatch{journal: d.journal, journals: d.journalsOf(items)}
-		d.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: busy == 0}, items)
+		d.journal.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: busy == 0}, items)
 	}
 	return true
 }
@@ -195,10 +195,10 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	for _, it := range items {
 		of[it.lane] = true
 	}
-	for _, l := range d.sortedLanes() {
-		if of[l] || d.stale[l] {
+	for _, l := range d.journal.held.sortedLanes() {
+		if of[l] || d.journal.stale[l] {
 			journals = append(journals, storage.Journal{Lease: l.Lease, Batches: d.written(l)})
-			delete(d.stale, l)
+			delete(d.journal.stale, l)
 		}
 	}
 	return journals
@@ -463,7 +463,7 @@ func (r *resolving) done(e *engine, f *flight) {
 		e.report(q, q.breaker.resolved(f.turn, said, len(said) == 0 || f.ctx.Err() != nil, time.Now()))
 	}
 	open := map[*dedupBatch]bool{}
-	for _, l := range d.sortedLanes() {
+	for _, l := range d.journal.held.sortedLanes() {
 		for ref, t := range d.batchRefs[l] {
 			if slices.Contains(r.batches, t.batch) && r.decide(l, ref, t) {
 				open[t.batch] = true
@@ -506,7 +506,7 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 		t.status = &status
 		if it := l.item(ref.queue, ref.id); it != nil && it.ref() == ref && it.stage == inQueue {
 			r.dedup.letGo(it)
-			r.dedup.deliveredBefore(it, status)
+			r.dedup.journal.held.deliveredBefore(it, status)
 		}
 	default:
 		delete(r.dedup.batchRefs[l], ref)

@@ -18,7 +18,7 @@ import (
 // A message that was alone, and nothing else under way, at maxCrashes deaths is
 // parked. A relay that is killed for other reasons parks no message by it.
 type quarantine struct {
-	*journal
+	journal  *journal
 	dedup    *dedup         // nil if no sink is deduplicating
 	suspects map[rowRef]int // how often each was alone with a relay that died
 
@@ -38,23 +38,23 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	if g.dedup != nil {
 		g.dedup.inherit(l, grant)
 	}
-	if !slices.Contains(g.guards, guard(g)) {
-		g.guards = append(g.guards, g)
+	if !slices.Contains(g.journal.held.guards, guard(g)) {
+		g.journal.held.guards = append(g.journal.held.guards, g)
 	}
 	if grant.Crashes > 0 {
-		g.journalAll = time.Now().Add(calmAfter)
+		g.journal.held.journalAll = time.Now().Add(calmAfter)
 	}
 	for _, s := range grant.Suspects {
 		crashes := s.Crashes
 		if s.Alone {
 			crashes++
 		}
-		g.suspects[rowRef{slices.Index(g.names, s.Sink), grant.Lane, s.ID, s.Check}] = crashes
+		g.suspects[rowRef{slices.Index(g.journal.held.names, s.Sink), grant.Lane, s.ID, s.Check}] = crashes
 	}
 }
 
 func (g *quarantine) lost(l *lane) {
-	delete(g.stale, l)
+	delete(g.journal.stale, l)
 	maps.DeleteFunc(g.suspects, func(ref rowRef, _ int) bool { return ref.lane == l.Lane })
 }
 
@@ -78,21 +78,21 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 // start sends one batch, once it is written down: one suspect alone, or those before
 // the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
-	if !now.Before(g.journalAll) {
+	if !now.Before(g.journal.held.journalAll) {
 		g.waiting = nil
 		return false
 	}
 	if w := g.waiting; w != nil && (!w.up() || w.waiting.empty() && len(w.flights) == 0) {
 		g.waiting = nil // it was sent, or its sink is not there
 	}
-	if len(q.flights) > 0 || g.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
+	if len(q.flights) > 0 || g.journal.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
 		return true
 	}
-	items := g.takeBatch(q)
+	items := g.journal.held.takeBatch(q)
 	for i, it := range items {
 		if _, suspected := g.suspects[it.ref()]; suspected {
 			n := max(1, i)
-			g.putBack(q, items[n:])
+			g.journal.putBack(q, items[n:])
 			items = items[:n:n]
 			break
 		}
@@ -102,16 +102,16 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	}
 	if _, suspected := g.suspects[items[0].ref()]; suspected {
 		g.waiting = q
-		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return q.inFlight() > 0 }) {
-			g.putBack(q, items)
+		if slices.ContainsFunc(g.journal.held.queues, func(q *sinkQueue) bool { return q.inFlight() > 0 }) {
+			g.journal.putBack(q, items)
 			return true
 		}
 	}
 	b := journaledBatch{journal: g.journal, journals: g.journals()}
 	if g.dedup != nil && g.dedup.sinks[q] != nil {
-		g.begin(q, &plannedBatch{journaledBatch: b, dedup: g.dedup}, items)
+		g.journal.begin(q, &plannedBatch{journaledBatch: b, dedup: g.dedup}, items)
 	} else {
-		g.begin(q, &b, items)
+		g.journal.begin(q, &b, items)
 	}
 	return true
 }
@@ -120,17 +120,17 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 func (g *quarantine) journals() []storage.Journal {
 	var journals []storage.Journal
 	total := 0
-	for _, l := range g.sortedLanes() {
+	for _, l := range g.journal.held.sortedLanes() {
 		j := storage.Journal{Lease: l.Lease, Suspects: g.inFlight(l)}
 		if g.dedup != nil {
 			j.Batches = g.dedup.written(l)
 		}
 		total += len(j.Suspects)
 		something := len(j.Suspects)+len(j.Batches) > 0
-		if something || g.stale[l] {
+		if something || g.journal.stale[l] {
 			journals = append(journals, j) // an empty one clears what was sent before
 		}
-		g.stale[l] = something
+		g.journal.stale[l] = something
 	}
 	if total == 1 {
 		i := slices.IndexFunc(journals, func(j storage.Journal) bool { return len(j.Suspects) > 0 })
@@ -168,7 +168,7 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 
 // journal writes journals.
 type journal struct {
-	*byLanes
+	held    *byLanes
 	store   storage.Journaler
 	writing bool           // one is on its way
 	stale   map[*lane]bool // their stored journals may name what is over by now, or aren't known: they go into the next write
@@ -177,7 +177,7 @@ type journal struct {
 // begin has a batch written down, and sent.
 func (j *journal) begin(q *sinkQueue, b job, items []*item) {
 	j.writing = true
-	j.give(q, b, items)
+	j.held.give(q, b, items)
 }
 
 // journaledBatch is a batch that is written down before it is sent.
@@ -198,15 +198,15 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 // journal can be written.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
-	ctx, cancel := context.WithTimeout(ctx, j.callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, j.held.callTimeout)
 	defer cancel()
-	held, err := j.store.WriteJournal(ctx, j.options.Name, b.journals)
+	held, err := j.store.WriteJournal(ctx, j.held.options.Name, b.journals)
 	if err == nil && len(held) < len(b.journals) {
 		err = storage.ErrFenced
 	}
 	b.err = err
-	j.tried(&j.health.journal, err)
-	j.results <- func() {
+	j.held.tried(&j.held.health.journal, err)
+	j.held.results <- func() {
 		j.writing = false
 		note()
 	}
@@ -224,16 +224,16 @@ func (b *journaledBatch) done(e *engine, f *flight) {
 // notSent takes back a batch whose journal could not be written.
 func (b *journaledBatch) notSent(f *flight) {
 	j := b.journal
-	j.failed("journal", b.err)
+	j.held.failed("journal", b.err)
 	for _, written := range b.journals {
-		if l := j.lanes[written.Lane]; l != nil {
+		if l := j.held.lanes[written.Lane]; l != nil {
 			j.stale[l] = true // nobody knows: it is written again
 		}
 	}
 	j.putBack(f.queue, f.items)
-	j.resume(f.items)
+	j.held.resume(f.items)
 	now := time.Now()
-	j.lease.next = now
+	j.held.lease.next = now
 	f.queue.pauseUntil = now.Add(settlePause.Min)
 }
 
@@ -243,7 +243,7 @@ func (j *journal) putBack(q *sinkQueue, items []*item) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
-		j.settle.write(j.settle.joiner.takeBack(it, time.Now())...)
+		j.held.settle.write(j.held.settle.joiner.takeBack(it, time.Now())...)
 	}
-	j.requeue(q, items)
+	j.held.requeue(q, items)
 }

@@ -67,7 +67,7 @@ func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 	if !ok {
 		return b
 	}
-	j := &journal{byLanes: b, store: store, stale: map[*lane]bool{}}
+	j := &journal{held: b, store: store, stale: map[*lane]bool{}}
 	g := &quarantine{journal: j, suspects: map[rowRef]int{}}
 	b.inherit = g.inherit
 	deduplicating := map[*sinkQueue]*dedupSink{}
