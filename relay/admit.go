@@ -17,10 +17,10 @@ import (
 // any. Where it is in memory already it is ignored. Where a sink is full or a key is blocked it
 // leaves a place to read it from later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
-	queues := e.routes.queuesOf(row.Message.Topic, row.Sinks)
+	queues := e.engine.routes.queuesOf(row.Message.Topic, row.Sinks)
 	var f *joint
 	if len(queues) > 1 || row.Sinks != "" {
-		f, queues = e.settle.joiner.jointOf(l, row, queues)
+		f, queues = e.engine.settle.joiner.jointOf(l, row, queues)
 	}
 	for _, queue := range queues {
 		taken = e.admitTo(l, row, queue, f) || taken
@@ -55,12 +55,12 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 		}
 	case rowStopped:
 		if !row.Deferred && !l.readers.isBehind(queue) {
-			e.queues[queue].stopped = true
+			e.engine.queues[queue].stopped = true
 		}
 	case rowLater:
 		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, numbering: e.late.numberingOf(row)}
 		l.add(it)
-		e.settle.add(it, result{state: storage.StateScheduled})
+		e.engine.settle.add(it, result{state: storage.StateScheduled})
 		return true
 	case rowTaken:
 		return e.take(l, row, queue, f)
@@ -70,16 +70,16 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 
 // meets returns what there is to know of a row that isn't in memory.
 func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
-	q := e.queues[queue]
+	q := e.engine.queues[queue]
 	if q.options.Sink == nil && !l.draining {
-		e.unrouted.waits(row)
+		e.engine.unrouted.waits(row)
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.routes.tooOld(row, &e.clock) { // it is put away
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // it is put away
 		room = 1
 	}
-	return meeting{room: room, paused: e.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
+	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
 }
 
 func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
@@ -91,7 +91,7 @@ func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
 
 // take takes a row into memory that a reader has taken.
 func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
-	q := e.queues[queue]
+	q := e.engine.queues[queue]
 	var k *key // nil without order
 	if row.Message.Key != "" {
 		k = l.key(keyRef{queue, row.Message.Key})
@@ -100,9 +100,9 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 		e.skipOrDiscard(l, queue, k, row)
 		return true
 	}
-	if e.routes.tooOld(row, &e.clock) {
+	if e.engine.routes.tooOld(row, &e.engine.clock) {
 		it := &item{row: *row, lane: l, slot: queue, joint: f, key: k, numbering: e.late.numberingOf(row)}
-		if e.expire(q, it) {
+		if e.engine.expire(q, it) {
 			l.add(it)
 			return true
 		}
@@ -118,9 +118,9 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 		e.blocked.block(it)
 	}
 	q.add(it)
-	e.poll.rowBytes += (it.bytes - e.poll.rowBytes) / 16
-	if e.duplicates != nil {
-		if outcome := e.duplicates.outcomeOf(it); outcome != nil { // its sink has it from before
+	e.engine.poll.rowBytes += (it.bytes - e.engine.poll.rowBytes) / 16
+	if e.engine.duplicates != nil {
+		if outcome := e.engine.duplicates.outcomeOf(it); outcome != nil { // its sink has it from before
 			e.deliveredBefore(it, *outcome)
 		}
 	}
@@ -137,7 +137,7 @@ func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	if row.Holds == storage.WantDiscard {
 		state = storage.StateDiscarded
 	}
-	e.settle.add(it, result{state: state})
+	e.engine.settle.add(it, result{state: state})
 }
 
 // waitForSameID has a row wait: another message in memory, it, has the row's id. The row is read
@@ -169,8 +169,8 @@ func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
 	if it.key != nil {
 		it.key.remove(it)
 	}
-	e.delivered(it, outcome, false)
-	e.resume([]*item{it})
+	e.engine.delivered(it, outcome, false)
+	e.engine.resume([]*item{it})
 }
 
 // numberingOf returns the current numbering if the row's id is unique among pending rows, else
@@ -186,10 +186,10 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 // read that is under way may bring the row back from an older snapshot, so the item is
 // remembered until that is over.
 func (e *byLanes) settled(it *item) {
-	if e.poll.under > 0 {
+	if e.engine.poll.under > 0 {
 		e.settledDuringRead = append(e.settledDuringRead, it)
 	} else {
-		e.forget(it)
+		e.held.forget(it)
 	}
 	switch k := it.key; {
 	case it.lane.lost:
@@ -202,7 +202,7 @@ func (e *byLanes) settled(it *item) {
 		if k != nil && k.blocked && k.blockedBy == it.row.ID {
 			e.blocked.unblock(k)
 		}
-		e.resume([]*item{it})
+		e.engine.resume([]*item{it})
 	case it.toWrite.state == storage.StateRetry:
 		now := time.Now()
 		e.due.next = earliest(e.due.next, now.Add(it.toWrite.delay))
@@ -215,9 +215,9 @@ func (e *byLanes) settled(it *item) {
 // become due. The database's clock may be a little behind.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {
-		e.poll.dueAt = earliest(e.poll.dueAt, e.due.next)
+		e.engine.poll.dueAt = earliest(e.engine.poll.dueAt, e.due.next)
 	} else {
-		e.due.next, e.poll.dueAt = time.Time{}, now
+		e.due.next, e.engine.poll.dueAt = time.Time{}, now
 	}
 }
 
@@ -230,16 +230,16 @@ func (e *byLanes) giveUp(it *item) {
 	}
 	if !it.row.Deferred {
 		it.lane.readers.rewind(it.row.ID - 1) // all: so whoever holds the lane next reads for its sinks together
-		e.rewound = true
+		e.held.rewound = true
 	}
 	if it.key != nil {
 		it.key.remove(it)
 	}
-	e.drop(it)
+	e.held.drop(it)
 }
 
 func (e *byLanes) giveUpQueued() {
-	for _, l := range e.lanes {
+	for _, l := range e.held.lanes {
 		for it := range l.items() {
 			if it.stage == inQueue {
 				e.giveUp(it)

@@ -13,7 +13,7 @@ func TestMarkOfAStretchThatWasPassedOver(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink(), names: []string{"a"}, queues: []*sinkQueue{{}},
 		base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{})
-	e.lanes[3] = newLane(storage.Grant{Lease: storage.Lease{Lane: 3}, Marks: storage.Marks{Main: 100}}, "", e.names, time.Time{})
+	e.held.lanes[3] = newLane(storage.Grant{Lease: storage.Lease{Lane: 3}, Marks: storage.Marks{Main: 100}}, "", e.engine.names, time.Time{})
 	e.late.lastID = 100
 	e.merge(&fetch{kind: readBeyond, seq: 1, positions: []storage.Position{{Lane: 3, After: 100, Until: 200}}, scan: &lateScan{},
 		page: storage.Page{LateAfter: 120, SafeID: 200, LastID: 200}, lateAfter: none})

@@ -99,7 +99,7 @@ func TestHowFarALookReadsAgain(t *testing.T) {
 	near, far := laneAt(90), laneAt(1000)
 	near.Lane = 0
 	e := withLanes(&engine{routes: toOneSink(), queues: make([]*sinkQueue, 2)}, map[int]*lane{0: near, 3: far})
-	e.poll.rowBytes, e.late.lastID = 0, 1000
+	e.engine.poll.rowBytes, e.late.lastID = 0, 1000
 	look := func(lateAfter int64) {
 		e.late.scanFirst(&fetch{kind: readLanes, seq: 1, page: storage.Page{LateAfter: lateAfter, LastID: 1000}})
 		e.late.lateAfter = none // the page is merged
@@ -108,14 +108,14 @@ func TestHowFarALookReadsAgain(t *testing.T) {
 		{-1, 1000}, {995, 995}, {998, 995}, {0, 995}, {900, 900}, {1000, 912}, {-1, 912},
 	} {
 		look(step.lateAfter)
-		if got := e.furthest() - e.late.span; got != step.want {
+		if got := e.held.furthest() - e.late.span; got != step.want {
 			t.Errorf("after late rows above %d: reads again above %d, want %d", step.lateAfter, got, step.want)
 		}
 	}
-	e.poll.rowBytes = againBytes
+	e.engine.poll.rowBytes = againBytes
 	e.late.span = 0
 	look(990)
-	if got := e.furthest() - e.late.span; got != 1000 {
+	if got := e.held.furthest() - e.late.span; got != 1000 {
 		t.Errorf("large rows are read again above %d", got)
 	}
 }
@@ -140,7 +140,7 @@ func TestWhereASinkThatLagsGoesOn(t *testing.T) {
 			l := laneAt(c.head)
 			l.readers[0].cursor, l.readers[0].routeless, l.draining = c.cursor, true, c.draining
 			e := withLanes(&engine{}, map[int]*lane{3: l})
-			if got := e.lagging(&sinkQueue{index: 0}); !slices.Equal(got, c.want) {
+			if got := e.held.lagging(&sinkQueue{index: 0}); !slices.Equal(got, c.want) {
 				t.Errorf("goes on at %v, want %v", got, c.want)
 			}
 		})
@@ -156,11 +156,11 @@ func TestAStoppedSinkReadsOnOnceItHasRoom(t *testing.T) {
 	e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{q}}, map[int]*lane{3: l})
 	e.mergeLanes(&fetch{kind: readLanes, seq: 1, positions: []storage.Position{{Lane: 3, After: 10}},
 		page: storage.Page{Rows: []storage.Row{{ID: 11, Lane: 3}, {ID: 12, Lane: 3}}, More: true, Through: 12}})
-	if e.startRead(time.Time{}); l.readers.head() != 10 || e.poll.fresh {
-		t.Errorf("reads on above %d, at once: %v", l.readers.head(), e.poll.fresh)
+	if e.startRead(time.Time{}); l.readers.head() != 10 || e.engine.poll.fresh {
+		t.Errorf("reads on above %d, at once: %v", l.readers.head(), e.engine.poll.fresh)
 	}
 	q.buffered = 0
-	if e.startRead(time.Time{}); !e.poll.fresh {
+	if e.startRead(time.Time{}); !e.engine.poll.fresh {
 		t.Error("it has room, and nothing is read")
 	}
 }

@@ -9,8 +9,8 @@ import (
 // byLanes is a relay that claims by lanes: it reads what is pending in the lanes that it
 // holds, in the order of ids, and keeps in memory what it has read until it is settled.
 type byLanes struct {
-	*engine
-	*heldLanes
+	engine  *engine
+	held    *heldLanes
 	blocked *blockedKeys
 	late    *lateRows
 	sweep   *sweep

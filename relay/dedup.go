@@ -55,13 +55,13 @@ const planPause = 10 * time.Millisecond
 func (d *dedup) inherit(l *lane, g storage.Grant) {
 	d.batchRefs[l] = map[rowRef]*batchRef{}
 	for _, t := range g.Batches {
-		at := slices.IndexFunc(d.journal.held.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
+		at := slices.IndexFunc(d.journal.held.engine.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
 		if at < 0 {
-			d.journal.held.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
-				"relay", d.journal.held.options.Name, "sink", t.Sink, "messages", len(t.IDs))
+			d.journal.held.engine.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
+				"relay", d.journal.held.engine.options.Name, "sink", t.Sink, "messages", len(t.IDs))
 			continue
 		}
-		s := d.sinks[d.journal.held.queues[at]]
+		s := d.sinks[d.journal.held.engine.queues[at]]
 		b := &dedupBatch{sink: t.Sink, name: t.Batch, size: t.Size}
 		if same := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); same >= 0 {
 			b = s.unresolved[same]
@@ -116,14 +116,14 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *dedupBatch) bool { return !d.holdsAnyOf(b) })
 		if len(q.flights) == 0 && len(s.unresolved) > 0 {
 			s.resolving = true
-			d.journal.held.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
+			d.journal.held.engine.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
 		}
 		return true
 	}
 	if s.resolving && s.tries == 0 {
 		return true // most batches are resolved by the first try
 	}
-	if now.Before(d.journal.held.journalAll) {
+	if now.Before(d.journal.held.engine.journalAll) {
 		return false // quarantine does it
 	}
 	busy, one := len(q.flights), s.oneAtATime || q.breaker.state == breakerProbing
@@ -131,7 +131,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		return true
 	}
 	q.waiting.gather(q.options.Batch)
-	if items := d.journal.held.takeBatch(q); len(items) > 0 {
+	if items := d.journal.held.engine.takeBatch(q); len(items) > 0 {
 		b := journaledBatch{journal: d.journal, journals: d.journalsOf(items)}
 		d.journal.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: busy == 0}, items)
 	}
@@ -195,7 +195,7 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	for _, it := range items {
 		of[it.lane] = true
 	}
-	for _, l := range d.journal.held.sortedLanes() {
+	for _, l := range d.journal.held.held.sortedLanes() {
 		if of[l] || d.journal.stale[l] {
 			journals = append(journals, storage.Journal{Lease: l.Lease, Batches: d.written(l)})
 			delete(d.journal.stale, l)
@@ -463,7 +463,7 @@ func (r *resolving) done(e *engine, f *flight) {
 		e.report(q, q.breaker.resolved(f.turn, said, len(said) == 0 || f.ctx.Err() != nil, time.Now()))
 	}
 	open := map[*dedupBatch]bool{}
-	for _, l := range d.journal.held.sortedLanes() {
+	for _, l := range d.journal.held.held.sortedLanes() {
 		for ref, t := range d.batchRefs[l] {
 			if slices.Contains(r.batches, t.batch) && r.decide(l, ref, t) {
 				open[t.batch] = true

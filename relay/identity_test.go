@@ -37,7 +37,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 			if mark := l.marks(9, none, "", []string{"sink"}).Main; (mark > 6) != passes {
 				t.Errorf("the mark is at %d while the id's row is in memory", mark)
 			}
-			e.forget(it)
+			e.held.forget(it)
 			if again := l.readers[0].cursor == 6; again != c.again {
 				t.Errorf("after the known one left, rows above %d are read again", l.readers[0].cursor)
 			}
@@ -56,6 +56,6 @@ func withLanes(e *engine, lanes map[int]*lane) *byLanes {
 		e.base = &base{}
 	}
 	b := newByLanes(e, maxBlockedKeys, farBehind)
-	b.lanes, e.claiming = lanes, b
+	b.held.lanes, e.claiming = lanes, b
 	return b
 }

@@ -200,7 +200,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	e := withLanes(&engine{routes: toOneSink()}, nil)
 	q, l := &sinkQueue{}, emptyLane(storage.Lease{Lane: 3}, 1)
 	l.readers[0].cursor = 9
-	e.queues = []*sinkQueue{q}
+	e.engine.queues = []*sinkQueue{q}
 	k := l.key(keyRef{0, "k"})
 	before, known, after := &item{row: storage.Row{ID: 6}}, &item{row: storage.Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: storage.Row{ID: 8}}
 	for _, it := range []*item{before, known, after} {
@@ -221,7 +221,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.readers[0].known[8] != nil {
 		t.Errorf("%d items of the key wait, want the one before it alone", len(k.items))
 	}
-	if e.forget(known); l.readers[0].cursor != 6 || k.mustWait() {
+	if e.held.forget(known); l.readers[0].cursor != 6 || k.mustWait() {
 		t.Errorf("once the known one has left, rows above %d are read again, and the key waits: %v", l.readers[0].cursor, k.mustWait())
 	}
 }

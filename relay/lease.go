@@ -31,19 +31,19 @@ type laneRights struct {
 }
 
 func (e *byLanes) rights(leave bool) rights {
-	r := &laneRights{of: e, yields: time.Now().Before(e.lease.yieldsUntil)}
-	journals := e.duplicates != nil || time.Now().Before(e.journalAll) // what is sent is written down before
-	for _, l := range e.sortedLanes() {
+	r := &laneRights{of: e, yields: time.Now().Before(e.engine.lease.yieldsUntil)}
+	journals := e.engine.duplicates != nil || time.Now().Before(e.engine.journalAll) // what is sent is written down before
+	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
 		for it := range l.items() {
 			has[it.stage] = true
 		}
-		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.safeID, e.late.lateAfter, e.routes.print, e.names)}
+		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.safeID, e.late.lateAfter, e.engine.routes.print, e.engine.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch {
 		case !leave && (!l.draining || has[inFlight] || has[inSettle]):
 			r.renewals = append(r.renewals, renewal)
-		case has[inFlight] || e.duplicates != nil && e.duplicates.keepsJournal(l): // it may still be sent
+		case has[inFlight] || e.engine.duplicates != nil && e.engine.duplicates.keepsJournal(l): // it may still be sent
 			r.lapsing = append(r.lapsing, renewal)
 		default:
 			r.released = append(r.released, renewal)
@@ -56,24 +56,24 @@ func (e *byLanes) rights(leave bool) rights {
 // and that has lost lanes, acquires none for a while. Another relay may have been started in its place, with the same
 // name: it has ended these leases, and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
-	name, ttl := r.of.options.Name, r.of.options.Lease
+	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
 	if takesPart {
 		r.share = fairShare(members.Relays, name)
 	}
 	if len(r.renewals) > 0 {
-		if r.kept, err = r.of.store.Renew(ctx, name, r.renewals, ttl); err != nil {
+		if r.kept, err = r.of.engine.store.Renew(ctx, name, r.renewals, ttl); err != nil {
 			return false, err
 		}
 	}
 	if len(r.released) > 0 {
-		err = r.of.store.Release(ctx, name, r.released)
+		err = r.of.engine.store.Release(ctx, name, r.released)
 	}
-	if r.of.leaser.named && len(r.kept) < len(r.renewals) {
+	if r.of.engine.leaser.named && len(r.kept) < len(r.renewals) {
 		r.yields = true
 	}
 	if missing := r.share - len(r.kept); err == nil && missing > 0 && !r.yields {
-		r.granted, err = r.of.store.Acquire(ctx, name, missing, ttl)
+		r.granted, err = r.of.engine.store.Acquire(ctx, name, missing, ttl)
 	}
 	return true, err
 }
@@ -86,7 +86,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		kept[lease] = true
 	}
 	for _, renewal := range r.renewals {
-		l := r.of.lanes[renewal.Lane]
+		l := r.of.held.lanes[renewal.Lane]
 		switch {
 		case l == nil || l.Lease != renewal.Lease:
 		case !kept[renewal.Lease]:
@@ -97,14 +97,14 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 	}
 	if lost > 0 {
-		if r.of.leaser.named {
-			r.of.lease.yieldsUntil = time.Now().Add(r.of.lease.interval)
+		if r.of.engine.leaser.named {
+			r.of.engine.lease.yieldsUntil = time.Now().Add(r.of.engine.lease.interval)
 		}
-		r.of.options.Logger.Warn("relay: lost lanes", "relay", r.of.options.Name, "lanes", lost)
+		r.of.engine.options.Logger.Warn("relay: lost lanes", "relay", r.of.engine.options.Name, "lanes", lost)
 	}
 	if err == nil || len(r.granted) > 0 { // else perhaps not released: released again next time
 		for _, renewal := range slices.Concat(r.released, r.lapsing) {
-			if l := r.of.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
+			if l := r.of.held.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
 				r.of.dropLane(l)
 			}
 		}
@@ -112,34 +112,34 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	if err == nil && len(r.granted) > 0 {
 		now := time.Now()
 		for _, g := range r.granted {
-			if old := r.of.lanes[g.Lane]; old != nil {
+			if old := r.of.held.lanes[g.Lane]; old != nil {
 				r.of.dropLane(old)
 			}
-			l := newLane(g, r.of.routes.print, r.of.names, now)
+			l := newLane(g, r.of.engine.routes.print, r.of.engine.names, now)
 			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
 			// It is swept before it is first read, unless that is from its beginning.
 			r.of.sweep.left = slices.DeleteFunc(r.of.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
 			if l.unswept = l.readers.head() > 0; l.unswept {
 				r.of.sweep.left = append(r.of.sweep.left, storage.Position{Lane: l.Lane, Until: l.readers.head()})
 			}
-			r.of.lanes[g.Lane], r.of.sorted = l, nil
+			r.of.held.lanes[g.Lane], r.of.held.sorted = l, nil
 			if r.of.inherit != nil && (g.Crashes > 0 || len(g.Suspects)+len(g.Batches) > 0) {
 				r.of.inherit(l, g)
 			}
 		}
-		r.of.poll.fresh, r.of.poll.dueAt, r.of.poll.empty = true, now, 0
+		r.of.engine.poll.fresh, r.of.engine.poll.dueAt, r.of.engine.poll.empty = true, now, 0
 		r.of.due.restart()
 		r.of.blocked.lanesAskAt, r.of.unroutedAt = now, time.Time{}
 	}
 	r.of.share = r.share
-	lanes := r.of.sortedLanes()
+	lanes := r.of.held.sortedLanes()
 	surplus := beyondShare(lanes, r.share)
 	for _, l := range lanes {
 		if surplus[l] != l.draining {
 			r.of.drainLane(l, surplus[l])
 		}
 	}
-	return len(r.of.lanes), lost
+	return len(r.of.held.lanes), lost
 }
 
 // beyondShare are the lanes to give up; they are released when nothing of them is under way any
@@ -184,7 +184,7 @@ func fairShare(relays []storage.Member, name string) int {
 func (e *byLanes) dropLane(l *lane) {
 	for it := range l.items() {
 		if it.stage == inQueue {
-			e.drop(it)
+			e.held.drop(it)
 		}
 	}
 	for i := range l.readers {
@@ -197,11 +197,11 @@ func (e *byLanes) dropLane(l *lane) {
 		}
 	}
 	l.lost = true
-	for _, g := range e.guards {
+	for _, g := range e.engine.guards {
 		g.lost(l)
 	}
-	e.sorted = nil
-	delete(e.lanes, l.Lane)
+	e.held.sorted = nil
+	delete(e.held.lanes, l.Lane)
 }
 
 // lookEverywhere has the drain end only after another sweep, which begins now.
@@ -214,7 +214,7 @@ func (e *byLanes) lookEverywhere() {
 // ownLanes are the lanes that the relay holds.
 func (e *byLanes) ownLanes() map[int]bool {
 	own := map[int]bool{}
-	for number := range e.lanes {
+	for number := range e.held.lanes {
 		own[number] = true
 	}
 	return own
@@ -224,7 +224,7 @@ func (e *byLanes) ownLanes() map[int]bool {
 // may acquire the lanes.
 func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.items {
-		if l := it.lane; e.lanes[l.Lane] == l {
+		if l := it.lane; e.held.lanes[l.Lane] == l {
 			e.dropLane(l)
 		}
 	}
@@ -235,7 +235,7 @@ func (e *byLanes) abandon(f *flight) {
 func (e *byLanes) drainLane(l *lane, draining bool) {
 	l.draining = draining
 	if !draining {
-		e.poll.fresh = true
+		e.engine.poll.fresh = true
 		e.due.restart()
 		return
 	}
@@ -244,5 +244,5 @@ func (e *byLanes) drainLane(l *lane, draining bool) {
 			e.giveUp(it)
 		}
 	}
-	e.lease.next = time.Time{}
+	e.engine.lease.next = time.Time{}
 }

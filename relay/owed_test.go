@@ -52,7 +52,7 @@ func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	if f.step != stepLate {
 		t.Fatalf("the page wasn't scanned for: step %d", f.step)
 	}
-	if e.merge(f); e.health.readFails.Load() != 0 {
+	if e.merge(f); e.engine.health.readFails.Load() != 0 {
 		t.Error("Healthy is told that reads still fail")
 	}
 }
@@ -140,7 +140,7 @@ func TestWhatIsOwedAfterAScan(t *testing.T) {
 			f := <-e.reads
 			c.step(f)
 			e.merge(f)
-			if got := l.marks(e.late.safeID, e.late.lateAfter, "", e.names).Main; e.late.lateAfter != c.want || got != c.marks {
+			if got := l.marks(e.late.safeID, e.late.lateAfter, "", e.engine.names).Main; e.late.lateAfter != c.want || got != c.marks {
 				t.Errorf("above %d, and the mark is %d; want %d and %d", e.late.lateAfter, got, c.want, c.marks)
 			}
 		})
@@ -162,7 +162,7 @@ func TestDrainReadsToTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, l := threeReaders(t, 50, 50, 50)
-			q := e.queues[1]
+			q := e.engine.queues[1]
 			q.stopped, q.paused = c.stopped, c.paused
 			if c.behind {
 				l.readers[1].cursor = 20
@@ -170,7 +170,7 @@ func TestDrainReadsToTheEnd(t *testing.T) {
 			e.share, e.due.none, e.sweep.clean = 1, true, time.Now()
 			it := &item{row: storage.Row{ID: 7}, lane: l, slot: 1, doubled: c.rewound}
 			l.add(it)
-			e.forget(it)
+			e.held.forget(it)
 			if got := e.drained(); got != c.over {
 				t.Errorf("drained: %v, with the cursors at %v", got, cursorsOf(l))
 			}

@@ -13,21 +13,21 @@ import (
 // paused messages again would hold up all other messages.
 func (e *byLanes) controlled(was *pauses) {
 	e.due.restart()
-	if was.equal(e.control.pauses) {
+	if was.equal(e.engine.control.pauses) {
 		return
 	}
-	ended := !was.within(e.control.pauses)
-	for _, l := range e.sortedLanes() {
+	ended := !was.within(e.engine.control.pauses)
+	for _, l := range e.held.sortedLanes() {
 		before := l.passed
 		l.passed = nil
 		if ended {
 			for i := range l.readers {
 				l.readers[i].closeGap()
 			}
-			e.rewound = true
+			e.held.rewound = true
 			before = nil
 		}
-		if e.control.pauses == nil {
+		if e.engine.control.pauses == nil {
 			continue
 		}
 		// In the order of ids: what comes before the first row that is passed over stays. So the set of keys has at first only
@@ -60,7 +60,7 @@ func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	if row.Retrying {
 		passed = nil
 	}
-	return e.control.pauses.cover(row.Message.Topic, row.Message.Key, queue, passed)
+	return e.engine.control.pauses.cover(row.Message.Topic, row.Message.Key, queue, passed)
 }
 
 // returned passes over what was to be sent again, and is paused meanwhile, with what waits
@@ -89,13 +89,13 @@ func (e *byLanes) passOver(it *item) {
 	if it.key != nil {
 		it.key.remove(it)
 	}
-	e.drop(it)
+	e.held.drop(it)
 	l.forget(it.key)
 }
 
 // notePassed remembers that what follows a paused row in its key waits, too.
 func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
-	if row.Message.Key == "" || len(e.control.pauses.topics) == 0 {
+	if row.Message.Key == "" || len(e.engine.control.pauses.topics) == 0 {
 		return
 	}
 	if l.passed == nil {

@@ -38,18 +38,18 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	if g.dedup != nil {
 		g.dedup.inherit(l, grant)
 	}
-	if !slices.Contains(g.journal.held.guards, guard(g)) {
-		g.journal.held.guards = append(g.journal.held.guards, g)
+	if !slices.Contains(g.journal.held.engine.guards, guard(g)) {
+		g.journal.held.engine.guards = append(g.journal.held.engine.guards, g)
 	}
 	if grant.Crashes > 0 {
-		g.journal.held.journalAll = time.Now().Add(calmAfter)
+		g.journal.held.engine.journalAll = time.Now().Add(calmAfter)
 	}
 	for _, s := range grant.Suspects {
 		crashes := s.Crashes
 		if s.Alone {
 			crashes++
 		}
-		g.suspects[rowRef{slices.Index(g.journal.held.names, s.Sink), grant.Lane, s.ID, s.Check}] = crashes
+		g.suspects[rowRef{slices.Index(g.journal.held.engine.names, s.Sink), grant.Lane, s.ID, s.Check}] = crashes
 	}
 }
 
@@ -78,7 +78,7 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 // start sends one batch, once it is written down: one suspect alone, or those before
 // the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
-	if !now.Before(g.journal.held.journalAll) {
+	if !now.Before(g.journal.held.engine.journalAll) {
 		g.waiting = nil
 		return false
 	}
@@ -88,7 +88,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if len(q.flights) > 0 || g.journal.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
 		return true
 	}
-	items := g.journal.held.takeBatch(q)
+	items := g.journal.held.engine.takeBatch(q)
 	for i, it := range items {
 		if _, suspected := g.suspects[it.ref()]; suspected {
 			n := max(1, i)
@@ -102,7 +102,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	}
 	if _, suspected := g.suspects[items[0].ref()]; suspected {
 		g.waiting = q
-		if slices.ContainsFunc(g.journal.held.queues, func(q *sinkQueue) bool { return q.inFlight() > 0 }) {
+		if slices.ContainsFunc(g.journal.held.engine.queues, func(q *sinkQueue) bool { return q.inFlight() > 0 }) {
 			g.journal.putBack(q, items)
 			return true
 		}
@@ -120,7 +120,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 func (g *quarantine) journals() []storage.Journal {
 	var journals []storage.Journal
 	total := 0
-	for _, l := range g.journal.held.sortedLanes() {
+	for _, l := range g.journal.held.held.sortedLanes() {
 		j := storage.Journal{Lease: l.Lease, Suspects: g.inFlight(l)}
 		if g.dedup != nil {
 			j.Batches = g.dedup.written(l)
@@ -177,7 +177,7 @@ type journal struct {
 // begin has a batch written down, and sent.
 func (j *journal) begin(q *sinkQueue, b job, items []*item) {
 	j.writing = true
-	j.held.give(q, b, items)
+	j.held.engine.give(q, b, items)
 }
 
 // journaledBatch is a batch that is written down before it is sent.
@@ -198,15 +198,15 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 // journal can be written.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
-	ctx, cancel := context.WithTimeout(ctx, j.held.callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, j.held.engine.callTimeout)
 	defer cancel()
-	held, err := j.store.WriteJournal(ctx, j.held.options.Name, b.journals)
+	held, err := j.store.WriteJournal(ctx, j.held.engine.options.Name, b.journals)
 	if err == nil && len(held) < len(b.journals) {
 		err = storage.ErrFenced
 	}
 	b.err = err
-	j.held.tried(&j.held.health.journal, err)
-	j.held.results <- func() {
+	j.held.engine.tried(&j.held.engine.health.journal, err)
+	j.held.engine.results <- func() {
 		j.writing = false
 		note()
 	}
@@ -224,16 +224,16 @@ func (b *journaledBatch) done(e *engine, f *flight) {
 // notSent takes back a batch whose journal could not be written.
 func (b *journaledBatch) notSent(f *flight) {
 	j := b.journal
-	j.held.failed("journal", b.err)
+	j.held.engine.failed("journal", b.err)
 	for _, written := range b.journals {
-		if l := j.held.lanes[written.Lane]; l != nil {
+		if l := j.held.held.lanes[written.Lane]; l != nil {
 			j.stale[l] = true // nobody knows: it is written again
 		}
 	}
 	j.putBack(f.queue, f.items)
-	j.held.resume(f.items)
+	j.held.engine.resume(f.items)
 	now := time.Now()
-	j.held.lease.next = now
+	j.held.engine.lease.next = now
 	f.queue.pauseUntil = now.Add(settlePause.Min)
 }
 
@@ -243,7 +243,7 @@ func (j *journal) putBack(q *sinkQueue, items []*item) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
-		j.held.settle.write(j.held.settle.joiner.takeBack(it, time.Now())...)
+		j.held.engine.settle.write(j.held.engine.settle.joiner.takeBack(it, time.Now())...)
 	}
-	j.held.requeue(q, items)
+	j.held.engine.requeue(q, items)
 }

@@ -59,18 +59,18 @@ func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 // startRead starts the next read for which there is reason and room. Questions about blocked
 // keys are few, and come first; the other kinds take turns, so that none starves another.
 func (e *byLanes) startRead(now time.Time) {
-	for _, q := range e.queues {
+	for _, q := range e.engine.queues {
 		if q.stopped && q.roomy() {
-			q.stopped, e.rewound = false, true
+			q.stopped, e.held.rewound = false, true
 		}
 	}
-	if e.rewound {
-		e.rewound, e.poll.fresh, e.poll.empty = false, true, 0
+	if e.held.rewound {
+		e.held.rewound, e.engine.poll.fresh, e.engine.poll.empty = false, true, 0
 	}
-	if e.poll.under > 0 || len(e.lanes) == 0 || !e.mayRead(now) {
+	if e.engine.poll.under > 0 || len(e.held.lanes) == 0 || !e.engine.mayRead(now) {
 		return
 	}
-	e.poll.notePollTime(now, e.options.Poll)
+	e.engine.poll.notePollTime(now, e.engine.options.Poll)
 	f := e.blocked.pollBlocked(now)
 	for tried := 0; f == nil && tried < int(kindsInTurn); tried++ {
 		e.turn = (e.turn + 1) % kindsInTurn
@@ -90,13 +90,13 @@ func (e *byLanes) startRead(now time.Time) {
 				f = e.sweep.step(now)
 			}
 		case readUnrouted:
-			if len(e.unrouted.topics) > 0 || e.anyBehind(e.queues[len(e.queues)-1]) {
+			if len(e.engine.unrouted.topics) > 0 || e.held.anyBehind(e.engine.queues[len(e.engine.queues)-1]) {
 				f = e.pollUnrouted(now)
 			}
 		}
 	}
 	if f != nil {
-		e.poll.under++
+		e.engine.poll.under++
 		e.seq++
 		f.seq, f.began, f.lateAfter = e.seq, now, none
 		e.reads <- f
@@ -107,11 +107,11 @@ func (e *byLanes) startRead(now time.Time) {
 // appeared late before most reads, a few ids back: what lies there is read once more, so that
 // what is late comes with the page, and isn't looked for by another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
-	room := e.mostRoom(e.late.scans) // a scan walks over the rows in memory once more: so after one a page may fill only half of the buffer
-	if !e.poll.fresh || room == 0 {
+	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory once more: so after one a page may fill only half of the buffer
+	if !e.engine.poll.fresh || room == 0 {
 		return nil
 	}
-	e.poll.begin(now, e.options.Poll)
+	e.engine.poll.begin(now, e.engine.options.Poll)
 	if e.skipping {
 		if f := e.pollBeyond(room); f != nil {
 			return f
@@ -120,9 +120,9 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	f := &fetch{kind: readLanes, limit: min(room, readLimit), maxBytes: readBytes}
 	again := int64(math.MaxInt64)
 	if e.late.span > 0 {
-		again = e.furthest() - e.late.span
+		again = e.held.furthest() - e.late.span
 	}
-	for _, l := range e.lanesInTurn() {
+	for _, l := range e.held.lanesInTurn() {
 		if !l.draining && !l.unswept {
 			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.readsAfter(again)})
 		}
@@ -167,8 +167,8 @@ func (e *byLanes) reader(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case f := <-e.reads:
-			f.err = e.base.ask(ctx, f)
-			e.results <- func() { e.merge(f) }
+			f.err = e.engine.base.ask(ctx, f)
+			e.engine.results <- func() { e.merge(f) }
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 func (e *byLanes) merge(f *fetch) {
 	if f.step == stepPage {
 		if f.page.Warning != "" {
-			e.options.Logger.Warn("relay: "+f.page.Warning, "relay", e.options.Name)
+			e.engine.options.Logger.Warn("relay: "+f.page.Warning, "relay", e.engine.options.Name)
 		}
 		if f.err == nil && bringsPage[f.kind] {
 			if f.err = e.checkEpoch(f); f.err == nil {
@@ -269,20 +269,20 @@ func (e *byLanes) merge(f *fetch) {
 		}
 		e.blocked.answers = nil
 		if f.kind != readSweep {
-			e.options.Observer.Polled(len(f.page.Rows))
+			e.engine.options.Observer.Polled(len(f.page.Rows))
 		}
 	}
 
-	e.poll.under--
+	e.engine.poll.under--
 	for _, it := range e.settledDuringRead {
-		e.forget(it)
+		e.held.forget(it)
 	}
 	e.settledDuringRead = e.settledDuringRead[:0]
 	if len(e.blocked.toForget) > 0 {
 		e.blocked.forgetKeys()
 	}
 	if f.err != nil {
-		e.health.readFailed(f.err)
+		e.engine.health.readFailed(f.err)
 		e.readFailed(f)
 	}
 	e.late.lateAfter = lowestSet(e.late.lateAfter, f.lateAfter)
@@ -290,7 +290,7 @@ func (e *byLanes) merge(f *fetch) {
 	case f.err == nil || f.kind == readSweep:
 		*since = 0
 	case *since == 0:
-		*since = e.health.now()
+		*since = e.engine.health.now()
 	}
 	longest := int64(0) // some kind of read has failed since then, as Healthy is told
 	for _, since := range e.failingSince {
@@ -298,7 +298,7 @@ func (e *byLanes) merge(f *fetch) {
 			longest = since
 		}
 	}
-	e.health.readFails.Store(longest)
+	e.engine.health.readFails.Store(longest)
 }
 
 // errOtherServer is the error of a read whose page comes from another epoch than its
@@ -315,8 +315,8 @@ var errOtherServer = errors.New("another server was read than the one that lease
 // replica, of which no page may be taken in.
 func (e *byLanes) checkEpoch(f *fetch) error {
 	fell := false
-	for _, l := range e.sortedLanes() {
-		if e.laneOf(f.seq, l.Lane) != nil && l.epoch != f.page.Epoch && !l.void {
+	for _, l := range e.held.sortedLanes() {
+		if e.held.laneOf(f.seq, l.Lane) != nil && l.epoch != f.page.Epoch && !l.void {
 			l.void, fell = true, true
 			e.drainLane(l, true)
 		}
@@ -338,21 +338,21 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 // over again: to Through if a limit ended the page, else no further than SafeID, because late
 // rows may still appear above that.
 func (e *byLanes) mergeLanes(f *fetch) {
-	rows, heads, asked := f.page.Rows, e.heads(f.seq, f.positions), e.poll.fresh
+	rows, heads, asked := f.page.Rows, e.held.heads(f.seq, f.positions), e.engine.poll.fresh
 	news := e.advance(f)
 	if f.page.More {
-		e.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
+		e.engine.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(rows)
 	}
 	taken := 0
 	for i := range rows {
-		if l := e.laneOf(f.seq, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
+		if l := e.held.laneOf(f.seq, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
 			taken++
 		}
 	}
-	e.poll.fresh = e.poll.fresh && (asked || e.moved(f.seq, f.positions, heads)) // else the next page would be the same
+	e.engine.poll.fresh = e.engine.poll.fresh && (asked || e.held.moved(f.seq, f.positions, heads)) // else the next page would be the same
 	e.skipping = f.page.More && taken < len(rows)/2
-	e.poll.count(!news && taken == 0)
+	e.engine.poll.count(!news && taken == 0)
 }
 
 // advance moves the readers that a page was read for to where the page has come, and says whether it has a row
@@ -373,7 +373,7 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 		if through = max(through, last[p.Lane]); p.Until > 0 {
 			through = min(through, p.Until)
 		}
-		if l := e.laneOf(f.seq, p.Lane); l != nil && !l.draining {
+		if l := e.held.laneOf(f.seq, p.Lane); l != nil && !l.draining {
 			news = news || last[p.Lane] > l.readers.head()
 			l.readers.advance(p.After, through, f.reads)
 		}
@@ -386,16 +386,16 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 // moved on already.
 func (e *byLanes) readAhead(rows []storage.Row) {
 	bytes := payloads(rows)
-	for _, q := range e.queues { // any of them may get the rows
+	for _, q := range e.engine.queues { // any of them may get the rows
 		q.buffered += len(rows)
 		q.bytes += bytes
 	}
-	e.poll.under-- // until the read ends
-	e.ahead = true // what the page has brought isn't in memory yet: so no sweep may start, which would take these rows for forgotten ones
+	e.engine.poll.under-- // until the read ends
+	e.ahead = true        // what the page has brought isn't in memory yet: so no sweep may start, which would take these rows for forgotten ones
 	e.startRead(time.Now())
 	e.ahead = false
-	e.poll.under++
-	for _, q := range e.queues {
+	e.engine.poll.under++
+	for _, q := range e.engine.queues {
 		q.buffered -= len(rows)
 		q.bytes -= bytes
 	}
@@ -415,19 +415,19 @@ func (e *byLanes) readFailed(f *fetch) {
 		}
 		e.late.lateAfter = none
 		for _, p := range slices.Concat(left, f.late.brought) {
-			if e.laneOf(f.seq, p.Lane) != nil {
+			if e.held.laneOf(f.seq, p.Lane) != nil {
 				e.late.lateAfter = lowestSet(e.late.lateAfter, p.After)
 			}
 		}
 	}
 	if errors.Is(f.err, errOtherServer) && e.elsewhere == 1 {
-		e.failed("read", f.err)
+		e.engine.failed("read", f.err)
 		return // the lanes are leased anew and read at once
 	}
-	if e.pauseReading(f.err) {
+	if e.engine.pauseReading(f.err) {
 		return
 	}
-	e.poll.dueAt = laterOf(e.poll.dueAt, e.poll.at)
+	e.engine.poll.dueAt = laterOf(e.engine.poll.dueAt, e.engine.poll.at)
 	switch {
 	case f.late != nil:
 		e.late.stride = f.late.stride
@@ -458,17 +458,17 @@ func (e *engine) pauseReading(err error) (over bool) {
 // messages without a route, messages that are paused, and messages behind a key whose next attempt is not yet due.
 // The last sweep must have found nothing, and be no older than sweepSoonest: that of each lane when it was leased, or a pass.
 func (e *byLanes) drained() bool {
-	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.queues[k.ref.queue].paused })
-	stopped := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
-	if e.rewound || stopped || !e.due.none || resuming || len(e.lanes) != e.share {
+	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
+	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
+	if e.held.rewound || stopped || !e.due.none || resuming || len(e.held.lanes) != e.share {
 		return false
 	}
-	for _, l := range e.lanes {
+	for _, l := range e.held.lanes {
 		if l.draining {
 			return false
 		}
 		for i := range l.readers {
-			if l.readers.isBehind(i) && !e.queues[i].paused && (e.queues[i].options.Sink != nil || !l.alarmed) {
+			if l.readers.isBehind(i) && !e.engine.queues[i].paused && (e.engine.queues[i].options.Sink != nil || !l.alarmed) {
 				return false
 			}
 		}
@@ -493,11 +493,11 @@ func (e *byLanes) drained() bool {
 
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
-	for _, q := range e.queues {
-		if !q.roomy() || !q.up() && anyUp(e.queues) || !e.anyBehind(q) {
+	for _, q := range e.engine.queues {
+		if !q.roomy() || !q.up() && anyUp(e.engine.queues) || !e.held.anyBehind(q) {
 			continue
 		}
-		if positions := e.lagging(q); len(positions) > 0 {
+		if positions := e.held.lagging(q); len(positions) > 0 {
 			return &fetch{kind: readSkipped, queue: q, reads: q.is, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}
 		}
 	}
@@ -509,7 +509,7 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	e.advance(f)
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.routes.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
+		if l := e.held.laneOf(f.seq, row.Lane); l != nil && !l.draining && slices.Contains(e.engine.routes.queuesOf(row.Message.Topic, row.Sinks), f.queue.index) {
 			e.admit(l, row)
 		}
 	}
@@ -519,18 +519,18 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 // also which of them are gone.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
-	for _, l := range e.lanes {
+	for _, l := range e.held.lanes {
 		ofThisRead := func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= l.readers[queue].cursor }
 		whole = whole && (!l.readers.isBehind(queue) || slices.ContainsFunc(f.positions, ofThisRead))
 	}
 	e.mergeSkipped(f) // which alarms of each
 	for i := range f.page.Rows {
-		if row := &f.page.Rows[i]; slices.Contains(e.routes.queuesOf(row.Message.Topic, row.Sinks), queue) {
+		if row := &f.page.Rows[i]; slices.Contains(e.engine.routes.queuesOf(row.Message.Topic, row.Sinks), queue) {
 			topics[row.Message.Topic] = true
 		}
 	}
 	if whole {
-		maps.DeleteFunc(e.unrouted.topics, func(topic string, _ time.Time) bool { return !topics[topic] })
+		maps.DeleteFunc(e.engine.unrouted.topics, func(topic string, _ time.Time) bool { return !topics[topic] })
 	}
 }
 
@@ -545,12 +545,12 @@ func (e *byLanes) pollKeys() *fetch {
 	e.blocked.resuming = slices.DeleteFunc(e.blocked.resuming, func(k *key) bool {
 		return !k.dropped || k.blocked || k.lane.lost
 	})
-	for _, q := range e.queues {
+	for _, q := range e.engine.queues {
 		q.freed = 0
 	}
 	f := &fetch{kind: readKeys, maxBytes: readBytes}
 	for _, k := range e.blocked.resuming {
-		q := e.queues[k.ref.queue]
+		q := e.engine.queues[k.ref.queue]
 		q.freed++
 		ofThisRead := f.queue == q || f.queue == nil && q.roomy() && q.up() // which is for one queue
 		if ofThisRead && len(f.keys) < catchUpKeys && !k.lane.draining && k.reader().cursor > 0 && !k.mustWait() {
@@ -575,7 +575,7 @@ func (e *byLanes) pollKeys() *fetch {
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {
-		if l := e.laneOf(f.seq, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.blocked.mayGoOn(k) {
+		if l := e.held.laneOf(f.seq, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.blocked.mayGoOn(k) {
 			keys[storage.LaneKey{Lane: l.Lane, Key: k.ref.key}] = k
 		}
 	}
@@ -615,12 +615,12 @@ const dueInterval = time.Second
 // pollDue reads the deferred rows whose time has come.
 func (e *byLanes) pollDue(now time.Time) *fetch {
 	again := e.due.pausedTo != (storage.DueCursor{}) && !now.Before(e.due.againAt)
-	if !again && e.poll.dueAt.After(now) {
+	if !again && e.engine.poll.dueAt.After(now) {
 		return nil
 	}
 	room, bytes := 0, 0
-	for _, q := range e.queues {
-		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.up() || !anyUp(e.queues)) {
+	for _, q := range e.engine.queues {
+		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.up() || !anyUp(e.engine.queues)) {
 			room, bytes = max(room, q.roomForDeferred()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
@@ -629,7 +629,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 		f.cursor = e.due.again
 	}
 	f.from = f.cursor
-	for _, l := range e.sortedLanes() {
+	for _, l := range e.held.sortedLanes() {
 		if !l.draining {
 			f.lanes = append(f.lanes, l.Lane)
 		}
@@ -642,8 +642,8 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 
 // allPaused says that a deferred row is paused for all of its sinks, or these are paused.
 func (e *byLanes) allPaused(l *lane, row *storage.Row) bool {
-	return row.Holds == storage.NoHold && !slices.ContainsFunc(e.routes.queuesOf(row.Message.Topic, row.Sinks), func(queue int) bool {
-		return !e.queues[queue].paused && !e.paused(l, queue, row)
+	return row.Holds == storage.NoHold && !slices.ContainsFunc(e.engine.routes.queuesOf(row.Message.Topic, row.Sinks), func(queue int) bool {
+		return !e.engine.queues[queue].paused && !e.paused(l, queue, row)
 	})
 }
 
@@ -655,7 +655,7 @@ func (e *byLanes) mergeDue(f *fetch) {
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
 		largest = max(largest, len(rows[i].Message.Payload))
-		l := e.laneOf(f.seq, rows[i].Lane)
+		l := e.held.laneOf(f.seq, rows[i].Lane)
 		if allPaused = allPaused && l != nil && !l.draining && e.allPaused(l, &rows[i]); allPaused {
 			e.due.pausedTo = storage.DueCursor{At: rows[i].Message.AvailableAt, ID: rows[i].ID}
 		}
@@ -673,15 +673,15 @@ func (e *byLanes) mergeDue(f *fetch) {
 		return
 	}
 	e.due.none = admitted == 0 && !more
-	e.due.cursor, e.poll.dueAt = f.cursor, now
+	e.due.cursor, e.engine.poll.dueAt = f.cursor, now
 	switch {
 	case !more:
 		e.due.cursor = e.due.pausedTo
-		if e.poll.dueAt = now.Add(dueInterval); !e.due.next.IsZero() {
+		if e.engine.poll.dueAt = now.Add(dueInterval); !e.due.next.IsZero() {
 			e.dueSooner(now)
 		}
 	case admitted == 0:
-		e.poll.dueAt = now.Add(50 * time.Millisecond)
+		e.engine.poll.dueAt = now.Add(50 * time.Millisecond)
 	}
 }
 
@@ -698,17 +698,17 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	again := !e.unroutedAt.IsZero() // else this is the first look since lanes were leased
 	if again {
 		e.unroutedAt = time.Time{}
-		for _, l := range e.lanes {
+		for _, l := range e.held.lanes {
 			l.alarmed = false
 		}
 	}
-	q := e.queues[len(e.queues)-1]
-	if positions := slices.DeleteFunc(e.lagging(q), func(p storage.Position) bool { return e.lanes[p.Lane].alarmed }); len(positions) > 0 {
+	q := e.engine.queues[len(e.engine.queues)-1]
+	if positions := slices.DeleteFunc(e.held.lagging(q), func(p storage.Position) bool { return e.held.lanes[p.Lane].alarmed }); len(positions) > 0 {
 		return &fetch{kind: readUnrouted, queue: q, reads: q.is, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
-	if again && !e.anyBehind(q) { // what a sink has no handler for is told of when it is tried again
-		clear(e.unrouted.topics)
+	if again && !e.held.anyBehind(q) { // what a sink has no handler for is told of when it is tried again
+		clear(e.engine.unrouted.topics)
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ func threeReaders(t *testing.T, a, b, c int64) (*byLanes, *lane) {
 	for i, place := range []int64{a, b, c, 90} {
 		l.readers[i].cursor = place
 	}
-	l.placed, e.lanes[3] = true, l
-	e.late.lastID, e.late.safeID, e.poll.fresh = 100, 100, false
+	l.placed, e.held.lanes[3] = true, l
+	e.late.lastID, e.late.safeID, e.engine.poll.fresh = 100, 100, false
 	return e, l
 }
 
@@ -47,7 +47,7 @@ func rowFor(id int64, topic, key string) storage.Row {
 func TestAPageMovesItsReaders(t *testing.T) {
 	t.Parallel()
 	stretch := func(t *testing.T, e *byLanes, _ *lane) *fetch {
-		e.queues[1].paused, e.skipping, e.poll.fresh = true, true, true
+		e.engine.queues[1].paused, e.skipping, e.engine.poll.fresh = true, true, true
 		f := e.pollLanes(time.Time{})
 		if f == nil || f.kind != readBeyond {
 			t.Fatalf("reads %+v, want a stretch of ids", f)
@@ -64,7 +64,7 @@ func TestAPageMovesItsReaders(t *testing.T) {
 		fresh    bool // what is new is read at once
 	}{
 		"what is new": {from: []int64{50, 50, 50}, to: []int64{60, 60, 60}, fresh: true, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
-			e.poll.fresh = true
+			e.engine.poll.fresh = true
 			f := e.pollLanes(time.Time{})
 			f.page = storage.Page{LateAfter: none, SafeID: 100, LastID: 100, More: true, Through: 60, Rows: []storage.Row{rowFor(60, "a", "")}}
 			return f
@@ -78,7 +78,7 @@ func TestAPageMovesItsReaders(t *testing.T) {
 		"a stretch, and a sink is below": {from: []int64{20, 10, 50}, to: []int64{20, 10, 90}, fresh: true, page: stretch},
 		"a stretch, and a sink is behind in another lane": {from: []int64{50, 50, 50}, to: []int64{90, 50, 90}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
 			_, other := threeReaders(t, 50, 10, 50)
-			other.Lane, e.lanes[4] = 4, other
+			other.Lane, e.held.lanes[4] = 4, other
 			return stretch(t, e, l)
 		}},
 		"a stretch of which something is left": {from: []int64{50, 10, 50}, to: []int64{70, 10, 70}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
@@ -98,8 +98,8 @@ func TestAPageMovesItsReaders(t *testing.T) {
 			f := c.page(t, e, l)
 			f.seq, f.lateAfter = 1, none
 			e.merge(f)
-			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.to) || e.poll.fresh != c.fresh {
-				t.Errorf("at %v, and reads on at once: %v; want %v and %v", got, e.poll.fresh, c.to, c.fresh)
+			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.to) || e.engine.poll.fresh != c.fresh {
+				t.Errorf("at %v, and reads on at once: %v; want %v and %v", got, e.engine.poll.fresh, c.to, c.fresh)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestWhatAScanExpects(t *testing.T) {
 	l.readers[0].leaveOut(31)
 	l.keysUnknown = true
 	late := e.late.scan([]storage.Position{{Lane: 3, After: 20, Until: 50}})
-	e.queues[1].paused = true
+	e.engine.queues[1].paused = true
 	beyond := e.pollBeyond(10).scan
 	for name, c := range map[string]struct {
 		scan  *lateScan
@@ -151,7 +151,7 @@ func TestWhatRewindsALane(t *testing.T) {
 	}{
 		"nothing": {event: func(*byLanes, *lane) {}, want: []int64{50, 50, 50}, floor: 5},
 		"an item is given up": {want: []int64{19, 19, 19}, floor: 5, event: func(e *byLanes, l *lane) {
-			it := &item{row: rowFor(20, "a", ""), lane: l, queue: e.queues[0]}
+			it := &item{row: rowFor(20, "a", ""), lane: l, queue: e.engine.queues[0]}
 			l.add(it)
 			e.giveUp(it)
 		}},
@@ -165,7 +165,7 @@ func TestWhatRewindsALane(t *testing.T) {
 			e.late.noteNumbering(&fetch{seq: 1, page: storage.Page{SafeID: 7, LastID: 7}})
 		}},
 		"something appeared late in a lane that is given up": {want: []int64{20, 20, 20}, floor: 5, event: func(e *byLanes, l *lane) {
-			l.draining, e.rewound = true, true // it isn't read before it is kept after all
+			l.draining, e.held.rewound = true, true // it isn't read before it is kept after all
 			e.late.scanFirst(&fetch{seq: 1, kind: readLanes, page: storage.Page{LateAfter: 20, SafeID: 50, LastID: 100}})
 		}},
 		"a pause ends": {want: []int64{50, 29, 50}, floor: 5, event: func(e *byLanes, l *lane) {
@@ -173,7 +173,7 @@ func TestWhatRewindsALane(t *testing.T) {
 			e.controlled(&pauses{topics: map[string]bool{"b": true}})
 		}},
 		"nobody was asked whether a key is blocked": {want: []int64{50, 39, 50}, floor: 5, event: func(e *byLanes, l *lane) {
-			l.keysUnknown, e.rewound = true, true // its sink is behind
+			l.keysUnknown, e.held.rewound = true, true // its sink is behind
 			row := rowFor(40, "b", "k")
 			e.admit(l, &row)
 		}},
@@ -186,8 +186,8 @@ func TestWhatRewindsALane(t *testing.T) {
 			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.want) || l.floor != c.floor {
 				t.Errorf("at %v, floor %d; want %v and %d", got, l.floor, c.want, c.floor)
 			}
-			if e.rewound != !slices.Equal(c.want, []int64{50, 50, 50}) {
-				t.Errorf("it is read again at once: %v", e.rewound)
+			if e.held.rewound != !slices.Equal(c.want, []int64{50, 50, 50}) {
+				t.Errorf("it is read again at once: %v", e.held.rewound)
 			}
 		})
 	}
@@ -202,9 +202,9 @@ func TestWhenASinkReadsForItself(t *testing.T) {
 	}{
 		"it is behind":            {func(*byLanes, *lane) {}, true},
 		"at the head":             {func(_ *byLanes, l *lane) { l.readers[1].cursor = 50 }, false},
-		"it has no room":          {func(e *byLanes, _ *lane) { e.queues[1].buffered = 10 }, false},
-		"it is paused":            {func(e *byLanes, _ *lane) { e.queues[1].paused = true }, false},
-		"so are all":              {func(e *byLanes, _ *lane) { pauseAll(e.queues) }, true},
+		"it has no room":          {func(e *byLanes, _ *lane) { e.engine.queues[1].buffered = 10 }, false},
+		"it is paused":            {func(e *byLanes, _ *lane) { e.engine.queues[1].paused = true }, false},
+		"so are all":              {func(e *byLanes, _ *lane) { pauseAll(e.engine.queues) }, true},
 		"its lane is given up":    {func(_ *byLanes, l *lane) { l.draining = true }, false},
 		"its lane isn't read yet": {func(_ *byLanes, l *lane) { l.readers[1].cursor, l.readers[0].cursor, l.readers[2].cursor = 0, 0, 0 }, false},
 	} {
@@ -213,7 +213,7 @@ func TestWhenASinkReadsForItself(t *testing.T) {
 			e, l := threeReaders(t, 50, 10, 50)
 			c.change(e, l)
 			f := e.pollSkipped()
-			if (f != nil) != c.want || f != nil && (f.queue != e.queues[1] || f.reads(0) || !f.reads(1)) {
+			if (f != nil) != c.want || f != nil && (f.queue != e.engine.queues[1] || f.reads(0) || !f.reads(1)) {
 				t.Errorf("reads %+v", f)
 			}
 		})
@@ -234,7 +234,7 @@ func TestWhereAKeyGoesOn(t *testing.T) {
 	k := l.key(keyRef{0, "k"})
 	k.dropAt(31)
 	read := func(until int64) {
-		e.mergeKeys(&fetch{seq: 1, queue: e.queues[0], keys: []*key{k}, positions: []storage.Position{{Lane: 3, After: k.resumeFrom, Until: until, Key: "k"}}})
+		e.mergeKeys(&fetch{seq: 1, queue: e.engine.queues[0], keys: []*key{k}, positions: []storage.Position{{Lane: 3, After: k.resumeFrom, Until: until, Key: "k"}}})
 	}
 	if read(49); !k.dropped || k.resumeFrom != 49 {
 		t.Errorf("read up to 49: to be read on: %v, from %d", k.dropped, k.resumeFrom)
@@ -252,8 +252,8 @@ func TestWhereAKeyGoesOn(t *testing.T) {
 		t.Errorf("what follows it is looked for above %d, want 20", k.resumeFrom)
 	}
 	for paused, gap := range map[bool]int64{true: 20, false: none} {
-		if e.control.pauses = nil; paused {
-			e.control.pauses = &pauses{topics: map[string]bool{"a": true}}
+		if e.engine.control.pauses = nil; paused {
+			e.engine.control.pauses = &pauses{topics: map[string]bool{"a": true}}
 		}
 		l.readers[0].gap = 20
 		if e.blocked.mergeBlocked(&fetch{seq: 1, lanes: []int{3}, limit: 10}); l.readers[0].gap != gap {
@@ -278,7 +278,7 @@ func TestWhichKeysAreAskedFor(t *testing.T) {
 			t.Parallel()
 			e, l := threeReaders(t, 10, 10, 50)
 			l.keysUnknown = true
-			f := &fetch{kind: readSkipped, seq: 1, queue: e.queues[c.queue], reads: e.queues[c.queue].is, positions: e.lagging(e.queues[c.queue])}
+			f := &fetch{kind: readSkipped, seq: 1, queue: e.engine.queues[c.queue], reads: e.engine.queues[c.queue].is, positions: e.held.lagging(e.engine.queues[c.queue])}
 			f.page.Rows = []storage.Row{rowFor(20, c.topic, "k")}
 			if got := e.blocked.askFirst(f); got != c.want {
 				t.Errorf("asked: %v, want %v", got, c.want)
@@ -295,9 +295,9 @@ func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
 		now := time.Now()
 		row := rowFor(20, "b", "")
 		row.Message.ExpiresAt = now.Add(-time.Hour)
-		e.clock = databaseClock{now, now}
-		e.duplicates = &dedup{journal: &journal{}, batchRefs: map[*lane]map[rowRef]*batchRef{l: {refOf(&row, 1): {}}}}
-		e.queues[1].buffered = 10 - room
+		e.engine.clock = databaseClock{now, now}
+		e.engine.duplicates = &dedup{journal: &journal{}, batchRefs: map[*lane]map[rowRef]*batchRef{l: {refOf(&row, 1): {}}}}
+		e.engine.queues[1].buffered = 10 - room
 		if taken := e.admit(l, &row); taken != (room > 0) || l.readers[1].cursor != cursor {
 			t.Errorf("with room for %d it is taken: %v, and the cursor is at %d", room, taken, l.readers[1].cursor)
 		}
@@ -314,8 +314,8 @@ func TestWhichTopicsHaveARouteAgain(t *testing.T) {
 		"all rows are read": {func(*fetch, *byLanes) {}, []string{"x"}},
 		"there are more":    {func(f *fetch, _ *byLanes) { f.page.More = true }, []string{"x", "y"}},
 		"of another lane none is read": {func(_ *fetch, e *byLanes) {
-			e.lanes[4] = newLane(storage.Grant{}, "", e.names, time.Time{})
-			e.lanes[4].readers[0].cursor = 9
+			e.held.lanes[4] = newLane(storage.Grant{}, "", e.engine.names, time.Time{})
+			e.held.lanes[4].readers[0].cursor = 9
 		}, []string{"x", "y"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -323,12 +323,12 @@ func TestWhichTopicsHaveARouteAgain(t *testing.T) {
 			e, l := threeReaders(t, 50, 50, 50)
 			l.readers[3].cursor = 10
 			later := time.Now().Add(time.Hour)
-			e.unrouted.topics = map[string]time.Time{"x": later, "y": later}
+			e.engine.unrouted.topics = map[string]time.Time{"x": later, "y": later}
 			f := e.pollUnrouted(time.Now())
 			f.seq, f.lateAfter, f.page = 1, none, storage.Page{LateAfter: none, SafeID: 100, LastID: 100, Rows: []storage.Row{rowFor(20, "x", "")}}
 			c.change(f, e)
 			e.merge(f)
-			if got := slices.Sorted(maps.Keys(e.unrouted.topics)); !slices.Equal(got, c.want) || l.readers[3].cursor != 19 {
+			if got := slices.Sorted(maps.Keys(e.engine.unrouted.topics)); !slices.Equal(got, c.want) || l.readers[3].cursor != 19 {
 				t.Errorf("topics %v, and the reader is at %d; want %v and 19", got, l.readers[3].cursor, c.want)
 			}
 		})

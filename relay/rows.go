@@ -19,9 +19,9 @@ import (
 
 // byRows is a relay that claims by rows.
 type byRows struct {
-	*engine
-	token string
-	known map[int64]*item // rows in memory
+	engine *engine
+	token  string
+	known  map[int64]*item // rows in memory
 
 	except       map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
 	asked        amount                // what the claims under way may bring
@@ -69,18 +69,18 @@ func newByRows(e *engine) *byRows {
 
 // claimers is how many claims may be under way at once. To claim a row takes a
 // database longer than all else that it does for it.
-func (r *byRows) claimers() int { return r.store.Parallelism().Claims }
+func (r *byRows) claimers() int { return r.engine.store.Parallelism().Claims }
 
 // startRead claims as many rows as there is room for. While no sink is up it
 // claims nothing: others may be able to deliver.
 func (r *byRows) startRead(now time.Time) {
-	if r.poll.under >= r.claimers() || !r.mayRead(now) || r.control.standsDown && r.lease.relays > 1 {
+	if r.engine.poll.under >= r.claimers() || !r.engine.mayRead(now) || r.engine.control.standsDown && r.engine.lease.relays > 1 {
 		return
 	}
-	r.poll.notePollTime(now, r.options.Poll)
+	r.engine.poll.notePollTime(now, r.engine.options.Poll)
 	maps.DeleteFunc(r.except, func(_ string, q *sinkQueue) bool {
 		again := q.roomy() && q.up()
-		r.poll.fresh = r.poll.fresh || again
+		r.engine.poll.fresh = r.engine.poll.fresh || again
 		return again
 	})
 	worth := r.worthClaiming()
@@ -88,19 +88,19 @@ func (r *byRows) startRead(now time.Time) {
 		return
 	}
 	except := slices.Collect(maps.Keys(r.except))
-	if p := r.control.pauses; p != nil {
+	if p := r.engine.control.pauses; p != nil {
 		except = slices.AppendSeq(except, maps.Keys(p.topics))
 	}
 	slices.Sort(except)
 	except = slices.Compact(except)
-	unprompted := r.poll.polled
-	r.poll.begin(now, r.options.Poll)
+	unprompted := r.engine.poll.polled
+	r.engine.poll.begin(now, r.engine.options.Poll)
 	r.asked.rows += worth.rows
 	r.asked.bytes += worth.bytes
-	r.poll.under++
+	r.engine.poll.under++
 	r.claims <- claimJob{began: now, reclaims: r.reclaims.Load(), ClaimRequest: storage.ClaimRequest{
-		Relay: r.options.Name, Token: r.token, TTL: r.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
-		Pick: r.options.Pick, Topics: r.options.Topics, Except: except,
+		Relay: r.engine.options.Name, Token: r.token, TTL: r.engine.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
+		Pick: r.engine.options.Pick, Topics: r.engine.options.Topics, Except: except,
 		Unprompted: unprompted,
 	}}
 }
@@ -109,21 +109,21 @@ func (r *byRows) startRead(now time.Time) {
 // there was plenty and all would find room. Of rows that are large it asks for no more
 // than will do: a claim locks rows that it doesn't take, and other relays pass over them.
 func (r *byRows) worthClaiming() amount {
-	if !anyUp(r.queues) {
+	if !anyUp(r.engine.queues) {
 		return amount{}
 	}
-	room := amount{rows: r.mostRoom(false)}
-	for _, q := range r.queues {
+	room := amount{rows: r.engine.mostRoom(false)}
+	for _, q := range r.engine.queues {
 		if q.roomy() && q.up() {
 			room.bytes = max(room.bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
 	limit := amount{rows: readLimit / r.claimers(), bytes: min(room.bytes, readBytes/r.claimers())}
-	limit.rows = min(limit.rows, limit.bytes/max(1, r.poll.rowBytes)+1)
+	limit.rows = min(limit.rows, limit.bytes/max(1, r.engine.poll.rowBytes)+1)
 	switch {
-	case r.poll.under == 0 && r.poll.fresh:
+	case r.engine.poll.under == 0 && r.engine.poll.fresh:
 		return amount{min(room.rows, limit.rows), limit.bytes}
-	case r.poll.under > 0 && r.plenty && room.rows >= r.asked.rows+limit.rows && room.bytes >= r.asked.bytes+limit.bytes:
+	case r.engine.poll.under > 0 && r.plenty && room.rows >= r.asked.rows+limit.rows && room.bytes >= r.asked.bytes+limit.bytes:
 		return limit
 	default:
 		return amount{}
@@ -137,15 +137,15 @@ func (r *byRows) claimer(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case job := <-r.claims:
-			bounded, cancel := context.WithTimeout(ctx, r.callTimeout)
+			bounded, cancel := context.WithTimeout(ctx, r.engine.callTimeout)
 			began := time.Now()
-			rows, err := r.store.Claim(bounded, job.ClaimRequest)
+			rows, err := r.engine.store.Claim(bounded, job.ClaimRequest)
 			cancel()
-			r.reached("claim", began, err)
-			if r.options.Tracer != nil {
-				r.traceClaimed(began, rows)
+			r.engine.reached("claim", began, err)
+			if r.engine.options.Tracer != nil {
+				r.engine.traceClaimed(began, rows)
 			}
-			r.results <- func() { r.merge(job, rows, err) }
+			r.engine.results <- func() { r.merge(job, rows, err) }
 		}
 	}
 }
@@ -154,26 +154,26 @@ func (r *byRows) claimer(ctx context.Context) {
 // room, with their topic left out of the next claims. A claim that took long is given
 // back: it would end too soon.
 func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
-	r.poll.under--
+	r.engine.poll.under--
 	r.asked.rows -= job.Limit
 	r.asked.bytes -= job.MaxBytes
 	if err != nil {
 		if r.failingSince == 0 {
-			r.failingSince = r.health.now()
+			r.failingSince = r.engine.health.now()
 		}
-		r.health.readFailed(err)
-		r.health.readFails.Store(r.failingSince)
-		if !r.pauseReading(err) {
-			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false
+		r.engine.health.readFailed(err)
+		r.engine.health.readFails.Store(r.failingSince)
+		if !r.engine.pauseReading(err) {
+			r.engine.poll.rowBytes, r.plenty = max(r.engine.poll.rowBytes, slowRowBytes), false
 		}
 		return
 	}
 	r.failingSince, r.looked = 0, job.reclaims
-	r.health.readFails.Store(0)
-	late := time.Since(job.began) > r.options.Lease/2
+	r.engine.health.readFails.Store(0)
+	late := time.Since(job.began) > r.engine.options.Lease/2
 	brought := payloads(rows)
 	if len(rows) > 0 {
-		r.poll.rowBytes = max(r.poll.rowBytes, brought/len(rows))
+		r.engine.poll.rowBytes = max(r.engine.poll.rowBytes, brought/len(rows))
 		r.since = r.reclaims.Load()
 	}
 	for i := range rows {
@@ -181,21 +181,21 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 		if old := r.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
 			continue // its claim had ended, and is ours again
 		}
-		q := r.queues[r.oneSink(row)]
+		q := r.engine.queues[r.oneSink(row)]
 		switch {
 		case row.Later:
 			r.putBack(row, storage.StateScheduled)
-		case late || r.stopping.begun || r.lease.waits:
+		case late || r.engine.stopping.begun || r.engine.lease.waits:
 			r.putBack(row, storage.StatePending)
-		case r.routes.tooOld(row, &r.clock):
+		case r.engine.routes.tooOld(row, &r.engine.clock):
 			it := &item{row: *row, token: r.token}
 			r.known[row.ID] = it
-			r.expire(q, it)
-		case r.control.pauses.cover(row.Message.Topic, "", 0, nil):
+			r.engine.expire(q, it)
+		case r.engine.control.pauses.cover(row.Message.Topic, "", 0, nil):
 			r.putBack(row, storage.StatePending)
 		case q.room() <= 0 || q.paused:
 			if q.options.Sink == nil {
-				r.unrouted.waits(row)
+				r.engine.unrouted.waits(row)
 			}
 			if len(r.except) < maxCachedTopics {
 				r.except[row.Message.Topic] = q
@@ -205,22 +205,22 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			it := &item{row: *row, token: r.token, queue: q}
 			r.known[row.ID] = it
 			q.add(it)
-			r.poll.rowBytes += (it.bytes - r.poll.rowBytes) / 16
+			r.engine.poll.rowBytes += (it.bytes - r.engine.poll.rowBytes) / 16
 		}
 	}
 	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
-	r.poll.fresh = r.poll.fresh || r.plenty
-	r.poll.count(len(rows) == 0)
-	r.options.Observer.Polled(len(rows))
+	r.engine.poll.fresh = r.engine.poll.fresh || r.plenty
+	r.engine.poll.count(len(rows) == 0)
+	r.engine.options.Observer.Polled(len(rows))
 }
 
 // oneSink returns the queue of a claimed row's only sink. One that several still need, as it was
 // written for a relay by lanes, waits as one without a route does.
 func (r *byRows) oneSink(row *storage.Row) int {
-	if queues := r.routes.queuesOf(row.Message.Topic, row.Sinks); len(queues) == 1 {
+	if queues := r.engine.routes.queuesOf(row.Message.Topic, row.Sinks); len(queues) == 1 {
 		return queues[0]
 	}
-	return len(r.names) - 1
+	return len(r.engine.names) - 1
 }
 
 // putBack gives a claim back: others may have it, now or at its time. Until that is
@@ -229,7 +229,7 @@ func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
 	r.known[row.ID] = it
-	r.settle.add(it, result{state: state})
+	r.engine.settle.add(it, result{state: state})
 }
 
 // block and unblock have nothing to do: without keys nobody waits for another.
@@ -245,7 +245,7 @@ func (r *byRows) settled(it *item) {
 }
 
 // giveUp gives the claim of an item back that was not handed over.
-func (r *byRows) giveUp(it *item) { r.settle.add(it, result{state: storage.StatePending}) }
+func (r *byRows) giveUp(it *item) { r.engine.settle.add(it, result{state: storage.StatePending}) }
 
 func (r *byRows) giveUpQueued() {
 	for _, it := range r.known {
@@ -272,9 +272,9 @@ func (r *byRows) abandon(f *flight) {
 // controlled gives back what waits and is paused. What is left out of claims is decided anew.
 func (r *byRows) controlled(*pauses) {
 	clear(r.except)
-	for _, q := range r.queues {
-		for topic, to := range r.routes.exact {
-			if q.paused && len(r.routes.route(topic).sinks) == 1 && to.sinks[0] == q.index {
+	for _, q := range r.engine.queues {
+		for topic, to := range r.engine.routes.exact {
+			if q.paused && len(r.engine.routes.route(topic).sinks) == 1 && to.sinks[0] == q.index {
 				r.except[topic] = q
 			}
 		}
@@ -293,7 +293,7 @@ func (r *byRows) returned(f *flight) {
 
 // giveBackPaused gives back an item that waits and is paused: others may go on with it.
 func (r *byRows) giveBackPaused(it *item) {
-	if it.stage == inQueue && (r.control.standsDown && r.lease.relays > 1 || it.queue.paused || r.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
+	if it.stage == inQueue && (r.engine.control.standsDown && r.engine.lease.relays > 1 || it.queue.paused || r.engine.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
 		r.giveUp(it)
 	}
 }
@@ -309,26 +309,26 @@ func (r *byRows) ownLanes() map[int]bool { return nil }
 // claims of a dead relay are waited for. Its own are messages that fail while nothing else is delivered.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
-	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.lease.relays > 1)
+	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)
 }
 
 // reclaimer frees rows whose claim has ended, and brings back those that are due: in
 // small batches, until there is none.
 func (r *byRows) reclaimer(ctx context.Context) {
 	for more := true; more || sleep(ctx, reclaimInterval); {
-		bounded, cancel := context.WithTimeout(ctx, r.callTimeout)
-		n, err := r.store.Reclaim(bounded, purgeBatch)
+		bounded, cancel := context.WithTimeout(ctx, r.engine.callTimeout)
+		n, err := r.engine.store.Reclaim(bounded, purgeBatch)
 		cancel()
-		r.tried(&r.health.reclaim, err)
+		r.engine.tried(&r.engine.health.reclaim, err)
 		if more = n == purgeBatch && err == nil && ctx.Err() == nil; err != nil {
-			r.failed("reclaim", err)
+			r.engine.failed("reclaim", err)
 			continue
 		}
 		if n > 0 {
 			r.freed.Store(r.reclaims.Load() + 1)
 		}
 		if r.reclaims.Add(1); n > 0 {
-			r.wake.wake()
+			r.engine.wake.wake()
 		}
 	}
 }
@@ -345,14 +345,14 @@ type rowRights struct {
 // and those that are about to be settled.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
-	for _, q := range r.queues {
+	for _, q := range r.engine.queues {
 		for f := range q.flights {
 			for _, it := range f.items {
 				stuck[it] = f.stuck
 			}
 		}
 	}
-	claims, failing := &rowRights{of: r}, r.settle.failing()
+	claims, failing := &rowRights{of: r}, r.engine.settle.failing()
 	for id, it := range r.known {
 		if !stuck[it] && (it.stage == inQueue || it.stage == inFlight || it.stage == inSettle && failing || it.unwritable) {
 			claims.rows = append(claims.rows, id)
@@ -369,9 +369,9 @@ func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) 
 		return false, nil // it leaves, and what waited was given back before
 	}
 	if len(r.rows) > 0 {
-		r.kept, err = r.of.store.Extend(ctx, r.of.token, r.rows, r.of.options.Lease)
+		r.kept, err = r.of.engine.store.Extend(ctx, r.of.token, r.rows, r.of.engine.options.Lease)
 	}
-	if operator, ok := r.of.store.(storage.Operator); ok && r.of.options.Drain && err == nil {
+	if operator, ok := r.of.engine.store.(storage.Operator); ok && r.of.engine.options.Drain && err == nil {
 		var status storage.Status
 		status, err = operator.Status(ctx)
 		if r.anyones = status.Counts[storage.StateClaimed]; !status.Has(storage.GaugeCounts) {

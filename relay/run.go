@@ -57,7 +57,7 @@ func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, unrouted: &e.unrouted, queues: e.queues, control: &e.control, lateAfter: none, stride: stride(8 * farBehind), farBehind: farBehind}
 	b := &byLanes{
-		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
+		engine: e, held: held, late: late, share: -1, reads: make(chan *fetch, 1),
 		blocked: &blockedKeys{held: held, routes: e.routes, queues: e.queues, poll: &e.poll, control: &e.control, most: mostBlocked},
 		sweep:   &sweep{base: e.base, held: held, late: late, poll: &e.poll, ids: leastStride, clean: e.work.started, next: e.work.started.Add(sweepSoonest)},
 	}

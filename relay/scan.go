@@ -145,14 +145,14 @@ const againBytes = 64 << 10
 func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
 	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
-		if l := e.laneOf(f.seq, p.lane); l != nil {
+		if l := e.held.laneOf(f.seq, p.lane); l != nil {
 			l.readers[p.queue].rewind(id - 1)
-			e.rewound = true
+			e.held.rewound = true
 		}
 	}
 	for i := range f.late.rows {
 		row := &f.late.rows[i]
-		if l := e.laneOf(f.seq, row.Lane); l != nil {
+		if l := e.held.laneOf(f.seq, row.Lane); l != nil {
 			e.admit(l, row)
 		}
 	}
@@ -488,13 +488,13 @@ const farBehind = 4 * readLimit
 // pollBeyond looks for what is new in the next stretch.
 func (e *byLanes) pollBeyond(room int) *fetch {
 	var except []int // queues whose rows are left out: they are behind, and have no use for more
-	for _, q := range e.queues {
-		if (!q.up() || !q.roomy()) && e.anyBehind(q) {
+	for _, q := range e.engine.queues {
+		if (!q.up() || !q.roomy()) && e.held.anyBehind(q) {
 			except = append(except, q.index)
 		}
 	}
 	f := &fetch{kind: readBeyond, reads: func(queue int) bool { return !slices.Contains(except, queue) }}
-	for _, l := range e.sortedLanes() {
+	for _, l := range e.held.sortedLanes() {
 		if !l.draining && !l.unswept {
 			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.readers.head()})
 		}
@@ -505,7 +505,7 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 	f.scan = e.late.scan(f.positions)
 	f.scan.leftRows = min(room, readLimit)
 	for _, p := range f.positions { // what this scan brings is all that those at the head meet
-		for queue := range e.queues {
+		for queue := range e.engine.queues {
 			if r := &f.scan.lanes[p.Lane].readers[queue]; f.reads(queue) && r.cursor >= p.After {
 				r.cursor = math.MaxInt64
 			}
@@ -545,7 +545,7 @@ func (b *base) readBeyond(ctx context.Context, f *fetch) error {
 func (e *byLanes) mergeBeyond(f *fetch) {
 	e.late.stride = f.scan.stride
 	e.skipping = len(f.positions) > 0 && len(f.scan.skipped) == 0
-	heads := e.heads(f.seq, f.positions)
+	heads := e.held.heads(f.seq, f.positions)
 	through := map[int]int64{}
 	for _, p := range f.positions {
 		through[p.Lane] = p.Until
@@ -557,7 +557,7 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 		through[p.lane] = min(through[p.lane], first-1)
 	}
 	for _, p := range f.positions {
-		l := e.laneOf(f.seq, p.Lane)
+		l := e.held.laneOf(f.seq, p.Lane)
 		if l == nil || l.draining {
 			continue
 		}
@@ -568,10 +568,10 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 	}
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		if l := e.laneOf(f.seq, row.Lane); l != nil && !l.draining {
+		if l := e.held.laneOf(f.seq, row.Lane); l != nil && !l.draining {
 			e.admit(l, row)
 		}
 	}
-	e.poll.count(len(f.page.Rows) == 0)
-	e.poll.fresh = e.poll.fresh || len(f.positions) == 0 || e.moved(f.seq, f.positions, heads)
+	e.engine.poll.count(len(f.page.Rows) == 0)
+	e.engine.poll.fresh = e.engine.poll.fresh || len(f.positions) == 0 || e.held.moved(f.seq, f.positions, heads)
 }

@@ -14,7 +14,7 @@ func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink(), names: []string{"a"}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{})
-	e.settle = newSettler(e.base, nil, settlers, nil, nil)
+	e.engine.settle = newSettler(e.engine.base, nil, settlers, nil, nil)
 	lease := func(leases ...storage.Lease) {
 		r := &laneRights{of: e, share: 2}
 		for _, lease := range leases {
@@ -29,7 +29,7 @@ func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 		t.Fatalf("the first step is %+v, want one that walks two lanes", f)
 	}
 	lease(storage.Lease{Lane: 2, Fence: 1})
-	stays, anew := e.lanes[1], e.lanes[2]
+	stays, anew := e.held.lanes[1], e.held.lanes[2]
 	f.seq, f.scan.left = 3, nil
 	e.sweep.merge(f)
 	if stays.unswept || !anew.unswept {
