@@ -827,3 +827,50 @@ func TestAPausedRelayLeavesItsPart(t *testing.T) {
 		})
 	}
 }
+
+// openings counts how often a sink is opened.
+type openings struct {
+	recorder
+	n atomic.Int32
+}
+
+func (o *openings) Open(context.Context) error { o.n.Add(1); return nil }
+
+// Nothing is opened, resolved or sent before it is known what operators have put in force: the sink may be paused.
+func TestNothingIsSentBeforeTheControlsAreKnown(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink, known := memstore.New(), &openings{}, make(chan struct{})
+				store := db.Store()
+				store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+					select {
+					case <-known:
+						return nil
+					default:
+						if op == memstore.OpControls {
+							return errors.New("the controls can't be read")
+						}
+						return nil
+					}
+				}
+				write(db, "orders", "k", 3)
+				_, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink)})
+				time.Sleep(time.Minute)
+				if n := sink.n.Load(); n > 0 || len(sink.ids()) > 0 {
+					t.Errorf("the sink was opened %d times and got %d messages", n, len(sink.ids()))
+				}
+				close(known)
+				time.Sleep(time.Minute)
+				if len(sink.ids()) != 3 {
+					t.Errorf("%d messages were delivered, want 3", len(sink.ids()))
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

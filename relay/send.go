@@ -28,7 +28,7 @@ var errAborted = errors.New("the relay stops")
 
 // startSends gives work to every queue that can take some.
 func (e *engine) startSends(now time.Time) {
-	if e.stopping.begun || !now.Before(e.lease.safeUntil) || !e.settle.mayHaveMore() {
+	if !e.control.heard || e.stopping.begun || !now.Before(e.lease.safeUntil) || !e.settle.mayHaveMore() {
 		return
 	}
 	for _, q := range e.queues {
