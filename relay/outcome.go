@@ -30,7 +30,7 @@ func (b *batch) done(e *engine, f *flight) {
 		}
 	}
 	verdicts, told := q.breaker.judge(sent{
-		turn: f.turn, items: f.items, outcomes: outcomes, cut: f.ctx.Err() != nil, excused: b.excused, paused: q.paused, relays: q.relays,
+		turn: f.turn, items: f.items, outcomes: outcomes, cut: f.ctx.Err() != nil || !time.Now().Before(e.lease.safeUntil), excused: b.excused, paused: q.paused, relays: q.relays,
 	}, time.Now())
 	var rest []*item
 	for i, it := range f.items {
