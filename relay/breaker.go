@@ -20,6 +20,7 @@ import (
 //	           │      ▲   a delivery                                     ▲    failure; longer back-off         │
 //	           │      └───────────────── a delivery ─────────────────────────────────────────────────────────┘
 //	           └── Unavailable, or a whole batch unsent (also from SUSPECT) ──┘
+//	PROBING ── a failure, if the sink was unavailable before and too few keys have failed to open it again ──▶ SUSPECT
 //	any ── ParkRateLimit messages parked within a minute, and more refused than delivered ──▶ TRIPPED ── an operator resumes ──▶ CLOSED
 //
 // What must hold: a failure is charged only if it repeats an earlier one, and a send that began after that one had delivered
@@ -128,8 +129,8 @@ func newBreaker(options *SinkOptions) breaker {
 	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}}
 }
 
-// begin counts a send that begins, and returns its turn. It notes which of its messages have failed before a delivery: what is
-// delivered while they are sent may come after their next failure, when an outage ends.
+// begin counts a send that begins, and returns its turn. It notes which of its messages failed earlier, with something delivered since
+// then. A delivery during the send doesn't count: the message may fail first, and the outage end between the two.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {

@@ -161,7 +161,7 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {
-		if m.Name != p.base.options.Name && p.process.survived(m.Name) {
+		if m.Name != p.base.options.Name && p.process.isGone(m.Name) {
 			dead = append(dead, m.Name)
 		}
 	}

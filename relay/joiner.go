@@ -20,9 +20,9 @@ import (
 type joiner struct {
 	names    []string           // of the sinks, by their queues
 	patience time.Duration      // how long a delivery waits for others of its row; 0 once the relay stops
-	lines    map[line][]arrival // outcomes that weren't returned, in their order; the first of each line has joined its row
-	waiting  []arrival          // deliveries that wait for other sinks of their rows, the oldest first; some may have been returned meanwhile
-	count    int                // outcomes that weren't returned, with those of messages without a key
+	lines    map[line][]arrival // outcomes that the loop wasn't given to write yet, in their order; only the first of each line counts for its row
+	waiting  []arrival          // deliveries that wait for other sinks of their rows, the oldest first; the loop may have some meanwhile
+	count    int                // outcomes that the loop wasn't given yet, with those of messages without a key
 }
 
 // joinPatience is how long a delivered message waits for its other sinks, so that its row is written once. It doesn't wait for

@@ -64,8 +64,8 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 }
 
 // marks says from where a successor would have to read: for sinks that are behind one
-// by one, and for the others together. Nothing can appear any more at or below the
-// safe id of the last page that was merged; of what has appeared above lateAfter no merged page has told, unless that is none.
+// by one, and for the others together. Nothing can appear any more at or below safeID, which the last merged page has told.
+// Unless lateAfter is none, rows may have appeared above it which aren't merged yet.
 func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) storage.Marks {
 	final := safeID
 	if lateAfter != none {

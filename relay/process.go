@@ -49,8 +49,8 @@ func (p process) name() string {
 	return fmt.Sprintf("%s-%d-%s-%s-%04x", p.host, p.pid, p.began, p.space, rand.N(1<<16))
 }
 
-// survived says that the relay's name is one of a process that ran here, and is no more.
-func (p process) survived(relay string) bool {
+// isGone reports whether the relay's name is one of a process that ran here, and is no more.
+func (p process) isGone(relay string) bool {
 	own, found := strings.CutPrefix(relay, p.host+"-")
 	parts := strings.Split(own, "-")
 	if !found || len(parts) != 4 || p.space == "" || parts[2] != p.space {

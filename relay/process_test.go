@@ -49,7 +49,7 @@ func TestWhichNamesOutliveTheirProcess(t *testing.T) {
 		"one that looks like it":     {strings.Join([]string{this.host, "x", "1", this.space, "ab"}, "-"), false},
 		"no process":                 {fmt.Sprintf("%s-0-1-%s-ab", this.host, this.space), false},
 	} {
-		if got := this.survived(test.relay); got != test.want {
+		if got := this.isGone(test.relay); got != test.want {
 			t.Errorf("%s: %q outlived its process: %v, want %v", name, test.relay, got, test.want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestWhichNamesOutliveTheirProcess(t *testing.T) {
 	if err != nil || !state.Success() {
 		t.Fatal(state, err)
 	}
-	if !this.survived(alive) {
+	if !this.isGone(alive) {
 		t.Error("one that has ended meanwhile is taken for alive")
 	}
 	if beginning(os.Getpid()) == "" {
