@@ -84,6 +84,27 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 }
 
+// TestPostponedMessagesAreSentAgain: a destination may be busy, as where the machine is slow.
+func TestPostponedMessagesAreSentAgain(t *testing.T) {
+	t.Parallel()
+	sends := 0
+	m := mutant{bend: func(b *bent) {
+		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+			if sends++; sends > 3 {
+				return b.reference.Send(ctx, batch)
+			}
+			outcomes := b.reference.Send(ctx, batch[:1])
+			for range batch[1:] {
+				outcomes = append(outcomes, sinks.Postpone(sinks.ReasonBusy, "later", time.Second))
+			}
+			return outcomes
+		}
+	}}
+	if verdict := record(checkNamed(t, "OrderWithinKey"), m.harness()); verdict.failed || sends < 4 {
+		t.Errorf("after %d sends: %s", sends, verdict.log)
+	}
+}
+
 func (m mutant) harness() Harness {
 	h, sink := fullHarness(sinks.OrderPrefix)
 	b := &bent{reference: sink}

@@ -73,17 +73,27 @@ func (s *subject) send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 }
 
 // deliver sends a batch that has to be delivered whole, in as many Sends as the
-// sink's limits and order ask for.
+// sink's limits and order ask for. What the sink postpones, as its destination is busy, is
+// sent again, with what waits behind it.
 func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
 	s.t.Helper()
 	for _, part := range s.parts(batch) {
-		for i, outcome := range s.send(ctx, part) {
-			if outcome.Result != sinks.Delivered {
-				s.t.Errorf("message %d of %d was not delivered: %s", i+1, len(part), show(outcome))
+		for began := time.Now(); len(part) > 0; time.Sleep(pause) {
+			outcomes, postponed := s.send(ctx, part), false
+			for i, outcome := range outcomes {
+				postponed = postponed || outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
+				if outcome.Result != sinks.Delivered && (outcome.Result != sinks.Unsent || !postponed || time.Since(began) > s.Patience) {
+					s.t.Errorf("message %d of %d was not delivered: %s", i+1, len(part), show(outcome))
+					return
+				}
 			}
+			part = undelivered(part, outcomes)
 		}
 	}
 }
+
+// pause is the time between two Sends of what was postponed.
+const pause = 10 * time.Millisecond
 
 // parts divides a batch as the relay would.
 func (s *subject) parts(batch []sinks.Message) [][]sinks.Message {
