@@ -190,7 +190,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 	})
 }
 
-// A URL of the other server of the family connects, and is told apart.
+// A mysql:// URL connects to a MariaDB server, and the other way round. The command then names the right scheme.
 func TestMySQLURLOfTheOtherServer(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {

@@ -93,7 +93,7 @@ func (k *kafkaTopic) length() (n int64, err error) {
 	return n, err
 }
 
-// has waits until all partitions are there, with so many records.
+// has waits until the topic has all its partitions and this number of records.
 func (k *kafkaTopic) has(want int64) {
 	k.t.Helper()
 	eventually(k.t, fmt.Sprintf("%s has %d records", k.name, want), func() bool { n, err := k.length(); return err == nil && n == want })

@@ -10,7 +10,7 @@ import (
 
 // TestTopicsThatGoWhileARelayIsDead kills a relay with SIGKILL. Its idempotent sink has written 60 messages to each of four topics,
 // and none of them is settled. Then one topic is deleted, and two are created again, one with fewer partitions and one with more. The
-// next relay writes each message once to the topics that are there, and only those of the deleted topic wait until it is there.
+// next relay writes each message once to the topics that exist. Only messages of the deleted topic wait, until it exists again.
 func TestTopicsThatGoWhileARelayIsDead(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings string

@@ -89,7 +89,7 @@ func (db database) lock(t *testing.T, rows bool) (release func()) {
 	}
 }
 
-// failing tells of each failure of a relay.
+// failing is an Observer that passes on each failure of a relay.
 type failing struct {
 	relay.NoObserver
 	failed chan failure
@@ -165,6 +165,11 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 				}
 				release()
 				for done := 0; done < len(messages); time.Sleep(10 * time.Millisecond) {
+					select {
+					case err := <-ended:
+						t.Fatalf("the relay ended, and %d of %d messages are done: %v", done, len(messages), err)
+					default:
+					}
 					infos, err := store.List(t.Context(), storage.Filter{State: storage.StateDone, Limit: 1000})
 					if err != nil && !strings.Contains(err.Error(), limit.says) {
 						t.Fatal(err)

@@ -107,7 +107,7 @@ func unrunLines(t testing.TB, ran map[string]bool) string {
 	return lines.String()
 }
 
-// settings has those of a dialect, as the command and the stores use them.
+// settings renders the table of a dialect's session settings for its page.
 func settings(d dialect.Dialect) func(testing.TB) string {
 	return func(testing.TB) string {
 		var lines strings.Builder
