@@ -5,7 +5,7 @@
 //	testrun NAME ARGUMENT…
 //
 // runs go test -json ARGUMENT… and exits with its status. If the environment variable RESULTS names a folder, the closing
-// lines are written to its files ok-NAME and failed-NAME.
+// lines are written to its files ok-NAME and failed-NAME, the latter with the beginning of what each failed test printed.
 package main
 
 import (
@@ -91,7 +91,7 @@ type report struct {
 	output     map[test][]string
 	running    map[test]time.Time // since when
 	passed     int
-	ok, failed []string // closing lines
+	ok, failed []string // what save writes
 }
 
 func newReport(out io.Writer, name string, all bool) *report {
@@ -148,7 +148,7 @@ func (r *report) end(t test, action string) {
 		if !r.all {
 			r.print(r.output[t]...)
 		}
-		r.failed = append(r.failed, prefixed(r.output[t], "--- FAIL")...)
+		r.failed = append(r.failed, shortened(r.output[t])...)
 	case action == "pass":
 		r.passed++
 	}
@@ -169,7 +169,14 @@ func (r *report) endPackage(t test, action string) {
 				delete(r.output, other)
 			}
 		}
-		r.failed = append(r.failed, prefixed(lines, "panic: ", "\t\tTest", "FAIL\t")...)
+		crash := slices.IndexFunc(lines, func(line string) bool {
+			return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+		})
+		if crash >= 0 {
+			r.failed = append(r.failed, shortened(lines[crash:])...)
+		} else {
+			r.failed = append(r.failed, prefixed(lines, "FAIL\t")...)
+		}
 	}
 	if !r.all {
 		r.print(lines...)
@@ -179,6 +186,16 @@ func (r *report) endPackage(t test, action string) {
 			delete(r.running, other)
 		}
 	}
+}
+
+// shortened leaves out steps, and the middle of what is long.
+func shortened(lines []string) []string {
+	const first, last = 20, 5
+	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, "=== ") })
+	if len(lines) <= first+last+1 {
+		return lines
+	}
+	return slices.Concat(lines[:first], []string{fmt.Sprintf("… %d lines …", len(lines)-first-last)}, lines[len(lines)-last:])
 }
 
 func prefixed(lines []string, prefixes ...string) (found []string) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,12 +93,29 @@ func TestResultsAreSaved(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"ok-suite": "ok  \ta\t1.000s\n",
-		"failed-suite": "suite: go test ended with status 1\nFAIL\tc [build failed]\n--- FAIL: TestBad/sub (0.00s)\n--- FAIL: TestBad (0.00s)\n" +
-			"panic: test timed out after 30m0s\n\t\tTestLong (30m0s)\nFAIL\tb\t1800.000s\n",
+		"failed-suite": "suite: go test ended with status 1\nFAIL\tc [build failed]\n    b_test.go:2: why\n--- FAIL: TestBad/sub (0.00s)\n--- FAIL: TestBad (0.00s)\n" +
+			"panic: test timed out after 30m0s\n\trunning tests:\n\t\tTestLong (30m0s)\nFAIL\tb\t1800.000s\n",
 	} {
 		if content, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(content) != want {
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, content, want)
 		}
+	}
+}
+
+func TestLongOutputIsShortened(t *testing.T) {
+	t.Parallel()
+	r := newReport(io.Discard, "suite", true)
+	r.read(step("output", "a", "TestA", "=== RUN   TestA\n"))
+	for i := range 100 {
+		r.read(step("output", "a", "TestA", fmt.Sprintf("line %d\n", i)))
+	}
+	r.read(step("fail", "a", "TestA", ""))
+	r.read(step("output", "a", "", "fatal error: all goroutines are asleep\n"))
+	r.read(step("output", "a", "", "FAIL\ta\t1.000s\n"))
+	r.read(step("fail", "a", "", ""))
+	saved := strings.Join(r.failed, "\n")
+	if len(r.failed) > 30 || !strings.HasPrefix(saved, "line 0\n") || !strings.Contains(saved, "line 99\nfatal error: all goroutines are asleep\nFAIL\ta") {
+		t.Errorf("%d lines are saved:\n%s", len(r.failed), saved)
 	}
 }
 
