@@ -230,7 +230,7 @@ func TestAnAdminAddressThatIsTakenStopsTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench("a")
 	c := b.config("a")
-	c.Admin.Listen = "256.0.0.1:1"
+	c.Admin.Listen = "127.0.0.1:99999"
 	if err := make1(t, c, b.options(t)).Start(t.Context()); err == nil {
 		t.Error("it started")
 	}
