@@ -147,7 +147,7 @@ proof-hour: # an hour of failing keys, a million of them at a takeover
 
 proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
 	go test $(RACE) -timeout 2h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
-	go test $(RACE) -timeout 1h -run 'ForTenMinutes' ./sinks/httpsink -lasting 100
+	go test $(RACE) -timeout 3h -run 'ForTenMinutes|OneKeyThroughAnOutage' ./sinks/httpsink -lasting 100
 
 proof-browser: # the race detector, beside a real Chromium
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
