@@ -369,3 +369,47 @@ func mysqlSkipNote(skips bool) Note {
 	}
 	return Note{Name: "locked rows", OK: true, Detail: "can't be passed over (no SKIP LOCKED): relays claim one after the other"}
 }
+
+func (mysql) settings() []Setting {
+	not := func(fit string) func(string) bool { return func(value string) bool { return value != fit } }
+	const (
+		cut         = "the server refuses some of a relay's statements or cuts off what they return"
+		isolation   = "the servers' own default locks the gaps between rows, and producers then wait for each other"
+		dirty       = "READ-UNCOMMITTED"
+		charset     = "keys and topics are in UTF-8"
+		rangeMemory = 8 << 20 // the server's default
+	)
+	uncommitted := func(value string) bool { return value == dirty }
+	setting := func(name, value, why, refused string, unfit func(string) bool, wrong, right string) Setting {
+		return Setting{Name: name, Value: value, Why: why, Refused: refused, unfit: unfit, wrong: wrong, right: right}
+	}
+	only := func(dialect Dialect, s Setting) Setting {
+		s.Only = dialect.Name()
+		return s
+	}
+	text := func(name string) Setting {
+		return setting(name, "utf8mb4", charset, "all but utf8mb4", not("utf8mb4"), "keys and topics change on their way", "utf8mb4, as charset=utf8mb4 does")
+	}
+	return []Setting{
+		only(MySQL(), setting("transaction_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "messages would be delivered that are never committed", "READ-COMMITTED or REPEATABLE-READ")),
+		only(MariaDB(), setting("tx_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "messages would be delivered that are never committed", "READ-COMMITTED or REPEATABLE-READ")),
+		setting("completion_type", "'NO_CHAIN'", "a commit ends a transaction, and nothing else", "all but NO_CHAIN", not("NO_CHAIN"), "a commit begins another transaction or ends the connection", "NO_CHAIN"),
+		setting("sql_mode", "'TRADITIONAL'", "what is too long is an error, and is not cut off", "EMPTY_STRING_IS_NULL (MariaDB)", func(value string) bool { return strings.Contains(value, "EMPTY_STRING_IS_NULL") },
+			"empty texts and payloads become NULL", "one without EMPTY_STRING_IS_NULL"),
+		only(MySQL(), setting("range_optimizer_max_mem_size", "0", "lists of keys are looked up by an index, however long", "less than 8 MiB, but for 0", func(value string) bool {
+			size, err := strconv.Atoi(value)
+			return err == nil && size != 0 && size < rangeMemory
+		}, "the server may read whole tables where keys are listed", strconv.Itoa(rangeMemory)+" or more, or to 0")),
+		setting("autocommit", "1", "no statement leaves a transaction open", "OFF", not("ON"), "a single statement begins a transaction that nobody ends", "ON"),
+		setting("sql_safe_updates", "0", "some statements change whole tables", "ON", not("OFF"), cut, "OFF"),
+		setting("sql_select_limit", mysqlNoLimit, "no result is cut off", "any limit", not(mysqlNoLimit), cut, mysqlNoLimit),
+		setting("sql_big_selects", "1", "no statement is refused, whatever max_join_size is", "OFF, as max_join_size has it", not("ON"), cut, "ON (max_join_size turns it off)"),
+		text("character_set_client"), text("character_set_connection"), text("character_set_results"),
+		{Name: "time_zone", Value: "'+00:00'", Why: "times are in UTC"},
+		only(MySQL(), Setting{Name: "max_execution_time", Value: "0", Why: "a relay bounds its calls itself; the page's reads have a limit"}),
+		only(MariaDB(), Setting{Name: "max_statement_time", Value: "0", Why: "a relay bounds its calls itself; the page's reads have a limit"}),
+	}
+}
+
+// mysqlNoLimit is the highest value of a limit, which is none.
+const mysqlNoLimit = "18446744073709551615"

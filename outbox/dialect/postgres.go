@@ -298,3 +298,13 @@ func (postgres) Fit(server Server) (Fit, error) {
 	}
 	return Fit{Dialect: Postgres(), Notes: []Note{{Name: "server", OK: true, Detail: name}, jit}}, nil
 }
+
+func (postgres) settings() []Setting {
+	return []Setting{
+		{Name: "client_encoding", Value: "UTF8", Why: "pgx takes all texts for UTF-8", Refused: "all but UTF8, and SQL_ASCII where the server converts nothing"},
+		{Name: "datestyle", Value: "ISO", Why: "in the modes exec and simple_protocol pgx reads times as texts", Refused: "one in which the driver can't read times"},
+		{Name: "bytea_output", Value: "hex", Why: "in the same modes pgx reads bytes as texts", Refused: "one in which the driver can't read bytes"},
+		{Name: "standard_conforming_strings", Value: "on", Why: "in the mode simple_protocol pgx writes values into the text"},
+		{Name: "jit", Value: "off", Why: "to compile a statement takes a hundred times as long as to run it"},
+	}
+}

@@ -124,3 +124,12 @@ func (sqlite) Denied(err error) bool { return says(err, "attempt to write a read
 // ReadOnly is never: a file is no server that another one could stand for.
 func (sqlite) TimedOut(error) bool { return false }
 func (sqlite) ReadOnly(error) bool { return false }
+
+func (sqlite) settings() []Setting {
+	return []Setting{
+		{Name: "journal_mode", Value: "WAL", Why: "readers and the writer don't hold each other up", Refused: "all but WAL, and MEMORY of a database in memory"},
+		{Name: "busy_timeout", Value: "10000", Why: "a writer waits for its turn", Refused: "less than 1000"},
+		{Name: "synchronous", Value: "FULL", Why: "with NORMAL a loss of power can take the last commits"},
+		{Name: "foreign_keys", Value: "1", Why: "an application's own keys hold for what the command writes"},
+	}
+}
