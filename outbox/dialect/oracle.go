@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
@@ -29,7 +30,7 @@ func (oracle) Insert(table Table, rows []Row) []Query {
 	var queries []Query
 	for len(rows) > 0 {
 		short, n := 0, 1
-		for short < min(len(rows), 64) && len(rows[short].Payload) <= bind.OracleMaxText && len(rows[short].Headers) <= bind.OracleMaxText {
+		for short < min(len(rows), 64) && len(rows[short].Payload) <= OracleMaxText && len(rows[short].Headers) <= OracleMaxText {
 			short++
 		}
 		for _, size := range []int{64, 16, 4} {
@@ -38,7 +39,7 @@ func (oracle) Insert(table Table, rows []Row) []Query {
 				break
 			}
 		}
-		var args bind.Oracle
+		var args OracleArgs
 		statements := make([]string, n)
 		for i, row := range rows[:n] {
 			statements[i] = oracleInsert(&args, table, row)
@@ -55,7 +56,7 @@ func (oracle) Insert(table Table, rows []Row) []Query {
 // oracleInsert leaves out what is null, and has the payload last: what may be a LONG
 // has to come after all others. An empty payload can't be a parameter: it would
 // be null.
-func oracleInsert(args *bind.Oracle, table Table, row Row) string {
+func oracleInsert(args *OracleArgs, table Table, row Row) string {
 	names, values := "message_id, topic", args.Add(row.MessageID)+", "+args.Add(row.Topic)
 	add := func(name, value string) { names, values = names+", "+name, values+", "+value }
 	if row.Key != "" {
@@ -86,15 +87,15 @@ func oracleInsert(args *bind.Oracle, table Table, row Row) string {
 
 // InsertIDs fails where one is there, and has inserted none then.
 func (oracle) InsertIDs(table Table, ids []string, token int64) []Query {
-	var args bind.Oracle
+	var args OracleArgs
 	value := args.Add(token)
 	return []Query{{SQL: "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT g.message_id, " + value +
-		" FROM " + bind.OracleGiven(&args, "g", ids, "message_id VARCHAR2(36) PATH '$'"), Args: args.Args}}
+		" FROM " + OracleGiven(&args, "g", ids, "message_id VARCHAR2(36) PATH '$'"), Args: args.Args}}
 }
 
 func (oracle) DeleteIDs(table Table, ids []string, token int64) []Query {
-	var args bind.Oracle
-	given := bind.OracleGiven(&args, "g", ids, "message_id VARCHAR2(36) PATH '$'")
+	var args OracleArgs
+	given := OracleGiven(&args, "g", ids, "message_id VARCHAR2(36) PATH '$'")
 	return []Query{{SQL: "DELETE FROM " + table.IDs + " WHERE message_id IN (SELECT g.message_id FROM " + given +
 		") AND " + args.Add(token) + " IN (0, write_token)", Args: args.Args}}
 }
@@ -115,8 +116,8 @@ func (oracle) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
 	}
-	var args bind.Oracle
-	given := bind.OracleGiven(&args, "k", keys, "message_key VARCHAR2(255) PATH '$'")
+	var args OracleArgs
+	given := OracleGiven(&args, "k", keys, "message_key VARCHAR2(255) PATH '$'")
 	return []Query{{SQL: `BEGIN
     FOR locked IN (
     SELECT lock_id FROM ` + table.Index("locks") + ` WHERE lock_id IN (
@@ -310,4 +311,49 @@ func (o oracle) Fit(server Server) (Fit, error) {
 		{Name: "comparison", OK: comparison == "BINARY", Detail: "NLS_COMP is " + comparison,
 			Hint: "leave NLS_COMP at BINARY for this user: names of relays that differ by case alone may count as one, and indexes of names are not used"},
 	}}, nil
+}
+
+// OracleMaxText is how many bytes of text a parameter has at most: a driver sends a longer
+// one as a LONG, which is good for nothing but a column.
+const OracleMaxText = 4000
+
+// OracleArgs collects a statement's arguments. Drivers bind them by their place in the text, so
+// that each is added where it stands, and stands once.
+type OracleArgs struct{ Args []any }
+
+// Add returns the placeholder for a value.
+func (o *OracleArgs) Add(value any) string {
+	o.Args = append(o.Args, value)
+	return ":" + strconv.Itoa(len(o.Args))
+}
+
+// OracleGiven is a FROM item: a list as rows of the columns, as JSON_TABLE has them. It goes
+// as JSON in texts that each are short enough to be a VARCHAR2; how many they are is a power
+// of two, so that there are few statements.
+func OracleGiven[T any](o *OracleArgs, alias string, items []T, columns string) string {
+	var parts []string
+	for text := bind.JSON(items); text != "" || len(parts)&(len(parts)-1) != 0; {
+		part := OracleCut(text)
+		parts, text = append(parts, part), text[len(part):]
+	}
+	source := o.Add(parts[0])
+	if len(parts) > 1 {
+		source = "TO_CLOB(" + source + ")"
+	}
+	for _, part := range parts[1:] {
+		source += " || TO_CLOB(" + o.Add(part) + ")"
+	}
+	return "JSON_TABLE(" + source + ", '$[*]' COLUMNS (" + columns + ")) " + alias
+}
+
+// OracleCut is the beginning of a text that a parameter has room for.
+func OracleCut(text string) string {
+	if len(text) <= OracleMaxText {
+		return text
+	}
+	end := OracleMaxText
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
 }

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
 type postgres struct{}
@@ -76,11 +74,11 @@ func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query
 		}
 		joined = append(joined, rows[i].Payload...)
 	}
-	args := []any{joined, bind.PostgresArray(starts), bind.PostgresArray(lengths)}
+	args := []any{joined, PostgresArray(starts), PostgresArray(lengths)}
 	var arrays, names []string
 	for _, column := range columns {
 		if column.name != "payload" {
-			args = append(args, bind.PostgresArray(arguments([]insertColumn{column}, rows)))
+			args = append(args, PostgresArray(arguments([]insertColumn{column}, rows)))
 			arrays = append(arrays, "$"+strconv.Itoa(len(args))+cmp.Or(postgresCasts[column.name], "::text")+"[]")
 			names = append(names, column.name)
 		}
@@ -97,14 +95,14 @@ func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query
 func (postgres) InsertIDs(table Table, ids []string, token int64) []Query {
 	return []Query{{
 		SQL:  "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT id, $2::bigint FROM unnest($1::uuid[]) AS g (id) ON CONFLICT DO NOTHING",
-		Args: []any{bind.PostgresArray(ids), token},
+		Args: []any{PostgresArray(ids), token},
 	}}
 }
 
 func (postgres) DeleteIDs(table Table, ids []string, token int64) []Query {
 	return []Query{{
 		SQL:  "DELETE FROM " + table.IDs + " WHERE message_id = ANY ($1::uuid[]) AND $2::bigint IN (0, write_token)",
-		Args: []any{bind.PostgresArray(ids), token},
+		Args: []any{PostgresArray(ids), token},
 	}}
 }
 
@@ -130,7 +128,7 @@ func (postgres) LockKeys(table Table, keys []string) []Query {
 	return []Query{{
 		SQL: "SELECT pg_advisory_xact_lock(h) FROM (SELECT DISTINCT hashtextextended(k, " + postgresOID(table) +
 			"::bigint) AS h FROM unnest($1::text[]) AS k ORDER BY h) AS locks",
-		Args: []any{bind.PostgresArray(keys)},
+		Args: []any{PostgresArray(keys)},
 	}}
 }
 
@@ -213,7 +211,7 @@ func dropRowIndexes(table Table) []Query {
 
 func (postgres) RowIndexes(table Table) Query {
 	names := []string{table.Index("claim_id"), table.Index("claim_priority"), table.Index("claim_until")}
-	return Query{SQL: "SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name)", Args: []any{bind.PostgresArray(names)}}
+	return Query{SQL: "SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name)", Args: []any{PostgresArray(names)}}
 }
 
 // Busy: serialization failure, deadlock, lock not available.
@@ -307,4 +305,35 @@ func (postgres) settings() []Setting {
 		{Name: "standard_conforming_strings", Value: "on", Why: "in the mode simple_protocol pgx writes values into the text"},
 		{Name: "jit", Value: "off", Why: "to compile a statement takes a hundred times as long as to run it"},
 	}
+}
+
+// PostgresArray is the text form of an array, which every driver sends. Values are of int,
+// int64, bool or string; any other one, nil among them, is NULL.
+func PostgresArray[T any](values []T) string {
+	text := append(make([]byte, 0, 2+24*len(values)), '{')
+	for i, value := range values {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		switch value := any(value).(type) {
+		case int:
+			text = strconv.AppendInt(text, int64(value), 10)
+		case int64:
+			text = strconv.AppendInt(text, value, 10)
+		case bool:
+			text = strconv.AppendBool(text, value)
+		case string:
+			text = append(text, '"')
+			for j := range len(value) {
+				if value[j] == '"' || value[j] == '\\' {
+					text = append(text, '\\')
+				}
+				text = append(text, value[j])
+			}
+			text = append(text, '"')
+		default:
+			text = append(text, "NULL"...)
+		}
+	}
+	return string(append(text, '}'))
 }

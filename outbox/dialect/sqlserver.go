@@ -73,7 +73,7 @@ SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), 
 FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]',
     message_id uniqueidentifier '$[3]', topic nvarchar(255) '$[4]', message_key nvarchar(255) '$[5]',
     headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]', expires_at datetime2(7) '$[9]') AS r ORDER BY r.n`,
-		Args: []any{append(payloads, 0), bind.SQLServerList(items)},
+		Args: []any{append(payloads, 0), SQLServerList(items)},
 	}
 }
 
@@ -81,7 +81,7 @@ FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]'
 func (sqlserver) InsertIDs(table Table, ids []string, token int64) []Query {
 	return []Query{{
 		SQL:  "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT CONVERT(uniqueidentifier, value), @p2 FROM OPENJSON(@p1)",
-		Args: []any{bind.SQLServerList(ids), token},
+		Args: []any{SQLServerList(ids), token},
 	}}
 }
 
@@ -89,7 +89,7 @@ func (sqlserver) DeleteIDs(table Table, ids []string, token int64) []Query {
 	return []Query{{
 		SQL: "DELETE FROM " + table.IDs + " WITH (ROWLOCK) WHERE message_id IN (SELECT CONVERT(uniqueidentifier, value) FROM OPENJSON(@p1))" +
 			" AND @p2 IN (0, write_token)",
-		Args: []any{bind.SQLServerList(ids), token},
+		Args: []any{SQLServerList(ids), token},
 	}}
 }
 
@@ -313,4 +313,27 @@ func (d sqlserver) Fit(server Server) (Fit, error) {
 			facts["database"], facts["database"])
 	}
 	return Fit{Dialect: d, Notes: []Note{{Name: "reading", OK: true, Detail: "at " + d.reading + ", from row versions"}}}, nil
+}
+
+// SQLServerList is JSON for OPENJSON: there may be no more than 2,100 parameters. Blanks at
+// its end see to it that a list has one of two types: the server keeps a plan for each type
+// of a parameter, and the driver declares nvarchar of just the length that a text has, up
+// to 4,000.
+func SQLServerList[T any](items []T) string {
+	text := bind.JSON(items)
+	units := 0 // of UTF-16
+	for _, r := range text {
+		units++
+		if r > 0xFFFF {
+			units++
+		}
+	}
+	switch {
+	case len(items) == 0 || units > 4000:
+		return text
+	case units <= 500:
+		return text + strings.Repeat(" ", 500-units)
+	default:
+		return text + strings.Repeat(" ", 4001-units)
+	}
 }

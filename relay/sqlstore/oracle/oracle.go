@@ -15,7 +15,6 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -60,7 +59,7 @@ func (d *Oracle) Traits() backend.Traits {
 }
 
 // args are those of a statement that is built.
-type args struct{ bind.Oracle }
+type args struct{ dialect.OracleArgs }
 
 func (a *args) query(lines ...string) backend.Query {
 	return backend.Query{SQL: strings.Join(lines, "\n"), Args: a.Args}
@@ -68,17 +67,17 @@ func (a *args) query(lines ...string) backend.Query {
 
 // given is a list of rows g with these columns.
 func given[T any](a *args, items []T, columns string) string {
-	return bind.OracleGiven(&a.Oracle, "g", items, columns)
+	return dialect.OracleGiven(&a.OracleArgs, "g", items, columns)
 }
 
 // list is one of numbers for IN.
 func list[T int | int64](a *args, values []T) string {
-	return "(SELECT j.id FROM " + bind.OracleGiven(&a.Oracle, "j", values, "id NUMBER PATH '$'") + ")"
+	return "(SELECT j.id FROM " + dialect.OracleGiven(&a.OracleArgs, "j", values, "id NUMBER PATH '$'") + ")"
 }
 
 // texts is one of texts, as their bytes.
 func (a *args) texts(values []string) string {
-	return "(SELECT " + bytes("j.text") + " FROM " + bind.OracleGiven(&a.Oracle, "j", values, "text VARCHAR2(255) PATH '$'") + ")"
+	return "(SELECT " + bytes("j.text") + " FROM " + dialect.OracleGiven(&a.OracleArgs, "j", values, "text VARCHAR2(255) PATH '$'") + ")"
 }
 
 // bytes is a text as its bytes, whatever the session compares by.

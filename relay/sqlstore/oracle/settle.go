@@ -6,6 +6,7 @@ import (
 	"database/sql"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -122,7 +123,7 @@ func items(settlements []storage.Settlement) [][]any {
 		if s.Token != "" {
 			claim = s.Token
 		}
-		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), bind.OracleCut(s.Error), bind.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, readAt(s)}
+		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), dialect.OracleCut(s.Error), dialect.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, readAt(s)}
 	})
 }
 

@@ -3,13 +3,13 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
-	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -27,9 +27,9 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 	switch {
 	case filter.UntilID > 0: // all of these rows, from lane to lane
 		perLane, together = math.MaxInt32, 0
-		after += " AND h.message_id = ANY (" + a.add(bind.PostgresArray(filter.MessageIDs), "uuid[]") + ")"
+		after += " AND h.message_id = ANY (" + a.add(dialect.PostgresArray(filter.MessageIDs), "uuid[]") + ")"
 	case filter.ByID && len(filter.MessageIDs) == 0:
-		after += " AND h.id = ANY (" + a.add(bind.PostgresArray(filter.RowIDs), "bigint[]") + ")"
+		after += " AND h.id = ANY (" + a.add(dialect.PostgresArray(filter.RowIDs), "bigint[]") + ")"
 	case filter.ByID || (narrow || filter.State != "") && filter.LookThrough <= 0:
 		perLane, together = 0, 0
 	case narrow || filter.State != "":
@@ -82,7 +82,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 func (a *args) filter(filter backend.Filter) string {
 	where := "t.id > " + a.add(filter.AfterID, "bigint")
 	if filter.ByID {
-		where += " AND (t.id = ANY (" + a.add(bind.PostgresArray(filter.RowIDs), "bigint[]") + ") OR t.message_id = ANY (" + a.add(bind.PostgresArray(filter.MessageIDs), "uuid[]") + "))"
+		where += " AND (t.id = ANY (" + a.add(dialect.PostgresArray(filter.RowIDs), "bigint[]") + ") OR t.message_id = ANY (" + a.add(dialect.PostgresArray(filter.MessageIDs), "uuid[]") + "))"
 	}
 	if filter.Topic != "" {
 		where += " AND t.topic = " + a.add(filter.Topic, "text")
@@ -148,14 +148,14 @@ func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int
 // Check implements [backend.Backend].
 func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	tables, needs := p.rights()
-	names := bind.PostgresArray([]string{p.table.Hot, p.table.Held, p.table.Done, p.table.Lanes, p.table.Relays, p.table.IDs})
+	names := dialect.PostgresArray([]string{p.table.Hot, p.table.Held, p.table.Done, p.table.Lanes, p.table.Relays, p.table.IDs})
 	var user string
 	if err := backend.One(ctx, p.db, backend.Query{SQL: "SELECT quote_ident(current_user)"}, &user); err != nil {
 		return []storage.Finding{{Name: "rights", Detail: err.Error()}}
 	}
 	probes := []backend.Probe{
 		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
-		{Name: "rights", Query: p.sql.Query("missing rights", bind.PostgresArray(tables), bind.PostgresArray(needs)), Judge: backend.Lacks(user)},
+		{Name: "rights", Query: p.sql.Query("missing rights", dialect.PostgresArray(tables), dialect.PostgresArray(needs)), Judge: backend.Lacks(user)},
 		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("by lanes a message could be passed over for good: the sequence of the ids has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
 		{Name: "read", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction is open since ", "end it, as no vacuum and no mark passes it: SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start; SELECT pg_terminate_backend(PID)")},
@@ -249,7 +249,7 @@ func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, e
 		indexes = append(indexes, p.table.Index(name))
 	}
 	var right bool
-	err := backend.One(ctx, p.db, p.sql.Query("reads most of a table", table, rows, bind.PostgresArray(indexes)), &right)
+	err := backend.One(ctx, p.db, p.sql.Query("reads most of a table", table, rows, dialect.PostgresArray(indexes)), &right)
 	return right, err
 }
 

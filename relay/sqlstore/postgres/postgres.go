@@ -15,7 +15,6 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -116,7 +115,7 @@ func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl tim
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		grants, xid, err = backend.Grants(ctx, tx, p.sql.Query("acquire", bind.PostgresArray(free), relay, ttl.Microseconds(), step))
+		grants, xid, err = backend.Grants(ctx, tx, p.sql.Query("acquire", dialect.PostgresArray(free), relay, ttl.Microseconds(), step))
 		return err
 	})
 	return grants, xid, err
@@ -125,17 +124,17 @@ func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl tim
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
 func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := p.sql.Query(string(change.Kind),
-		bind.PostgresArray(backend.Column(leases, func(l *backend.Lease) int { return l.Lane })),
-		bind.PostgresArray(backend.Column(leases, func(l *backend.Lease) int64 { return l.Fence })),
-		bind.PostgresArray(backend.Column(leases, func(l *backend.Lease) string { return l.Marks })),
-		bind.PostgresArray(backend.Column(leases, func(l *backend.Lease) bool { return l.Calm })),
-		bind.PostgresArray(backend.Column(leases, func(l *backend.Lease) string { return l.Journal })),
+		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) int { return l.Lane })),
+		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) int64 { return l.Fence })),
+		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) string { return l.Marks })),
+		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) bool { return l.Calm })),
+		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) string { return l.Journal })),
 		change.Relay)
 	switch change.Kind {
 	case backend.Renew:
 		query.Args = append(query.Args, change.Epoch, change.TTL.Microseconds(),
-			bind.PostgresArray(backend.Column(change.Keeps, func(l *storage.Lease) int { return l.Lane })),
-			bind.PostgresArray(backend.Column(change.Keeps, func(l *storage.Lease) int64 { return l.Fence })))
+			dialect.PostgresArray(backend.Column(change.Keeps, func(l *storage.Lease) int { return l.Lane })),
+			dialect.PostgresArray(backend.Column(change.Keeps, func(l *storage.Lease) int64 { return l.Fence })))
 	case backend.Release:
 		query.Args = append(query.Args, change.Epoch)
 	}
@@ -191,13 +190,13 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 // rows, (lane, id) <= (…), reads on to the end of the lane.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where string, limit int) string {
 	names, arrays := []string{"lane", "after", "until"}, []string{
-		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int { return at.Lane })), "smallint[]"),
-		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.After })), "bigint[]"),
-		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.Until })), "bigint[]"),
+		a.add(dialect.PostgresArray(backend.Column(positions, func(at *storage.Position) int { return at.Lane })), "smallint[]"),
+		a.add(dialect.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.After })), "bigint[]"),
+		a.add(dialect.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.Until })), "bigint[]"),
 	}
 	if len(positions) > 0 && positions[0].Key != "" {
 		names = append(names, "key")
-		arrays = append(arrays, a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) string { return at.Key })), "text[]"))
+		arrays = append(arrays, a.add(dialect.PostgresArray(backend.Column(positions, func(at *storage.Position) string { return at.Key })), "text[]"))
 		where += " AND h.message_key = p.key"
 	}
 	return "FROM unnest(" + strings.Join(arrays, ", ") + ") AS p (" + strings.Join(names, ", ") + ")" +
@@ -226,7 +225,7 @@ func (p *Postgres) Candidates(positions []storage.Position, except []string, lim
 	var a args
 	where := ""
 	if len(except) > 0 {
-		where = " AND (h.topic <> ALL (" + a.add(bind.PostgresArray(except), "text[]") + ") OR h.sinks <> '')"
+		where = " AND (h.topic <> ALL (" + a.add(dialect.PostgresArray(except), "text[]") + ") OR h.sinks <> '')"
 	}
 	columns := "h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes"
 	query := "SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes" +
@@ -242,25 +241,25 @@ func (p *Postgres) Pick(rows []storage.RowID, held bool) backend.Query {
 		name = "pick held"
 	}
 	return p.sql.Query(name,
-		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
-		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true)
+		dialect.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
+		dialect.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true)
 }
 
 // Due implements [backend.Backend].
 func (p *Postgres) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
-	return p.sql.Query("due", bind.PostgresArray(lanes), after.At.UTC().Format(timestamp), after.ID, int64(limit), int64(max(1, maxBytes)), true)
+	return p.sql.Query("due", dialect.PostgresArray(lanes), after.At.UTC().Format(timestamp), after.ID, int64(limit), int64(max(1, maxBytes)), true)
 }
 
 // BlockedKeys implements [backend.Backend].
 func (p *Postgres) BlockedKeys(lanes []int, limit int) backend.Query {
-	return p.sql.Query("blocked keys", bind.PostgresArray(lanes), int64(limit), true)
+	return p.sql.Query("blocked keys", dialect.PostgresArray(lanes), int64(limit), true)
 }
 
 // BlockedAmong implements [backend.Backend].
 func (p *Postgres) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	return p.sql.Query("blocked among",
-		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) int { return key.Lane })),
-		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true)
+		dialect.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) int { return key.Lane })),
+		dialect.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true)
 }
 
 // Remaining implements [backend.Backend].
@@ -305,10 +304,10 @@ func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	}
 	topics := ""
 	if len(request.Topics) > 0 {
-		topics += " AND topic = ANY (" + a.add(bind.PostgresArray(request.Topics), "text[]") + ")"
+		topics += " AND topic = ANY (" + a.add(dialect.PostgresArray(request.Topics), "text[]") + ")"
 	}
 	if len(request.Except) > 0 {
-		topics += " AND topic <> ALL (" + a.add(bind.PostgresArray(request.Except), "text[]") + ")"
+		topics += " AND topic <> ALL (" + a.add(dialect.PostgresArray(request.Except), "text[]") + ")"
 	}
 	query := p.sql.Text("with claim") + "," +
 		"\npicked AS MATERIALIZED (" +
@@ -326,7 +325,7 @@ func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 
 // Extend implements [backend.Backend].
 func (p *Postgres) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
-	return backend.IDs(ctx, p.db, p.sql.Query("extend", token, bind.PostgresArray(ids), ttl.Microseconds(), true))
+	return backend.IDs(ctx, p.db, p.sql.Query("extend", token, dialect.PostgresArray(ids), ttl.Microseconds(), true))
 }
 
 // Reclaim implements [backend.Backend].

@@ -4,11 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
-	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -75,8 +75,8 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []storage.Settlement) {
 	leases := backend.LeasesOf(settlements)
 	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
-		with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
-		with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]")+") AS u (lane, fence)) AS s"+
+		with.add(dialect.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
+		with.add(dialect.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]")+") AS u (lane, fence)) AS s"+
 		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
 }
 
@@ -204,10 +204,10 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 	}
 	lists := listsOf(settlements)
 	with.parts = append(with.parts, "given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest("+
-		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int { return l.Lane })), "smallint[]")+", "+
-		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int64 { return l.Fence })), "bigint[]")+", "+
-		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) string { return bind.PostgresArray(l.ids) })), "text[]")+", "+
-		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int { return l.before })), "integer[]")+
+		with.add(dialect.PostgresArray(backend.Column(lists, func(l *idList) int { return l.Lane })), "smallint[]")+", "+
+		with.add(dialect.PostgresArray(backend.Column(lists, func(l *idList) int64 { return l.Fence })), "bigint[]")+", "+
+		with.add(dialect.PostgresArray(backend.Column(lists, func(l *idList) string { return dialect.PostgresArray(l.ids) })), "text[]")+", "+
+		with.add(dialect.PostgresArray(backend.Column(lists, func(l *idList) int { return l.before })), "integer[]")+
 		") AS l (lane, fence, ids, before) "+where+")")
 	messages := make([]byte, 0, 16*len(settlements))
 	for i := range settlements {
@@ -249,7 +249,7 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 		return
 	}
 	ids := backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })
-	c.array("id", with.add(bind.PostgresArray(ids), "bigint[]"))
+	c.array("id", with.add(dialect.PostgresArray(ids), "bigint[]"))
 	using := "id"
 	if slices.Sort(ids); len(slices.Compact(ids)) < len(settlements) { // an id may be of two lanes or messages
 		c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
@@ -369,7 +369,7 @@ type given struct {
 
 func add[T comparable](c *given, name, as string, values []T) {
 	if slices.ContainsFunc(values, func(v T) bool { return v != values[0] }) {
-		c.array(name, c.args.add(bind.PostgresArray(values), as+"[]"))
+		c.array(name, c.args.add(dialect.PostgresArray(values), as+"[]"))
 	} else {
 		c.selected = append(c.selected, c.args.add(values[0], as)+" AS "+name)
 	}
@@ -377,11 +377,11 @@ func add[T comparable](c *given, name, as string, values []T) {
 
 // rows adds the columns that say which rows are meant, and under which lease, unless they are claimed by a token.
 func (c *given) rows(settlements []storage.Settlement) {
-	c.array("id", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
-	c.array("lane", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
+	c.array("id", c.args.add(dialect.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
+	c.array("lane", c.args.add(dialect.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
 	c.array("message_id", c.args.add(messageIDs(settlements), "uuid[]"))
 	if settlements[0].Token == "" {
-		c.array("fence", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
+		c.array("fence", c.args.add(dialect.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
 	}
 }
 

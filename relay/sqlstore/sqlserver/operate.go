@@ -6,7 +6,6 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -24,8 +23,8 @@ func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.
 func conditions(a *args, filter backend.Filter, states bool) string {
 	where := "t.id > " + a.add(filter.AfterID)
 	if filter.ByID {
-		where += " AND (t.id IN (SELECT id FROM OPENJSON(" + a.add(bind.SQLServerList(filter.RowIDs)) + ") WITH (id bigint '$'))" +
-			" OR t.message_id IN (SELECT message_id FROM OPENJSON(" + a.add(bind.SQLServerList(filter.MessageIDs)) + ") WITH (message_id uniqueidentifier '$')))"
+		where += " AND (t.id IN (SELECT id FROM OPENJSON(" + a.add(dialect.SQLServerList(filter.RowIDs)) + ") WITH (id bigint '$'))" +
+			" OR t.message_id IN (SELECT message_id FROM OPENJSON(" + a.add(dialect.SQLServerList(filter.MessageIDs)) + ") WITH (message_id uniqueidentifier '$')))"
 	}
 	if filter.Topic != "" {
 		where += " AND " + sameText(a, "t.topic", filter.Topic)

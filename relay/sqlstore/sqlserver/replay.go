@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -33,7 +34,7 @@ func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChang
 		return []any{s.ID, s.MessageID, s.Sinks, s.DeadLetter.MessageID, s.DeadLetter.Topic, bind.Nullable(s.DeadLetter.Headers), s.DeadLetter.Sinks}
 	})
 	given := func(a *args) string {
-		return "OPENJSON(" + a.add(bind.SQLServerList(items)) + ") WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', sinks nvarchar(400) '$[2]'," +
+		return "OPENJSON(" + a.add(dialect.SQLServerList(items)) + ") WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', sinks nvarchar(400) '$[2]'," +
 			" copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]', copy_sinks nvarchar(400) '$[6]') AS g"
 	}
 	return backend.WriteReplay(ctx, d.inTx, d.sql, change, func(tx *sql.Tx) (copies []storage.RowID, written int, err error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -131,7 +132,7 @@ func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate st
 		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,",
 		"    sinks nvarchar(400) "+binary+" NOT NULL, part nvarchar(400) "+binary+" NOT NULL, rest nvarchar(400) "+binary+" NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));",
 		"INSERT INTO @given ("+columns+")",
-		"SELECT "+columns+" FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
+		"SELECT "+columns+" FROM OPENJSON("+m.args.add(dialect.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
 		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',",
 		"    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');")
 	return m
@@ -209,7 +210,7 @@ func (m *moves) copies(from string, settlements []storage.Settlement, where stri
 	m.add(
 		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
 		"SELECT "+strings.ReplaceAll(backend.CopyFrom("SYSUTCDATETIME()"), "g.", "c."),
-		"FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',",
+		"FROM OPENJSON("+m.args.add(dialect.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',",
 		"    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c",
 		"INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks "+binary,
 		"INNER JOIN "+from+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,

@@ -125,7 +125,7 @@ func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl ti
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
 func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := d.sql.Query(string(change.Kind),
-		bind.SQLServerList(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })), change.Relay)
+		dialect.SQLServerList(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })), change.Relay)
 	switch change.Kind {
 	case backend.Renew:
 		query.Args = append(query.Args, change.Epoch, millis(change.TTL))
@@ -180,7 +180,7 @@ func positionList(positions []storage.Position) string {
 	for i, p := range positions {
 		items[i] = []any{i, p.Lane, p.After, p.Until, bind.Nullable(p.Key)}
 	}
-	return bind.SQLServerList(items)
+	return dialect.SQLServerList(items)
 }
 
 // ranges selects rows from one range of the key after the other. Blanks
@@ -215,18 +215,18 @@ func (d *SQLServer) Pick(rows []storage.RowID, held bool) backend.Query {
 	if held {
 		name = "pick held"
 	}
-	places := bind.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
+	places := dialect.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
 	return d.sql.Query(name, places)
 }
 
 // Due implements [backend.Backend].
 func (d *SQLServer) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
-	return d.sql.Query("due", timestamp(after.At), int64(limit), bind.SQLServerList(lanes), after.ID, int64(max(1, maxBytes)))
+	return d.sql.Query("due", timestamp(after.At), int64(limit), dialect.SQLServerList(lanes), after.ID, int64(max(1, maxBytes)))
 }
 
 // BlockedKeys implements [backend.Backend].
 func (d *SQLServer) BlockedKeys(lanes []int, limit int) backend.Query {
-	return d.sql.Query("blocked keys", int64(limit), bind.SQLServerList(lanes))
+	return d.sql.Query("blocked keys", int64(limit), dialect.SQLServerList(lanes))
 }
 
 // BlockedAmong implements [backend.Backend].
@@ -235,7 +235,7 @@ func (d *SQLServer) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	for i, key := range keys {
 		items[i] = []any{i, key.Lane, key.Key}
 	}
-	return d.sql.Query("blocked among", bind.SQLServerList(items))
+	return d.sql.Query("blocked among", dialect.SQLServerList(items))
 }
 
 // Remaining implements [backend.Backend].
@@ -254,7 +254,7 @@ func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit in
 	if err != nil || len(ids) == 0 {
 		return purged, until, err
 	}
-	_, err = d.change(ctx, d.sql.Query("delete ids", bind.SQLServerList(ids), kept))
+	_, err = d.change(ctx, d.sql.Query("delete ids", dialect.SQLServerList(ids), kept))
 	return max(purged, len(ids)), until, err
 }
 
@@ -289,7 +289,7 @@ func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]st
 
 // Extend implements [backend.Backend].
 func (d *SQLServer) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
-	return backend.IDs(ctx, d.db, d.sql.Query("extend", token, bind.SQLServerList(ids), millis(ttl)))
+	return backend.IDs(ctx, d.db, d.sql.Query("extend", token, dialect.SQLServerList(ids), millis(ttl)))
 }
 
 // Reclaim implements [backend.Backend].

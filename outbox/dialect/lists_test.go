@@ -1,21 +1,22 @@
-package bind_test
+package dialect_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
 func TestPostgresArray(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
-		bind.PostgresArray([]int(nil)):                      `{}`,
-		bind.PostgresArray([]int{-1, 2}):                    `{-1,2}`,
-		bind.PostgresArray([]int64{1 << 62}):                `{4611686018427387904}`,
-		bind.PostgresArray([]bool{true, false}):             `{true,false}`,
-		bind.PostgresArray([]string{"", `a"b\`, "NULL,{}"}): `{"","a\"b\\","NULL,{}"}`,
-		bind.PostgresArray([]any{"a", nil, int64(3)}):       `{"a",NULL,3}`,
+		dialect.PostgresArray([]int(nil)):                      `{}`,
+		dialect.PostgresArray([]int{-1, 2}):                    `{-1,2}`,
+		dialect.PostgresArray([]int64{1 << 62}):                `{4611686018427387904}`,
+		dialect.PostgresArray([]bool{true, false}):             `{true,false}`,
+		dialect.PostgresArray([]string{"", `a"b\`, "NULL,{}"}): `{"","a\"b\\","NULL,{}"}`,
+		dialect.PostgresArray([]any{"a", nil, int64(3)}):       `{"a",NULL,3}`,
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -28,15 +29,15 @@ func TestPostgresArray(t *testing.T) {
 func TestOracleGiven(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int{0, 1, 1200, 2000, 3000, 9000} {
-		var args bind.Oracle
+		var args dialect.OracleArgs
 		texts := make([]string, count)
 		for i := range texts {
 			texts[i] = "ü"
 		}
-		sql := bind.OracleGiven(&args, "g", texts, "text VARCHAR2(2) PATH '$'")
+		sql := dialect.OracleGiven(&args, "g", texts, "text VARCHAR2(2) PATH '$'")
 		joined := ""
 		for _, arg := range args.Args {
-			if len(arg.(string)) > bind.OracleMaxText {
+			if len(arg.(string)) > dialect.OracleMaxText {
 				t.Errorf("%d texts: an argument has %d bytes", count, len(arg.(string)))
 			}
 			joined += arg.(string)
