@@ -6,6 +6,7 @@ package backend
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"slices"
 	"time"
 
@@ -268,6 +269,9 @@ type Explainer interface {
 	// Explain has the database show how it would carry out a statement, and says what of that takes the longer the
 	// larger a table is; nothing if all goes by indexes, or the table is small.
 	Explain(ctx context.Context, query Query) (wrong string, err error)
+
+	// Sample is what a statement might select, where a method runs further statements only with such rows; else nil.
+	Sample(query string) [][]driver.Value
 }
 
 // PoolChecker is implemented by a backend that can't work with every pool.

