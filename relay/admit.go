@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
-	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // Into memory. A row comes in from a page (read.go), and goes into its sink's queue, or leaves
@@ -119,10 +118,8 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	}
 	q.add(it)
 	e.engine.poll.rowBytes += (it.bytes - e.engine.poll.rowBytes) / 16
-	if e.engine.duplicates != nil {
-		if outcome := e.engine.duplicates.outcomeOf(it); outcome != nil { // its sink has it from before
-			e.deliveredBefore(it, *outcome)
-		}
+	if t := it.batchRef(); t != nil && t.status != nil { // its sink has it from before
+		e.engine.deliveredBefore(it, *t.status)
 	}
 	return true
 }
@@ -162,15 +159,6 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 			e.blocked.leaveBehind(later)
 		}
 	}
-}
-
-// deliveredBefore settles an item that waits, and that its sink has.
-func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
-	if it.key != nil {
-		it.key.remove(it)
-	}
-	e.engine.delivered(it, outcome, false)
-	e.engine.resume([]*item{it})
 }
 
 // numberingOf returns the current numbering if the row's id is unique among pending rows, else

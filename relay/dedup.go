@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,9 +17,8 @@ import (
 // will never be there by it. A batch of which nobody knows whether the sink has it is
 // unresolved: it is sent again, by whoever has its lanes then, before anything else is.
 type dedup struct {
-	journal   *journal
-	sinks     map[*sinkQueue]*dedupSink
-	batchRefs map[*lane]map[rowRef]*batchRef // of rows that were sent and are not settled, also by a lane's last holder
+	journal *journal
+	sinks   map[*sinkQueue]*dedupSink
 }
 
 // dedupSink is a sink that recognises a batch when it comes again.
@@ -33,47 +31,27 @@ type dedupSink struct {
 	oneAtATime bool      // it refused a part of a batch
 }
 
-// dedupBatch is a batch that its sink recognises when it comes again.
-type dedupBatch struct {
-	sink       string
-	name       string
-	size       int
-	unresolved bool // the sink may have it or not
-}
-
-// batchRef is a row's place in a planned batch: the row's reference, in comments.
-type batchRef struct {
-	batch  *dedupBatch
-	place  int
-	status *sinks.Outcome // delivered, though the row may still have to be read
-}
-
 // planPause keeps a sink that turns everything down from keeping a core busy.
 const planPause = 10 * time.Millisecond
 
 // inherit takes over the references of a lane. Their batches are unresolved.
 func (d *dedup) inherit(l *lane, g storage.Grant) {
-	d.batchRefs[l] = map[rowRef]*batchRef{}
+	queues, options := d.journal.engine.queues, &d.journal.engine.options
 	for _, t := range g.Batches {
-		at := slices.IndexFunc(d.journal.held.engine.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
+		at := slices.IndexFunc(queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
 		if at < 0 {
-			d.journal.held.engine.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
-				"relay", d.journal.held.engine.options.Name, "sink", t.Sink, "messages", len(t.IDs))
+			options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
+				"relay", options.Name, "sink", t.Sink, "messages", len(t.IDs))
 			continue
 		}
-		s := d.sinks[d.journal.held.engine.queues[at]]
+		s := d.sinks[queues[at]]
 		b := &dedupBatch{sink: t.Sink, name: t.Batch, size: t.Size}
 		if same := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); same >= 0 {
 			b = s.unresolved[same]
 		}
 		s.unresolve(b)
-		rowsOf(&t, at, l.Lane, func(ref rowRef, place int) { d.batchRefs[l][ref] = &batchRef{batch: b, place: place} })
+		rowsOf(&t, at, l.Lane, func(ref rowRef, place int) { l.journaled.put(ref, &batchRef{batch: b, place: place}) })
 	}
-}
-
-func (d *dedup) lost(l *lane) {
-	delete(d.batchRefs, l)
-	delete(d.journal.stale, l)
 }
 
 // unresolve has a batch sent again before anything else.
@@ -83,27 +61,6 @@ func (s *dedupSink) unresolve(b *dedupBatch) {
 		s.unresolved = append(s.unresolved, b)
 	}
 }
-
-// refTo returns the item's reference, if it has one.
-func (d *dedup) refTo(it *item) *batchRef {
-	of := d.batchRefs[it.lane]
-	if len(of) == 0 {
-		return nil
-	}
-	return of[it.ref()]
-}
-
-// outcomeOf returns the outcome of an item whose batch was resolved before the row was read.
-func (d *dedup) outcomeOf(it *item) *sinks.Outcome {
-	if t := d.refTo(it); t != nil {
-		return t.status
-	}
-	return nil
-}
-
-func (d *dedup) mayHave(it *item) bool { return d.refTo(it) != nil }
-
-func (d *dedup) unsendable(*item) *sinks.Outcome { return nil }
 
 // start resolves what is unresolved, or sends one more batch, once its plan is written
 // down. While a plan is written the batches before it are on their way.
@@ -116,14 +73,14 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *dedupBatch) bool { return !d.holdsAnyOf(b) })
 		if len(q.flights) == 0 && len(s.unresolved) > 0 {
 			s.resolving = true
-			d.journal.held.engine.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
+			d.journal.engine.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
 		}
 		return true
 	}
 	if s.resolving && s.tries == 0 {
 		return true // most batches are resolved by the first try
 	}
-	if now.Before(d.journal.held.engine.journalAll) {
+	if now.Before(d.journal.engine.journalAll) {
 		return false // quarantine does it
 	}
 	busy, one := len(q.flights), s.oneAtATime || q.breaker.state == breakerProbing
@@ -131,7 +88,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		return true
 	}
 	q.waiting.gather(q.options.Batch)
-	if items := d.journal.held.engine.takeBatch(q); len(items) > 0 {
+	if items := d.journal.engine.takeBatch(q); len(items) > 0 {
 		b := journaledBatch{journal: d.journal, journals: d.journalsOf(items)}
 		d.journal.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: busy == 0}, items)
 	}
@@ -140,8 +97,8 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 
 // holdsAnyOf says that some lane has a row of the batch.
 func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
-	for _, of := range d.batchRefs {
-		for _, t := range of {
+	for _, l := range d.journal.held.sortedLanes() {
+		for _, t := range l.journaled.batchRefs {
 			if t.batch == b {
 				return true
 			}
@@ -195,37 +152,13 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	for _, it := range items {
 		of[it.lane] = true
 	}
-	for _, l := range d.journal.held.held.sortedLanes() {
-		if of[l] || d.journal.stale[l] {
-			journals = append(journals, storage.Journal{Lease: l.Lease, Batches: d.written(l)})
-			delete(d.journal.stale, l)
+	for _, l := range d.journal.held.sortedLanes() {
+		if of[l] || l.journaled.stale {
+			journals = append(journals, storage.Journal{Lease: l.Lease, Batches: l.journaled.batches()})
+			l.journaled.stale = false
 		}
 	}
 	return journals
-}
-
-// written lists a lane's references, as they are written down.
-func (d *dedup) written(l *lane) []storage.SentBatch {
-	var j storage.Journal
-	of := d.batchRefs[l]
-	for _, ref := range slices.SortedFunc(maps.Keys(of), func(a, b rowRef) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check), a.queue-b.queue)
-	}) {
-		t := of[ref]
-		addRef(&j, t.batch.sink, sinks.BatchRef{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
-	}
-	return j.Batches
-}
-
-// addRef adds a row to the entry of its batch in a journal.
-func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
-	at := slices.IndexFunc(j.Batches, func(other storage.SentBatch) bool { return other.Batch == t.Batch && other.Sink == sink })
-	if at < 0 {
-		at = len(j.Batches)
-		j.Batches = append(j.Batches, storage.SentBatch{Sink: sink, Batch: t.Batch, Size: t.Size})
-	}
-	own := &j.Batches[at]
-	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
 }
 
 // plannedBatch is a batch that its sink plans, and whose plan is written down, before it
@@ -304,12 +237,7 @@ func (b *plannedBatch) note(items []*item) {
 		if it.lane.lost {
 			continue
 		}
-		of := b.dedup.batchRefs[it.lane]
-		if of == nil {
-			of = map[rowRef]*batchRef{}
-			b.dedup.batchRefs[it.lane] = of
-		}
-		of[it.ref()] = &batchRef{batch: batches[t.Batch], place: t.Place}
+		it.lane.journaled.put(it.ref(), &batchRef{batch: batches[t.Batch], place: t.Place})
 		if b.err != nil {
 			b.dedup.sinks[it.queue].unresolve(batches[t.Batch])
 		}
@@ -352,14 +280,14 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 // answered says what an outcome means for a row's reference: it holds where this is open,
 // and is over where the sink doesn't have the message.
 func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
-	t := d.refTo(it)
+	t := it.batchRef()
 	switch {
 	case t == nil || outcome.Result == sinks.Delivered:
 	case sinks.IsOpen(outcome):
 		outcome = uncharged(outcome)
 		d.sinks[it.queue].unresolve(t.batch)
 	default:
-		delete(d.batchRefs[it.lane], it.ref())
+		it.endBatchRef()
 		d.sinks[it.queue].oneAtATime = true
 	}
 	return outcome
@@ -373,15 +301,6 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 	}
 	return outcome
 }
-
-func (d *dedup) marked(it *item) {
-	if of := d.batchRefs[it.lane]; len(of) > 0 {
-		delete(of, it.ref())
-	}
-}
-
-// keepsJournal: a release would clear the references, so the lease runs out instead.
-func (d *dedup) keepsJournal(l *lane) bool { return len(d.batchRefs[l]) > 0 }
 
 // resolving is the job that sends unresolved batches again, with all of their rows that
 // are still there, also those of lanes that are another relay's: it may do the same, and
@@ -463,8 +382,8 @@ func (r *resolving) done(e *engine, f *flight) {
 		e.report(q, q.breaker.resolved(f.turn, said, len(said) == 0 || f.ctx.Err() != nil, time.Now()))
 	}
 	open := map[*dedupBatch]bool{}
-	for _, l := range d.journal.held.held.sortedLanes() {
-		for ref, t := range d.batchRefs[l] {
+	for _, l := range d.journal.held.sortedLanes() {
+		for ref, t := range l.journaled.batchRefs {
 			if slices.Contains(r.batches, t.batch) && r.decide(l, ref, t) {
 				open[t.batch] = true
 			}
@@ -506,10 +425,10 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 		t.status = &status
 		if it := l.item(ref.queue, ref.id); it != nil && it.ref() == ref && it.stage == inQueue {
 			r.dedup.letGo(it)
-			r.dedup.journal.held.deliveredBefore(it, status)
+			r.dedup.journal.engine.deliveredBefore(it, status)
 		}
 	default:
-		delete(r.dedup.batchRefs[l], ref)
+		delete(l.journaled.batchRefs, ref)
 		if it := l.item(ref.queue, ref.id); it != nil && it.ref() == ref && it.stage == inQueue {
 			r.dedup.letGo(it)
 			if q := it.queue; it.key != nil {
@@ -526,13 +445,5 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 func (d *dedup) letGo(it *item) {
 	if it.key != nil && it.key.suspended == it {
 		it.key.suspended = nil
-	}
-}
-
-// rowsOf calls take with each row of a queue's SentBatch, as it is in a lane, and its place. A
-// SentBatch whose lists differ in length has the rows that are complete.
-func rowsOf(t *storage.SentBatch, queue, lane int, take func(ref rowRef, place int)) {
-	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
-		take(rowRef{queue, lane, t.IDs[i], t.Checks[i]}, t.Places[i])
 	}
 }

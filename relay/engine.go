@@ -25,9 +25,9 @@ type engine struct {
 	aborted    <-chan struct{}
 	claiming   claiming
 	readers    []func(context.Context) // the goroutines of the claiming, which run starts
-	guards     []guard                 // those that have something to guard
-	duplicates duplicates              // nil without a sink that recognises a batch
-	journalAll time.Time               // until then all that is sent is written down before, as a relay has died
+	guards     []guard
+	recognises bool      // some sink recognises a batch that comes again
+	journalAll time.Time // until then all that is sent is written down before, as a relay has died
 
 	poll       polling
 	settle     *settler
@@ -94,40 +94,15 @@ type claiming interface {
 	drained() bool
 }
 
-// guard is an optional feature. The shared stages call it at these places, and know nothing
-// else of it. There are two, by lanes only: [quarantine], for messages that bring
-// relays down, which guards from when a lane of a relay that died is taken over; and
-// [dedup], for sinks that recognise a batch.
+// guard has a say in what a sink is sent. There are two, by lanes only, for stores that keep journals: [quarantine], for
+// messages that bring relays down, and [dedup], for sinks that recognise a batch.
 type guard interface {
-	// lost: the lane is forgotten.
-	lost(l *lane)
-
 	// start may give the sink its next job. True means that the guard decides what this sink
 	// sends now, also if that is nothing: the shared code sends nothing for it.
 	start(q *sinkQueue, now time.Time) bool
 
-	// unsendable returns why an item must be parked rather than sent.
-	unsendable(it *item) *sinks.Outcome
-
 	// answered judges what the sink has said of an item.
 	answered(it *item, outcome sinks.Outcome) sinks.Outcome
-}
-
-// duplicates is what [dedup] knows of rows that its sinks may have. Without such a sink there
-// is none.
-type duplicates interface {
-	// outcomeOf returns the outcome of an item that has come into memory, if the sink has it
-	// from before. marked: its outcome is written.
-	outcomeOf(it *item) *sinks.Outcome
-	marked(it *item)
-
-	// mayHave says that the sink may have an item from before, or has it: nobody knows yet,
-	// or its outcome isn't written.
-	mayHave(it *item) bool
-
-	// keepsJournal says that what was written down of the lane still counts, so that it
-	// can't be released: that would clear it.
-	keepsJournal(l *lane) bool
 }
 
 // waker turns any number of calls into one pending look.

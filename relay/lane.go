@@ -1,7 +1,7 @@
 package relay
 
 import (
-	"hash/crc32"
+	"fmt"
 	"iter"
 	"maps"
 	"math"
@@ -37,8 +37,9 @@ type lane struct {
 	lost     bool  // its lease is another's: outcomes of its rows are not written
 	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
 
-	crashes int       // holders in a row that died with it
-	since   time.Time // when it was leased
+	journaled journaled // what is written down of its rows
+	crashes   int       // holders in a row that died with it
+	since     time.Time // when it was leased
 }
 
 // newLane is a lane as its last holder left it: it goes on from the marks. Those of sinks hold
@@ -295,20 +296,52 @@ const (
 	dropped               // out of memory; queues pass it over
 )
 
-// rowRef names a row in a journal. It has a checksum of the message's id, as the row's id may be given out again.
-type rowRef struct {
-	queue int // as it goes to this one
-	lane  int
-	id    int64
-	check uint32
-}
-
-func refOf(r *storage.Row, queue int) rowRef {
-	return rowRef{queue, r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
-}
-
 // ref names the item's row, as it goes to its sink.
 func (it *item) ref() rowRef { return refOf(&it.row, it.slot) }
+
+// batchRef returns the item's reference. While it has one, its sink may have it from before, or has it: nobody knows yet,
+// or its outcome isn't written.
+func (it *item) batchRef() *batchRef {
+	if it.lane == nil || len(it.lane.journaled.batchRefs) == 0 {
+		return nil
+	}
+	return it.lane.journaled.batchRefs[it.ref()]
+}
+
+// endBatchRef ends the item's reference, if it has one.
+func (it *item) endBatchRef() {
+	if it.batchRef() != nil {
+		delete(it.lane.journaled.batchRefs, it.ref())
+	}
+}
+
+// suspected says that the item was being sent when a relay died.
+func (it *item) suspected() bool {
+	if it.lane == nil || len(it.lane.journaled.suspects) == 0 {
+		return false
+	}
+	_, is := it.lane.journaled.suspects[it.ref()]
+	return is
+}
+
+// unsendable returns why the item must be parked rather than sent; nil if it can be sent.
+func (it *item) unsendable() *sinks.Outcome {
+	var why sinks.Outcome
+	switch {
+	case it.row.Malformed != "":
+		why = sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.Malformed)
+	case it.suspected():
+		crashes := it.lane.journaled.suspects[it.ref()]
+		if it.row.Crashes = max(it.row.Crashes, crashes); crashes < maxCrashes {
+			return nil
+		}
+		delete(it.lane.journaled.suspects, it.ref())
+		why = sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", crashes))
+	default:
+		return nil
+	}
+	return &why
+}
 
 // commitUnknown says that a handler's transaction may have been committed, for the first time.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {

@@ -32,7 +32,7 @@ type laneRights struct {
 
 func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{of: e, yields: time.Now().Before(e.engine.lease.yieldsUntil)}
-	journals := e.engine.duplicates != nil || time.Now().Before(e.engine.journalAll) // what is sent is written down before
+	journals := e.engine.recognises || time.Now().Before(e.engine.journalAll) // what is sent is written down before
 	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
 		for it := range l.items() {
@@ -43,7 +43,7 @@ func (e *byLanes) rights(leave bool) rights {
 		switch {
 		case !leave && (!l.draining || has[inFlight] || has[inSettle]):
 			r.renewals = append(r.renewals, renewal)
-		case has[inFlight] || e.engine.duplicates != nil && e.engine.duplicates.keepsJournal(l): // it may still be sent
+		case has[inFlight] || len(l.journaled.batchRefs) > 0: // it may still be sent; a release would clear its journal
 			r.lapsing = append(r.lapsing, renewal)
 		default:
 			r.released = append(r.released, renewal)
@@ -197,9 +197,7 @@ func (e *byLanes) dropLane(l *lane) {
 		}
 	}
 	l.lost = true
-	for _, g := range e.engine.guards {
-		g.lost(l)
-	}
+	l.journaled = journaled{}
 	e.held.sorted = nil
 	delete(e.held.lanes, l.Lane)
 }

@@ -116,6 +116,15 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.settle.add(it, done)
 }
 
+// deliveredBefore settles an item that waits, and that its sink has.
+func (e *engine) deliveredBefore(it *item, outcome sinks.Outcome) {
+	if it.key != nil {
+		it.key.remove(it)
+	}
+	e.delivered(it, outcome, false)
+	e.resume([]*item{it})
+}
+
 // park has the item parked. Its key waits until that is written: a park that is
 // lost would send this message after the next one. With HoldKey it waits for an operator.
 // The message may be sent elsewhere, too (deadletter.go).
@@ -214,9 +223,7 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 		if with.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
 			states[with.toWrite.state]++
 		}
-		if e.duplicates != nil {
-			e.duplicates.marked(with)
-		}
+		with.endBatchRef()
 		if q := with.queue; q != nil {
 			if with.stage == inSettle { // and not written by a handler's transaction
 				q.settling--
@@ -270,7 +277,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 // expire parks or discards an item that is too old, and says whether it did: it doesn't if the
 // sink may have the message from before. Where there is a key, that waits until it is written.
 func (e *engine) expire(q *sinkQueue, it *item) bool {
-	if it.maybeCommitted || e.duplicates != nil && e.duplicates.mayHave(it) {
+	if it.maybeCommitted || it.batchRef() != nil {
 		return false
 	}
 	_, by := e.routes.expiryOf(&it.row)

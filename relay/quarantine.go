@@ -3,8 +3,6 @@ package relay
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,67 +16,36 @@ import (
 // A message that was alone, and nothing else under way, at maxCrashes deaths is
 // parked. A relay that is killed for other reasons parks no message by it.
 type quarantine struct {
-	journal  *journal
-	dedup    *dedup         // nil if no sink is deduplicating
-	suspects map[rowRef]int // how often each was alone with a relay that died
+	journal *journal
+	dedup   *dedup // nil if no sink is deduplicating
 
 	// waiting is the sink that has a suspect to send. Until the suspect is sent, nothing else is, so that it is
 	// alone. This ends with journalAll at the latest.
 	waiting *sinkQueue
 }
 
-const (
-	// maxCrashes is how often a message may be alone with a relay that dies.
-	maxCrashes = 5
-)
-
-// inherit takes note of how a relay that died has left a lane. From then on there is
-// something to guard.
+// inherit takes note of how a relay that died has left a lane.
 func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	if g.dedup != nil {
 		g.dedup.inherit(l, grant)
 	}
-	if !slices.Contains(g.journal.held.engine.guards, guard(g)) {
-		g.journal.held.engine.guards = append(g.journal.held.engine.guards, g)
-	}
 	if grant.Crashes > 0 {
-		g.journal.held.engine.journalAll = time.Now().Add(calmAfter)
+		g.journal.engine.journalAll = time.Now().Add(calmAfter)
 	}
+	l.journaled.suspects = map[rowRef]int{}
 	for _, s := range grant.Suspects {
 		crashes := s.Crashes
 		if s.Alone {
 			crashes++
 		}
-		g.suspects[rowRef{slices.Index(g.journal.held.engine.names, s.Sink), grant.Lane, s.ID, s.Check}] = crashes
+		l.journaled.suspects[rowRef{slices.Index(g.journal.engine.names, s.Sink), grant.Lane, s.ID, s.Check}] = crashes
 	}
-}
-
-func (g *quarantine) lost(l *lane) {
-	delete(g.journal.stale, l)
-	maps.DeleteFunc(g.suspects, func(ref rowRef, _ int) bool { return ref.lane == l.Lane })
-}
-
-// unsendable parks what was alone too often.
-func (g *quarantine) unsendable(it *item) *sinks.Outcome {
-	if len(g.suspects) == 0 {
-		return nil
-	}
-	crashes, suspected := g.suspects[it.ref()]
-	if !suspected {
-		return nil
-	}
-	if it.row.Crashes = max(it.row.Crashes, crashes); crashes < maxCrashes {
-		return nil
-	}
-	delete(g.suspects, it.ref())
-	why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", crashes))
-	return &why
 }
 
 // start sends one batch, once it is written down: one suspect alone, or those before
 // the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
-	if !now.Before(g.journal.held.engine.journalAll) {
+	if !now.Before(g.journal.engine.journalAll) {
 		g.waiting = nil
 		return false
 	}
@@ -88,9 +55,9 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if len(q.flights) > 0 || g.journal.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
 		return true
 	}
-	items := g.journal.held.engine.takeBatch(q)
+	items := g.journal.engine.takeBatch(q)
 	for i, it := range items {
-		if _, suspected := g.suspects[it.ref()]; suspected {
+		if it.suspected() {
 			n := max(1, i)
 			g.journal.putBack(q, items[n:])
 			items = items[:n:n]
@@ -100,9 +67,9 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if len(items) == 0 {
 		return true
 	}
-	if _, suspected := g.suspects[items[0].ref()]; suspected {
+	if items[0].suspected() {
 		g.waiting = q
-		if slices.ContainsFunc(g.journal.held.engine.queues, func(q *sinkQueue) bool { return q.inFlight() > 0 }) {
+		if slices.ContainsFunc(g.journal.engine.queues, func(q *sinkQueue) bool { return q.inFlight() > 0 }) {
 			g.journal.putBack(q, items)
 			return true
 		}
@@ -120,17 +87,17 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 func (g *quarantine) journals() []storage.Journal {
 	var journals []storage.Journal
 	total := 0
-	for _, l := range g.journal.held.held.sortedLanes() {
-		j := storage.Journal{Lease: l.Lease, Suspects: g.inFlight(l)}
+	for _, l := range g.journal.held.sortedLanes() {
+		j := storage.Journal{Lease: l.Lease, Suspects: inFlightOf(l)}
 		if g.dedup != nil {
-			j.Batches = g.dedup.written(l)
+			j.Batches = l.journaled.batches()
 		}
 		total += len(j.Suspects)
 		something := len(j.Suspects)+len(j.Batches) > 0
-		if something || g.journal.stale[l] {
+		if something || l.journaled.stale {
 			journals = append(journals, j) // an empty one clears what was sent before
 		}
-		g.journal.stale[l] = something
+		l.journaled.stale = something
 	}
 	if total == 1 {
 		i := slices.IndexFunc(journals, func(j storage.Journal) bool { return len(j.Suspects) > 0 })
@@ -139,11 +106,12 @@ func (g *quarantine) journals() []storage.Journal {
 	return journals
 }
 
-func (g *quarantine) inFlight(l *lane) (suspects []storage.Suspect) {
+// inFlight lists what of a lane is being sent.
+func inFlightOf(l *lane) (suspects []storage.Suspect) {
 	for it := range l.items() {
 		if it.stage == inFlight {
 			ref := it.ref()
-			suspects = append(suspects, storage.Suspect{Sink: it.queue.name, ID: ref.id, Check: ref.check, Crashes: g.suspects[ref]})
+			suspects = append(suspects, storage.Suspect{Sink: it.queue.name, ID: ref.id, Check: ref.check, Crashes: l.journaled.suspects[ref]})
 		}
 	}
 	slices.SortFunc(suspects, func(a, b storage.Suspect) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Sink, b.Sink)) })
@@ -155,8 +123,8 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	if g.waiting == it.queue {
 		g.waiting = nil
 	}
-	if len(g.suspects) > 0 {
-		delete(g.suspects, it.ref())
+	if it.suspected() {
+		delete(it.lane.journaled.suspects, it.ref())
 	}
 	return outcome
 }
@@ -168,16 +136,16 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 
 // journal writes journals.
 type journal struct {
-	held    *byLanes
+	engine  *engine
+	held    *heldLanes
 	store   storage.Journaler
-	writing bool           // one is on its way
-	stale   map[*lane]bool // their stored journals may name what is over by now, or aren't known: they go into the next write
+	writing bool // one is on its way
 }
 
 // begin has a batch written down, and sent.
 func (j *journal) begin(q *sinkQueue, b job, items []*item) {
 	j.writing = true
-	j.held.engine.give(q, b, items)
+	j.engine.give(q, b, items)
 }
 
 // journaledBatch is a batch that is written down before it is sent.
@@ -198,15 +166,15 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 // journal can be written.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
-	ctx, cancel := context.WithTimeout(ctx, j.held.engine.callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, j.engine.callTimeout)
 	defer cancel()
-	held, err := j.store.WriteJournal(ctx, j.held.engine.options.Name, b.journals)
+	held, err := j.store.WriteJournal(ctx, j.engine.options.Name, b.journals)
 	if err == nil && len(held) < len(b.journals) {
 		err = storage.ErrFenced
 	}
 	b.err = err
-	j.held.engine.tried(&j.held.engine.health.journal, err)
-	j.held.engine.results <- func() {
+	j.engine.tried(&j.engine.health.journal, err)
+	j.engine.results <- func() {
 		j.writing = false
 		note()
 	}
@@ -224,16 +192,16 @@ func (b *journaledBatch) done(e *engine, f *flight) {
 // notSent takes back a batch whose journal could not be written.
 func (b *journaledBatch) notSent(f *flight) {
 	j := b.journal
-	j.held.engine.failed("journal", b.err)
+	j.engine.failed("journal", b.err)
 	for _, written := range b.journals {
-		if l := j.held.held.lanes[written.Lane]; l != nil {
-			j.stale[l] = true // nobody knows: it is written again
+		if l := j.held.lanes[written.Lane]; l != nil {
+			l.journaled.stale = true // nobody knows: it is written again
 		}
 	}
 	j.putBack(f.queue, f.items)
-	j.held.engine.resume(f.items)
+	j.engine.resume(f.items)
 	now := time.Now()
-	j.held.engine.lease.next = now
+	j.engine.lease.next = now
 	f.queue.pauseUntil = now.Add(settlePause.Min)
 }
 
@@ -243,7 +211,7 @@ func (j *journal) putBack(q *sinkQueue, items []*item) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
-		j.held.engine.settle.write(j.held.engine.settle.joiner.takeBack(it, time.Now())...)
+		j.engine.settle.write(j.engine.settle.joiner.takeBack(it, time.Now())...)
 	}
-	j.held.engine.requeue(q, items)
+	j.engine.requeue(q, items)
 }

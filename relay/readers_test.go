@@ -296,7 +296,7 @@ func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
 		row := rowFor(20, "b", "")
 		row.Message.ExpiresAt = now.Add(-time.Hour)
 		e.engine.clock = databaseClock{now, now}
-		e.engine.duplicates = &dedup{journal: &journal{}, batchRefs: map[*lane]map[rowRef]*batchRef{l: {refOf(&row, 1): {}}}}
+		l.journaled.put(refOf(&row, 1), &batchRef{})
 		e.engine.queues[1].buffered = 10 - room
 		if taken := e.admit(l, &row); taken != (room > 0) || l.readers[1].cursor != cursor {
 			t.Errorf("with room for %d it is taken: %v, and the cursor is at %d", room, taken, l.readers[1].cursor)

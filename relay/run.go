@@ -67,8 +67,8 @@ func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 	if !ok {
 		return b
 	}
-	j := &journal{held: b, store: store, stale: map[*lane]bool{}}
-	g := &quarantine{journal: j, suspects: map[rowRef]int{}}
+	j := &journal{engine: e, held: held, store: store}
+	g := &quarantine{journal: j}
 	b.inherit = g.inherit
 	deduplicating := map[*sinkQueue]*dedupSink{}
 	for _, q := range e.queues {
@@ -77,9 +77,10 @@ func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 		}
 	}
 	if len(deduplicating) > 0 {
-		d := &dedup{journal: j, sinks: deduplicating, batchRefs: map[*lane]map[rowRef]*batchRef{}}
-		g.dedup, e.guards, e.duplicates = d, []guard{d}, d
+		g.dedup, e.recognises = &dedup{journal: j, sinks: deduplicating}, true
+		e.guards = []guard{g.dedup}
 	}
+	e.guards = append(e.guards, g)
 	return b
 }
 
@@ -221,7 +222,7 @@ func (e *engine) startSettlements(now time.Time) {
 		return
 	}
 	few := settleFew
-	if e.stopping.begun || e.options.Drain || e.duplicates != nil || now.Before(e.journalAll) {
+	if e.stopping.begun || e.options.Drain || e.recognises || now.Before(e.journalAll) {
 		few = 0
 	}
 	for _, q := range e.queues {

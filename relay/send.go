@@ -107,14 +107,13 @@ filling:
 			if it.stage != inQueue {
 				break // one without a key may have been dropped, or found delivered, while it stood here
 			}
-			if e.duplicates != nil && e.duplicates.mayHave(it) { // it waits until that is known, and its key with it
+			if it.batchRef() != nil { // it waits until that is known, and its key with it
 				if k != nil {
 					k.addAll(items[i:])
 					k.suspended = it
 				}
 				break
 			}
-			var why *sinks.Outcome // it can't be sent; nil if it can
 			if e.routes.tooOld(&it.row, &e.clock) && e.expire(q, it) {
 				expired = true
 				continue
@@ -123,13 +122,7 @@ filling:
 				k.addAll(items[i:])
 				break
 			}
-			if it.row.Malformed != "" {
-				bad := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.Malformed)
-				why = &bad
-			}
-			for _, g := range e.guards {
-				why = cmp.Or(why, g.unsendable(it))
-			}
+			why := it.unsendable()
 			if why != nil && i > 0 && q.options.OnPark == HoldKey { // what is before it in its key goes first
 				k.addAll(items[i:])
 				break

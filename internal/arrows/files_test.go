@@ -24,12 +24,12 @@ var order = strings.Fields(`
 	rows read dedup quarantine lease admit passed bylanes blocked sweep scan
 	stop drain send control outcome engine
 	survey settle leaser controller join expire unrouted unwritable deadletter purge
-	log fetch worker joiner queue breaker lane route reader
+	log fetch worker joiner queue breaker lane journaled route reader
 	poll pauses clock base health options observer process answer text
 `)
 
 // pure lists the files of package relay that decide without a clock, channel, goroutine or store.
-var pure = strings.Fields("joiner breaker lane reader expire deadletter answer text")
+var pure = strings.Fields("joiner breaker lane journaled reader expire deadletter answer text")
 
 // What was reached so far: the engine's second generation brings both down. Each number may only fall.
 const (
