@@ -91,7 +91,7 @@ func NewInbox(db *sql.DB, d dialect.Dialect, table string) (*Migrations, error) 
 // of reads the table's name, and puts it into the files.
 func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.dialect == nil {
-		return nil, errors.New("make migrations: the dialect is nil: give dialect.Postgres() or that of your database")
+		return nil, errors.New("make migrations: the dialect is nil: give that of your database, from package dialect")
 	}
 	if m.table, err = dialect.ParseTable(cmp.Or(table, dialect.DefaultTable)); err != nil {
 		return nil, err

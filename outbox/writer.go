@@ -68,7 +68,7 @@ type Writer struct {
 // that of another one. An error names every option that is wrong.
 func NewWriter(d dialect.Dialect, options Options) (*Writer, error) {
 	if d == nil {
-		return nil, errors.New("make an outbox writer: the dialect is nil; give dialect.Postgres() or dialect.SQLite()")
+		return nil, errors.New("make an outbox writer: the dialect is nil; give that of your database, from package dialect")
 	}
 	w := &Writer{dialect: d, maxPayload: defaultMaxPayload, newID: NewID}
 	if err := w.apply(options); err != nil {

@@ -17,7 +17,7 @@ func TestNewWriterRefuses(t *testing.T) {
 		options outbox.Options
 		want    []string
 	}{
-		"no dialect":       {nil, outbox.Options{}, []string{"dialect.Postgres()"}},
+		"no dialect":       {nil, outbox.Options{}, []string{"from package dialect"}},
 		"bad table":        {dialect.SQLite(), outbox.Options{Table: "out;box"}, []string{`Table: table "out;box"`, "letters"}},
 		"bad payload":      {dialect.SQLite(), outbox.Options{MaxPayload: -1}, []string{"MaxPayload: must be between 1 and 268435456 bytes, and is -1"}},
 		"payload too high": {dialect.SQLite(), outbox.Options{MaxPayload: 1 << 30}, []string{"MaxPayload"}},

@@ -301,7 +301,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 		return Fit{}, errors.New("the server doesn't list all of its variables: set sql_select_limit of this session to its default, in the URL or in the server")
 	}
 	if strings.Contains(version, "TiDB") { // whose servers give out ids out of order, and don't show open transactions
-		return Fit{}, fmt.Errorf("the server is TiDB %s, which rowrelay does not support: use MySQL, MariaDB or PostgreSQL", version)
+		return Fit{}, fmt.Errorf("the server is TiDB %s, which rowrelay does not support: use MySQL or MariaDB", version)
 	}
 	if strings.Contains(strings.ToLower(version+facts["version_comment"]), "mariadb") {
 		is = flavourMariaDB

@@ -35,7 +35,7 @@ type Options struct {
 // everything that is wrong.
 func New(d dialect.Dialect, consumer string, options Options) (*Inbox, error) {
 	if d == nil {
-		return nil, errors.New("make an inbox: the dialect is nil; give dialect.Postgres() or that of your database")
+		return nil, errors.New("make an inbox: the dialect is nil; give that of your database, from package dialect")
 	}
 	window := cmp.Or(options.Window, defaultWindow)
 	table, tableErr := dialect.ParseTable(cmp.Or(options.Table, "inbox"))

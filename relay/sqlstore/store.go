@@ -172,7 +172,7 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 		return nil, errors.New("open an outbox: the database is nil: give the *sql.DB that sql.Open returned")
 	}
 	if d == nil {
-		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
+		return nil, errors.New("open an outbox: the dialect is nil: give that of your database, from package dialect")
 	}
 	if options.LongestTransaction <= 0 {
 		options.LongestTransaction = defaultLongestTransaction
