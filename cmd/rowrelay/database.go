@@ -49,10 +49,10 @@ type databaseDriver struct {
 
 // drivers are the databases that this program was built with.
 func drivers() []databaseDriver {
-	return withOracle([]databaseDriver{
+	return append([]databaseDriver{
 		{dialect.Postgres(), openPostgres, hintPostgres}, {dialect.MySQL(), openMySQL, hintMySQL}, {dialect.MariaDB(), openMySQL, hintMySQL},
 		{dialect.SQLServer(), openSQLServer, hintSQLServer}, {dialect.SQLite(), openSQLite, nil},
-	})
+	}, optionalDrivers()...)
 }
 
 // driverOf returns the driver of a kind of database, if this program was built with one.

@@ -14,8 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-func withOracle(others []databaseDriver) []databaseDriver {
-	return append(others, databaseDriver{dialect.Oracle(), openOracle, hintOracle})
+// optionalDrivers are those that a program has only if it was built with their tags.
+func optionalDrivers() []databaseDriver {
+	return []databaseDriver{{dialect.Oracle(), openOracle, hintOracle}}
 }
 
 func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {

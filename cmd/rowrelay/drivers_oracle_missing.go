@@ -2,6 +2,6 @@
 
 package main
 
-// withOracle has nothing to add: Oracle's driver is large, and most need
+// optionalDrivers are none: Oracle's driver is large, and most need
 // another one.
-func withOracle(others []databaseDriver) []databaseDriver { return others }
+func optionalDrivers() []databaseDriver { return nil }
