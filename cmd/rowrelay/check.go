@@ -25,10 +25,10 @@ configuration, the connections, the schema and its columns, all rights that the
 database's user lacks, clocks, the plan of each statement of a relay or an operator,
 marks, old transactions, whether a relay of this configuration would wait, as the living
 ones have other sinks or routes (see rowrelay run --join), whether what is delivered is
-deleted in time, dead rows and autovacuum (PostgreSQL), InnoDB's history, the write-ahead
-log (SQLite), whether PostgreSQL's notifications are heard, and whether the sinks can be
-opened and their endpoints reached. Below each finding stands what to run against it.
-Nothing is changed and nothing is sent, and it takes no longer for a larger table.`
+deleted in time, what the database itself has to clean up (dead rows, history or a log),
+whether its notifications are heard, and whether the sinks can be opened and their
+endpoints reached. Below each finding stands what to run against it. Nothing is changed
+and nothing is sent, and it takes no longer for a larger table.`
 
 // sinkTimeout is how long a sink may take to open.
 const sinkTimeout = 10 * time.Second

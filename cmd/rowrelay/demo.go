@@ -20,7 +20,7 @@ import (
 )
 
 const demoHelp = `See it work, with nothing to set up: a small shop writes orders to an embedded
-SQLite file, each with a message in the same transaction, and rolls some of them
+database, each with a message in the same transaction, and rolls some of them
 back. A relay delivers the messages to an HTTP endpoint that fails now and then.
 At the end the promise is checked: every committed order arrived, no other did,
 each customer's in their order, and a duplicate bears the message id of the first.`
@@ -36,6 +36,7 @@ type demo struct {
 	folder   string
 	source   config.Source
 	db       *sql.DB
+	dialect  dialect.Dialect
 	shop     *shop
 	endpoint *endpoint
 	began    time.Time
@@ -78,20 +79,20 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
 	d.source.Table = config.DefaultTable
-	if d.source.Database, err = config.ParseDatabase("sqlite:" + filepath.Join(d.folder, "shop.db")); err != nil {
+	if d.source.Database, err = config.ParseDatabase(fileURL(filepath.Join(d.folder, "shop.db"))); err != nil {
 		return err
 	}
-	if d.db, _, err = openDatabase(ctx, d.source.Database, pool{create: true}); err != nil {
+	if d.db, d.dialect, err = openDatabase(ctx, d.source.Database, pool{create: true}); err != nil {
 		return err
 	}
-	steps, err := migrations.New(d.db, dialect.SQLite(), migrations.Options{})
+	steps, err := migrations.New(d.db, d.dialect, migrations.Options{})
 	if err != nil {
 		return err
 	}
 	if _, err := steps.Up(ctx); err != nil {
 		return err
 	}
-	if d.shop, err = newShop(ctx, d.db, d.orders, d.lasts); err != nil {
+	if d.shop, err = newShop(ctx, d.db, d.dialect, d.orders, d.lasts); err != nil {
 		return err
 	}
 	d.endpoint, err = newEndpoint(d.lasts)
@@ -104,7 +105,7 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 func (d *demo) play(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	store, err := openStore(ctx, d.source, d.db, dialect.SQLite())
+	store, err := openStore(ctx, d.source, d.db, d.dialect)
 	if err != nil {
 		return err
 	}

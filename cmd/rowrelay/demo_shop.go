@@ -37,8 +37,8 @@ type shop struct {
 	committed, rolledBack atomic.Int64
 }
 
-func newShop(ctx context.Context, db *sql.DB, orders int, lasts time.Duration) (*shop, error) {
-	writer, err := outbox.NewWriter(dialect.SQLite(), outbox.Options{})
+func newShop(ctx context.Context, db *sql.DB, kind dialect.Dialect, orders int, lasts time.Duration) (*shop, error) {
+	writer, err := outbox.NewWriter(kind, outbox.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,9 @@ import (
 // sqliteAnswers are what a connection answers when it is asked for a pragma, where that is not the value that it was given.
 var sqliteAnswers = map[string]string{"journal_mode": "wal", "synchronous": "2"}
 
+// fileURL is the URL of a database in a file, which needs no server.
+func fileURL(path string) string { return dialect.SQLite().Name() + ":" + path }
+
 func openSQLite(ctx context.Context, database config.Database, as pool) (*sql.DB, error) {
 	path := database.Secret()
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !as.create {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -95,21 +96,28 @@ func (p program) execute(ctx context.Context, args []string) error {
 	return err
 }
 
-const rootHelp = `rowrelay moves messages from a table in your own database to wherever they
+var rootHelp = `rowrelay moves messages from a table in your own database to wherever they
 belong: an HTTP endpoint, a file, a broker. Applications write a message in the
 transaction that makes the change it tells of; a relay delivers it, at least
 once, and in order per key.
 
 A first look:   rowrelay demo
-A first use:    rowrelay migrate up --database sqlite:app.db
-                echo '{"topic":"orders","payload":"hello"}' | rowrelay enqueue --database sqlite:app.db
-                rowrelay run --database sqlite:app.db --sink stdout: --drain
+A first use:    rowrelay migrate up --database ` + fileURL("app.db") + `
+                echo '{"topic":"orders","payload":"hello"}' | rowrelay enqueue --database ` + fileURL("app.db") + `
+                rowrelay run --database ` + fileURL("app.db") + ` --sink stdout: --drain
 
-Databases are URLs: postgres://user:password@host:5432/name, mysql://…, mariadb://…
-or sqlite:path/to/file.db. $ROWRELAY_DATABASE stands for --database where the flag
-isn't given, and keeps a password out of the list of processes.
+Databases are URLs:
+` + urlExamples() + `$ROWRELAY_DATABASE stands for --database where the flag isn't given, and keeps a
+password out of the list of processes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.`
+
+func urlExamples() (lines string) {
+	for _, form := range databases.URLs() {
+		lines += "  " + form.Example + "\n"
+	}
+	return lines
+}
 
 func (p program) rootCommand() *cobra.Command {
 	root := &cobra.Command{

@@ -26,8 +26,8 @@ message's id is found see rowrelay messages show.`
 const showHelp = `Show all of a message, its payload included, by the table's id or the message's.
 
 A table's id is found at once. A message's id may have several rows: a replay's copies,
-or those of its sinks. The id of a Writer's message, and of MySQL's, begins with its
-time: the rows that were written then are looked at first, at once in a table of any
+or those of its sinks. Most ids begin with the time when they were made (UUIDs of version
+7 or 1): the rows that were written then are looked at first, at once in a table of any
 size, and for half a second those that were written after them, where copies are. An id
 without a time is looked for in the whole table, for half a second. Where that wasn't
 enough to see all rows, a line says so, and how to go on: --after, or --all for all,

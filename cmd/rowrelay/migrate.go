@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -108,12 +109,12 @@ func (m *migrate) on(ctx context.Context, source config.Source, create bool, wor
 	return work(steps)
 }
 
-const migrateUpHelp = `Make the tables, or bring those of an older version up to date. It is safe to
+var migrateUpHelp = `Make the tables, or bring those of an older version up to date. It is safe to
 run at any time, several times, and by several processes at once.
 
-An SQLite file that doesn't exist is created.
+A database file that doesn't exist is created.
 
---notify makes a trigger, on PostgreSQL only, by which a plain INSERT or a COPY
+--notify makes a trigger, on ` + databases.Notifying() + ` only, by which a plain INSERT or a COPY
 wakes listening relays as it commits, instead of waiting for their next look (5 to
 200 ms). A transaction pays some 30 µs of the server's time for it (see
 docs/operating.md). PREPARE TRANSACTION fails with it. --notify=false drops it;
@@ -121,7 +122,7 @@ without the flag it stays as it is.`
 
 // notifyFlag adds --notify.
 func (m *migrate) notifyFlag(command *cobra.Command) {
-	command.Flags().BoolFunc("notify", "on PostgreSQL: plain INSERTs wake listening relays, by a trigger; --notify=false drops it (default as it is)", func(text string) error {
+	command.Flags().BoolFunc("notify", "on "+databases.Notifying()+": plain INSERTs wake listening relays, by a trigger; --notify=false drops it (default as it is)", func(text string) error {
 		on, err := strconv.ParseBool(text)
 		m.notify = map[bool]string{true: "on", false: "off"}[on]
 		return err
@@ -300,10 +301,10 @@ func (p program) migrateStatusCommand() *cobra.Command {
 	return command
 }
 
-const migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
-doesn't connect: of --database only the kind matters, as in
-  rowrelay migrate print --database postgres:// > outbox.sql
-or sqlite:, mysql://, mariadb://, sqlserver:// and oracle://.
+var migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
+doesn't connect: of --database only the beginning matters, as in
+  rowrelay migrate print --database ` + databases.URLs()[0].Dialect + `: > outbox.sql
+It is ` + databases.Schemes() + `.
 
 A release that changes the tables brings a step more. --after 1 prints what came after
 step 1, as a migration of your own for tables that have it; nothing if nothing did.

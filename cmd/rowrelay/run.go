@@ -14,6 +14,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -52,10 +53,10 @@ var sourceSettings = []setting{
 	{"name", "relay_name", "take over at once what a relay of this `name` had, which was killed (default a name for each process)"},
 	{"lease", "lease", "how long a relay that died holds its messages, a `duration` from 1s to 1h (default 15s)"},
 	{"poll", "poll", "look for messages at least so often, a `duration` from 1ms to 1m (default 200ms)"},
-	{"listen", "listen", "`on` wakes the relay by PostgreSQL's NOTIFY, off lets it poll only (default on)"},
+	{"listen", "listen", "`on` lets notifications wake the relay (on " + databases.Notifying() + "), off lets it poll only (default on)"},
 	{"retention", "retention", "keep delivered messages for this `duration`, 0 for not at all (default 24h)"},
 	{"drain-timeout", "drain_timeout", "when stopping, wait at most this `duration` for what is being sent (default 10s)"},
-	{"longest-transaction", "longest_transaction", "on MySQL and MariaDB, without the right PROCESS: a message of a transaction within this `duration` keeps its order (default 1m)"},
+	{"longest-transaction", "longest_transaction", "where open transactions can't be seen: a message of a transaction within this `duration` keeps its order (default 1m)"},
 }
 
 var sinkSettings = []setting{
@@ -211,7 +212,7 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 		problems = append(problems, fmt.Errorf("--topics: %w", err))
 	}
 	if source.Listen == config.On && source.Database.Polled() {
-		problems = append(problems, errors.New("--listen can't be on: only PostgreSQL has notifications, the relay polls"))
+		problems = append(problems, errors.New("--listen can't be on: only "+databases.Notifying()+" has notifications, the relay polls"))
 	}
 	if source.Claim != storage.ByRows && (source.Pick != "" || len(source.Topics) > 0) {
 		problems = append(problems, errors.New("--pick and --topics work with --claim rows only"))

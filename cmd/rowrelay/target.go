@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -31,7 +32,7 @@ func (t *target) addFlags(command *cobra.Command) {
 
 func (t *target) addTableFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&t.database, "database", "", "the database's `URL`: postgres://…, mysql://…, sqlite:path and others (default $"+databaseVariable+")")
+	flags.StringVar(&t.database, "database", "", "the database's `URL` (see rowrelay --help; default $"+databaseVariable+")")
 	flags.StringVar(&t.table, "table", config.DefaultTable, "the table's `name`, or schema.name")
 }
 
@@ -94,7 +95,7 @@ func (t *target) fromFlags() (source config.Source, err error) {
 		flag, database = "$"+databaseVariable, os.Getenv(databaseVariable)
 	}
 	if database == "" {
-		return source, usagef("no database was named: give --database postgres://user@host/name, mysql://user@host/name or sqlite:path/to/file.db, set $%s, or give --config file", databaseVariable)
+		return source, usagef("no database was named: give --database with a URL that begins with %s (see rowrelay --help), set $%s, or give --config file", databases.Schemes(), databaseVariable)
 	}
 	parse := config.ParseDatabase
 	if t.noServer {

@@ -75,7 +75,7 @@ var arrows = []arrow{
 	{from: "internal/config", to: []string{"internal/backend", "internal/databases", "relay", "relay/storage", "sinks", "sinks/settings", "outbox/dialect"}, modules: true},
 	{from: "internal/app", to: []string{"relay", "relay/*", "internal/config", "sinks", "outbox"}, modules: true},
 	{from: "cmd/*", to: []string{"outbox", "outbox/*", "sinks", "sinks/*", "plugins", "plugins/*", "migrations",
-		"relay", "relay/*", "internal/app", "internal/config"}, modules: true},
+		"relay", "relay/*", "internal/app", "internal/config", "internal/databases"}, modules: true},
 }
 
 // drivers are the modules that speak to a database, and the packages besides

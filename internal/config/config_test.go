@@ -285,7 +285,7 @@ func TestOneProblem(t *testing.T) {
 		"with what the relay refuses": {source + "sinks:\n  n: {type: http, workers: 0, port: 9001}\n", "n.port: must be at most 9000"},
 		"a null setting":              {source + "sinks:\n  n: {type: http, url: }\n", "4:19: sinks.n.url: needs a value"},
 		"listening to SQLite": {"sources:\n  s: {database: 'sqlite:x.db', listen: on}\n" + sink,
-			"2:40: sources.s.listen: can't be on: only PostgreSQL has notifications"},
+			"2:40: sources.s.listen: can't be on: only postgres has notifications"},
 		"backoff upside down":      {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
 		"a dead letter to nowhere": {source + "sinks:\n  n: {type: discard, dead_letter: {}}\n", "sinks.n.dead_letter: needs settings below it"},
 		"a dead letter to both":    {source + "sinks:\n  n: {type: discard, dead_letter: {topic: t, sink: m}}\n", "4:22: sinks.n.dead_letter: needs a topic or a sink, and not both"},

@@ -152,12 +152,7 @@ func formOf(scheme string) (form backend.URL, known bool) {
 }
 
 func errNoURL() error {
-	var schemes []string
-	for _, form := range databases.URLs() {
-		schemes = append(schemes, form.Dialect+":")
-	}
-	return fmt.Errorf("isn't a database's URL: write one such as %s, that begins with %s",
-		databases.URLs()[0].Example, strings.Join(schemes, ", "))
+	return fmt.Errorf("isn't a database's URL: write one such as %s, that begins with %s", databases.URLs()[0].Example, databases.Schemes())
 }
 
 // ParseKind reads a URL that may end after its scheme, as in mysql:// or sqlite:,

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -107,7 +108,7 @@ func (r *reader) source(name string, n *node) Source {
 		}
 	}
 	if listen := n.get("listen"); source.Listen == On && source.Database.Polled() {
-		r.fail(listen, "can't be on: only PostgreSQL has notifications, the relay polls")
+		r.fail(listen, "can't be on: only "+databases.Notifying()+" has notifications, the relay polls")
 	}
 	return source
 }

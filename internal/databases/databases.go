@@ -2,6 +2,8 @@
 package databases
 
 import (
+	"strings"
+
 	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
@@ -25,6 +27,26 @@ func Of(name string) (database backend.Database, form backend.URL, found bool) {
 		}
 	}
 	return backend.Database{}, backend.URL{}, false
+}
+
+// Schemes lists for people what the URLs begin with.
+func Schemes() string {
+	var all []string
+	for _, form := range URLs() {
+		all = append(all, form.Dialect+":")
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
+}
+
+// Notifying lists for people the databases that have notifications.
+func Notifying() string {
+	var all []string
+	for _, database := range All() {
+		if database.Schema.Notify != "" {
+			all = append(all, database.URLs[0].Dialect)
+		}
+	}
+	return strings.Join(all, " and ")
 }
 
 // URLs returns the forms of all URLs.
