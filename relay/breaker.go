@@ -39,6 +39,7 @@ type breaker struct {
 	destinations map[string]*destination // "", which is the sink's own, and others that something has failed at
 	minute       minute
 	putOff       map[rowRef]*suspension // of messages that left memory to make room, and come back as retries
+	probed       map[string]struct{}    // topics of messages that found the sink unavailable since something was delivered
 }
 
 type breakerState int
@@ -126,7 +127,7 @@ type news struct {
 func (b *breaker) sending() bool { return b.state != breakerOpen && b.state != breakerTripped }
 
 func newBreaker(options *SinkOptions) breaker {
-	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}}
+	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}, probed: map[string]struct{}{}}
 }
 
 // begin counts a send that begins, and returns its turn. It notes which of its messages failed earlier, with something delivered since
@@ -192,6 +193,7 @@ func (b *breaker) open(why sinks.Outcome, now time.Time) news {
 
 func (b *breaker) close() news {
 	b.state, b.openings = breakerClosed, 0
+	clear(b.probed)
 	return news{up: true}
 }
 
@@ -272,6 +274,9 @@ func (b *breaker) count(s *sent, now time.Time) counted {
 		case outcome.Result == sinks.Unavailable:
 			if c.unavailable == nil || outcome.RetryAfter > c.unavailable.RetryAfter {
 				c.unavailable = outcome
+			}
+			if s.items != nil {
+				b.probed[s.items[i].row.Message.Topic] = struct{}{}
 			}
 		case s.items != nil && s.items[i].countsAgainst(outcome):
 			b.fail(s.items[i], outcome, now)

@@ -29,6 +29,7 @@ func (b *batch) done(e *engine, f *flight) {
 			it.lostAnswer = describe(outcomes[i])
 		}
 	}
+	probed := q.breaker.state == breakerProbing
 	verdicts, told := q.breaker.judge(sent{
 		turn: f.turn, items: f.items, outcomes: outcomes, cut: f.ctx.Err() != nil || !time.Now().Before(e.lease.safeUntil), excused: b.excused, paused: q.paused, relays: q.relays,
 	}, time.Now())
@@ -40,7 +41,7 @@ func (b *batch) done(e *engine, f *flight) {
 			rest = append(rest, it)
 		}
 	}
-	e.requeue(q, rest)
+	e.requeue(q, rest, probed)
 	e.report(q, told)
 	q.retryAt = time.Time{} // something may have been delivered, or suspended
 	e.resume(f.items)
@@ -169,14 +170,16 @@ func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns b
 	return false
 }
 
-// requeue queues items again that were not handed over.
-func (e *engine) requeue(q *sinkQueue, items []*item) {
+// requeue queues items again that were not handed over: before all others, or behind them if the sink was probed with them.
+func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	var back []queued
 	for _, it := range items {
 		it.stage = inQueue
 		switch {
 		case !e.mayStay(it) || it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID:
 			e.claiming.giveUp(it)
+		case probed:
+			q.putLast(it)
 		case it.key == nil:
 			back = append(back, queued{item: it})
 		default:

@@ -213,5 +213,5 @@ func (j *journal) putBack(q *sinkQueue, items []*item) {
 		}
 		j.engine.settle.write(j.engine.settle.joiner.takeBack(it, time.Now())...)
 	}
-	j.engine.requeue(q, items)
+	j.engine.requeue(q, items, false)
 }

@@ -143,6 +143,28 @@ func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
 }
 
+// preferOther puts the first entry whose topic wasn't probed before all others: the trouble may be that of some topics only. With all of
+// them probed it is the first entry's turn, as requeue puts what was probed behind all others.
+func (w *waitingLine) preferOther(probed map[string]struct{}) {
+	for _, line := range []*[]queued{&w.back, &w.untried, &w.retries} {
+		for at, entry := range *line {
+			it := entry.item
+			if entry.key != nil && len(entry.key.items) > 0 {
+				it = entry.key.items[0]
+			}
+			if it == nil {
+				continue
+			}
+			if _, was := probed[it.row.Message.Topic]; !was {
+				*line = slices.Delete(*line, at, at+1)
+				w.putFirst(entry)
+				return
+			}
+		}
+	}
+	clear(probed)
+}
+
 func (w *waitingLine) empty() bool { return len(w.back)+len(w.untried)+len(w.retries) == 0 }
 
 // add counts an item that comes into memory, and puts it where it waits for its turn.
@@ -157,6 +179,11 @@ func (q *sinkQueue) add(it *item) {
 	if it.row.Deferred {
 		q.deferred++
 	}
+	q.putLast(it)
+}
+
+// putLast puts an item behind all others that wait for their turn.
+func (q *sinkQueue) putLast(it *item) {
 	switch {
 	case it.key != nil:
 		it.key.add(it)

@@ -67,7 +67,9 @@ func (e *engine) startSends(now time.Time) {
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
 	if q.breaker.state == breakerProbing {
-		most = 1
+		if q.waiting.preferOther(q.breaker.probed); q.roomy() || q.breaker.last.Destination == "" {
+			most = 1
+		} // else one of several destinations may fill the buffer, and the sink postpones what makes room for others
 	}
 	if q.rate > 0 {
 		if most = q.allowed(time.Now(), most); most == 0 {
