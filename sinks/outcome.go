@@ -27,6 +27,8 @@ type Outcome struct {
 	// Destination names which of several destinations behind the sink answered,
 	// as a host is one of a sink whose messages choose their own. Where one of
 	// them refuses everything its messages wait, and those of others go on.
+	// Unavailable with a destination says that it is this one's trouble, or the
+	// sink's: nothing was delivered to others meanwhile.
 	// Empty for a sink with one destination. Not stored.
 	Destination string
 

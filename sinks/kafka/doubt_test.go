@@ -18,6 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
@@ -329,6 +330,14 @@ func refused(request kmsg.Request, of string, problem *kerr.Error) kmsg.Response
 		if asked := request.(*kmsg.ProduceRequest); asked.Topics[0].Topic == of {
 			return produced(asked, problem)
 		}
+	case *kmsg.ListOffsetsResponse:
+		if asked := request.(*kmsg.ListOffsetsRequest); asked.Topics[0].Topic == of {
+			topic, partition := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+			topic.Topic, partition.ErrorCode = of, problem.Code
+			topic.Partitions = append(topic.Partitions, partition)
+			answer.Topics = append(answer.Topics, topic)
+			return answer
+		}
 	case *kmsg.DescribeProducersResponse:
 		if asked := request.(*kmsg.DescribeProducersRequest); asked.Topics[0].Topic == of {
 			topic, partition := kmsg.NewDescribeProducersResponseTopic(), kmsg.NewDescribeProducersResponseTopicPartition()
@@ -383,5 +392,120 @@ func TestRefusedLoginIsTheSinks(t *testing.T) {
 	got := second.Send(t.Context(), batch[1:])
 	if wantSummary(t, "a part of the batch", got, "U"); got[0].Reason != sinks.ReasonAuth {
 		t.Errorf("got %+v", got[0])
+	}
+}
+
+// TestFirstMessagesForAPartitionInTrouble: messages that are written later, for another topic, are delivered, though a relay that
+// has just begun has delivered nothing so far. So they are if the first ones fill its buffer.
+func TestFirstMessagesForAPartitionInTrouble(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		idempotent bool
+		claim      storage.Claim
+		key        int16
+	}{
+		"plain":      {false, storage.ByLanes, int16(kmsg.Produce)},
+		"by rows":    {false, storage.ByRows, int16(kmsg.Produce)},
+		"idempotent": {true, storage.ByLanes, int16(kmsg.Produce)},
+		"idempotent, the end of the log is not known": {true, storage.ByLanes, int16(kmsg.ListOffsets)},
+	} {
+		for _, buffer := range []int{200, 20} {
+			t.Run(fmt.Sprint(name, ", buffer ", buffer), func(t *testing.T) {
+				t.Parallel()
+				cluster, inTrouble := fake(t, kfake.SeedTopics(1, "healthy", "other")), make(chan struct{})
+				met := sync.OnceFunc(func() { close(inTrouble) })
+				cluster.ControlKey(test.key, func(request kmsg.Request) (kmsg.Response, error, bool) {
+					cluster.KeepControl()
+					answer := refused(request, "other", kerr.NotLeaderForPartition)
+					if answer != nil {
+						met()
+					}
+					return answer, nil, answer != nil
+				})
+				options := kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 50 * time.Millisecond}
+				var sink sinks.Sink = newSink(t, options)
+				if test.idempotent {
+					sink = idempotent(t, options)
+				}
+				db := memstore.New()
+				write := func(topic string) {
+					for i := range 40 {
+						db.Write(outbox.Message{Topic: topic, Key: fmt.Sprint(topic, i)})
+					}
+				}
+				write("other")
+				healthy := make(chan struct{})
+				r, err := relay.New(db.Store(), relay.Options{Claim: test.claim, Logger: slog.New(slog.DiscardHandler), Observer: &marks{at: map[int32]chan struct{}{40: healthy}},
+					Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 5, Workers: 1, Buffer: buffer, BreakerBackoff: relay.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- r.Run(ctx) }()
+				for _, event := range []chan struct{}{inTrouble, healthy} {
+					select {
+					case <-event:
+					case <-time.After(2 * time.Minute):
+						t.Error("the other topic's messages are not delivered")
+					}
+					if event == inTrouble {
+						write("healthy")
+					}
+				}
+				stop()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestClusterThatTakesNothingCostsNoWrites: its brokers answer, but no partition takes anything. The sink is down, and a relay whose
+// buffer is full writes no message back.
+func TestClusterThatTakesNothingCostsNoWrites(t *testing.T) {
+	t.Parallel()
+	for _, exact := range []bool{false, true} {
+		t.Run(fmt.Sprint("idempotent ", exact), func(t *testing.T) {
+			t.Parallel()
+			cluster, refusals, enough := fake(t, kfake.SeedTopics(1, "one", "other")), atomic.Int32{}, make(chan struct{})
+			cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+				cluster.KeepControl()
+				if refusals.Add(1) == 40 {
+					close(enough)
+				}
+				return produced(request.(*kmsg.ProduceRequest), kerr.NotEnoughReplicas), nil, true
+			})
+			options := kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 50 * time.Millisecond}
+			var sink sinks.Sink = newSink(t, options)
+			if exact {
+				sink = idempotent(t, options)
+			}
+			db := memstore.New()
+			for i := range 100 {
+				db.Write(outbox.Message{Topic: []string{"one", "other"}[i%2], Key: fmt.Sprint("k", i)})
+			}
+			r, err := relay.New(db.Store(), relay.Options{Logger: slog.New(slog.DiscardHandler),
+				Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 10, Buffer: 30, BreakerBackoff: relay.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- r.Run(ctx) }()
+			select {
+			case <-enough:
+			case <-time.After(2 * time.Minute):
+				t.Error("the cluster is not tried")
+			}
+			if status, err := db.Store().Status(t.Context()); err != nil || status.Counts[storage.StatePending] != 100 {
+				t.Errorf("%v, %v; want all pending", status.Counts, err)
+			}
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

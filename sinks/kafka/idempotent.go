@@ -48,7 +48,7 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 		return nil, sinks.All(len(batch), sinks.Cancelled())
 	}
 	r := newRun(s.Sink, batch)
-	defer r.apart()
+	defer r.apart(ctx)
 	if !r.address(ctx) {
 		return nil, r.outcomes
 	}
@@ -64,6 +64,14 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 			r.trouble(i, p, why)
 		}
 		r.queues[p].waiting = nil
+	}
+	for _, l := range r.order {
+		if t, _ := s.cluster.troubleOf(l.topicPartition); t.tries > 1 && len(l.waiting) > 1 && !s.cluster.others(t) { // one is enough to try it
+			for _, i := range l.waiting[1:] {
+				r.trouble(i, l.topicPartition, t.why)
+			}
+			l.waiting = l.waiting[:1]
+		}
 	}
 	line, err := s.newState(ctx, places, len(batch))
 	if err != nil {

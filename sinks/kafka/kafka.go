@@ -95,11 +95,7 @@ func (s *Sink) Check(ctx context.Context) error {
 func (s *Sink) open(ctx context.Context, ask func(context.Context, []string) (map[string]*topic, error)) error {
 	s.brokers.closeIdle() // after an outage they may be dead, and not know it
 	s.cluster.forget()
-	fixed := []string{}
-	if s.topic.Places() == 0 {
-		fixed = s.topic.Texts()
-	}
-	topics, err := ask(ctx, fixed)
+	topics, err := ask(ctx, append([]string{}, s.fixed()...))
 	if err != nil {
 		return s.openError(s.troubled(ctx, err))
 	}
@@ -107,6 +103,14 @@ func (s *Sink) open(ctx context.Context, ask func(context.Context, []string) (ma
 		if t.err != nil && !s.options.ParkUnknownTopics {
 			return s.openError(s.topicTrouble(t))
 		}
+	}
+	return nil
+}
+
+// fixed is the topic that all messages go to; nil if they name their own.
+func (s *Sink) fixed() []string {
+	if s.topic.Places() == 0 {
+		return s.topic.Texts()
 	}
 	return nil
 }
@@ -132,6 +136,6 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	if r.address(ctx) {
 		r.work(ctx)
 	}
-	r.apart()
+	r.apart(ctx)
 	return r.outcomes
 }

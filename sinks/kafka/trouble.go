@@ -1,10 +1,13 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -133,20 +136,38 @@ func waitOf(m *sinks.Message, least time.Duration) time.Duration {
 }
 
 // apart decides what the trouble of partitions is to their messages, once all that can be
-// delivered was. A sink that has delivered nothing else is unavailable. If it was so before,
-// the messages make room for those of other partitions, all but one.
-func (r *run) apart() {
-	tripped := false
+// delivered was. A sink that has delivered nothing else is unavailable, with the partition as
+// the destination. If it was so before, and not all of the cluster is in trouble, the messages
+// make room for those of other partitions, all but one.
+func (r *run) apart(ctx context.Context) {
+	tripped, sound := false, sync.OnceValue(func() bool { return r.sink.cluster.anySound(ctx, r.sink.fixed()) })
 	for _, i := range slices.Sorted(maps.Keys(r.troubled)) {
-		t, _ := r.sink.cluster.troubleOf(r.troubled[i])
-		if r.outcomes[i].Result != sinks.Unavailable {
+		at := r.troubled[i]
+		t, _ := r.sink.cluster.troubleOf(at)
+		o := &r.outcomes[i]
+		if o.Result != sinks.Unavailable {
 			continue
 		}
-		if r.sink.cluster.others(t) || tripped && t.tries > 1 {
-			o := r.outcomes[i]
-			r.outcomes[i] = sinks.Postpone(o.Reason, o.Detail, waitOf(&r.batch[i], max(firstPause, time.Until(t.until))))
+		if r.sink.cluster.others(t) || tripped && t.tries > 1 && sound() {
+			*o = sinks.Postpone(o.Reason, o.Detail, waitOf(&r.batch[i], max(firstPause, time.Until(t.until))))
 		} else {
-			tripped = true
+			o.Destination, tripped = at.topic+"/"+strconv.Itoa(at.partition), true
 		}
 	}
+}
+
+// anySound says that some partition is not in trouble, as far as brokers can tell: of the topics
+// of these names, or of any. In an outage of the cluster none is.
+func (c *cluster) anySound(ctx context.Context, names []string) bool {
+	answer, err := c.client.Metadata(ctx, &kafkago.MetadataRequest{Addr: kafkago.TCP(c.candidates()[0]), Topics: names})
+	if err != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(answer.Topics, func(t kafkago.Topic) bool {
+		return !t.Internal && slices.ContainsFunc(t.Partitions, func(p kafkago.Partition) bool {
+			return c.troubles[topicPartition{t.Name, p.ID}] == nil && p.Leader.Host != "" && len(p.Isr) == len(p.Replicas)
+		})
+	})
 }
