@@ -236,12 +236,12 @@ func TestReload(t *testing.T) {
 		change func(r *runs)
 		says   string // where it isn't gone on by
 	}{
-		"another source":             {change: func(r *runs) { r.configuration = r.config("a", "b") }},
-		"a source less":              {change: func(r *runs) { r.configuration = r.config("b") }},
-		"a file that can't be read":  {func(r *runs) { r.loads = errors.New("line 3: this isn't YAML") }, "line 3: this isn't YAML"},
-		"a sink that can't be made":  {func(r *runs) { r.configuration.Sinks = []config.Sink{{Name: "all", Type: "unheard-of"}} }, "unheard-of"},
-		"what the relay refuses":     {func(r *runs) { r.configuration = r.config("a"); r.configuration.Sources[0].Lease = time.Millisecond }, "lease"},
-		"a source that is down":      {func(r *runs) { r.configuration = r.config("a", "b"); r.fails["b"] = errors.New("connection refused") }, "connection refused"},
+		"another source":            {change: func(r *runs) { r.configuration = r.config("a", "b") }},
+		"a source less":             {change: func(r *runs) { r.configuration = r.config("b") }},
+		"a file that can't be read": {func(r *runs) { r.loads = errors.New("line 3: this isn't YAML") }, "line 3: this isn't YAML"},
+		"a sink that can't be made": {func(r *runs) { r.configuration.Sinks = []config.Sink{{Name: "all", Type: "unheard-of"}} }, "unheard-of"},
+		"what the relay refuses":    {func(r *runs) { r.configuration = r.config("a"); r.configuration.Sources[0].Lease = time.Millisecond }, "lease"},
+		"a source that is down":     {func(r *runs) { r.configuration = r.config("a", "b"); r.fails["b"] = errors.New("connection refused") }, "connection refused"},
 		// A port that isn't one, since a name would be looked up: net keeps a channel of the bubble that looks one up first.
 		"an address that isn't one":  {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.Listen = "127.0.0.1:99999" }, "99999"},
 		"a certificate that is gone": {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.TLS.CertFile = "gone.pem" }, "gone.pem"},
