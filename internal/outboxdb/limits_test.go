@@ -241,7 +241,8 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 				"status": func() error { _, err := store.Status(t.Context()); return err },
 			} {
 				for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
-					if err := observer.QueryRowContext(t.Context(), connected).Scan(&left); err != nil {
+					err := observer.QueryRowContext(t.Context(), connected).Scan(&left)
+					if err != nil && !strings.Contains(err.Error(), "3854") { // MySQL: some session is in a statement with an emoji
 						t.Fatal(err)
 					}
 				}
