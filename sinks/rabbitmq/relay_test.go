@@ -28,22 +28,7 @@ func TestQueueThatTakesNothing(t *testing.T) {
 	for i := range 200 {
 		db.Write(outbox.Message{Topic: queue, Key: fmt.Sprint("k", i)})
 	}
-	options := b.options()
-	options.RoutingKey = "{topic}"
-	sink, err := rabbitmq.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := db.Store()
-	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {
-		Sink: sink, Timeout: 3 * time.Second, MaxAttempts: 2, BreakerBackoff: relay.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
+	store, ctx, stop := relaying(t, b, db, watch, relay.SinkOptions{MaxAttempts: 2})
 	t.Log(<-watch.told)
 	for range 3 {
 		<-watch.tried
@@ -59,8 +44,56 @@ func TestQueueThatTakesNothing(t *testing.T) {
 		t.Errorf("after it: %v, want 200 done", counts)
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
+}
+
+// TestFirstMessagesForAFullQueue: a relay that has just begun finds the sink unavailable, as its first messages all go to a queue that
+// takes nothing. Those that are written later, for another queue, are delivered.
+func TestFirstMessagesForAFullQueue(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	full, _ := fullQueue(t, b)
+	healthy := b.client(t).queue("classic", nil)
+	db, watch := memstore.New(), &watch{told: make(chan string, 100), tried: make(chan struct{}, 1000)}
+	write := func(queue string) {
+		for i := range 20 {
+			db.Write(outbox.Message{Topic: queue, Key: fmt.Sprint(queue, i)})
+		}
+	}
+	write(full)
+	store, ctx, stop := relaying(t, b, db, watch, relay.SinkOptions{Batch: 5})
+	t.Log(<-watch.told)
+	write(healthy)
+	for countsOf(t, store)[storage.StateDone] < 20 && ctx.Err() == nil {
+		<-time.After(10 * time.Millisecond)
+	}
+	if counts := countsOf(t, store); counts[storage.StateDone] != 20 || counts[storage.StateError] > 0 {
+		t.Errorf("%v, want those of the other queue done", counts)
+	}
+	stop()
+}
+
+// relaying runs a relay that sends each message to the queue of its topic's name, and tries again soon. stop waits for its end.
+func relaying(t *testing.T, b *broker, db *memstore.DB, watch relay.Observer, to relay.SinkOptions) (store *memstore.Store, ctx context.Context, stop func()) {
+	options := b.options()
+	options.RoutingKey = "{topic}"
+	sink, err := rabbitmq.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.Sink, to.Timeout, to.BreakerBackoff = sink, 3*time.Second, relay.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+	store = db.Store()
+	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Observer: watch, Sinks: map[string]relay.SinkOptions{"main": to}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return store, ctx, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
