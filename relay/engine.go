@@ -18,16 +18,16 @@ import (
 // by a worker of the sink, and leaves memory when its outcome is written back.
 type engine struct {
 	*base
-	routes     *router
-	queues     []*sinkQueue // the last one is for messages without a route
-	names      []string     // of the queues
-	wake       waker
-	aborted    <-chan struct{}
-	claiming   claiming
-	readers    []func(context.Context) // the goroutines of the claiming, which run starts
-	guards     []guard
-	recognises bool      // some sink recognises a batch that comes again
-	journalAll time.Time // until then all that is sent is written down before, as a relay has died
+	routes       *router
+	queues       []*sinkQueue // the last one is for messages without a route
+	names        []string     // of the queues
+	wake         waker
+	aborted      <-chan struct{}
+	claiming     claiming
+	readers      []func(context.Context) // the goroutines of the claiming, which run starts
+	guards       []guard
+	deduplicates bool      // some sink recognises a batch that comes again
+	journalAll   time.Time // until then all that is sent is written down before, as a relay has died
 
 	poll       polling
 	settle     *settler

@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// What is written down of a lane's rows before they are sent, so that whoever takes the lane over from a relay that died
-// knows of them: which messages were being sent (quarantine.go), and in which planned batches (dedup.go). Here is what the
-// engine remembers of it.
+// Before rows are sent, the lane's journal in the database may get two things, for the next holder of the lane should this
+// relay die: which messages are being sent (quarantine.go), and in which planned batches (dedup.go). This file has the
+// engine's copy of both.
 
 // journaled belongs to a lane, and is forgotten with it.
 type journaled struct {

@@ -299,8 +299,8 @@ const (
 // ref names the item's row, as it goes to its sink.
 func (it *item) ref() rowRef { return refOf(&it.row, it.slot) }
 
-// batchRef returns the item's reference. While it has one, its sink may have it from before, or has it: nobody knows yet,
-// or its outcome isn't written.
+// batchRef returns the item's reference, or nil. An item with a reference was sent before: whether its sink has it is
+// unknown, or its outcome isn't written.
 func (it *item) batchRef() *batchRef {
 	if it.lane == nil || len(it.lane.journaled.batchRefs) == 0 {
 		return nil

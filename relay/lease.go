@@ -32,7 +32,7 @@ type laneRights struct {
 
 func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{of: e, yields: time.Now().Before(e.engine.lease.yieldsUntil)}
-	journals := e.engine.recognises || time.Now().Before(e.engine.journalAll) // what is sent is written down before
+	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // what is sent is written down before
 	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
 		for it := range l.items() {

@@ -77,7 +77,7 @@ func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 		}
 	}
 	if len(deduplicating) > 0 {
-		g.dedup, e.recognises = &dedup{journal: j, sinks: deduplicating}, true
+		g.dedup, e.deduplicates = &dedup{journal: j, sinks: deduplicating}, true
 		e.guards = []guard{g.dedup}
 	}
 	e.guards = append(e.guards, g)
@@ -222,7 +222,7 @@ func (e *engine) startSettlements(now time.Time) {
 		return
 	}
 	few := settleFew
-	if e.stopping.begun || e.options.Drain || e.recognises || now.Before(e.journalAll) {
+	if e.stopping.begun || e.options.Drain || e.deduplicates || now.Before(e.journalAll) {
 		few = 0
 	}
 	for _, q := range e.queues {

@@ -67,9 +67,10 @@ func (e *engine) startSends(now time.Time) {
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
 	if q.breaker.state == breakerProbing {
-		if q.waiting.preferOther(q.breaker.probed); q.roomy() || q.breaker.last.Destination == "" {
+		q.waiting.preferOther(q.breaker.probed)
+		if q.roomy() || q.breaker.last.Destination == "" { // else one of several destinations may fill the buffer: the sink is to postpone the rest of a batch
 			most = 1
-		} // else one of several destinations may fill the buffer, and the sink postpones what makes room for others
+		}
 	}
 	if q.rate > 0 {
 		if most = q.allowed(time.Now(), most); most == 0 {
@@ -109,7 +110,7 @@ filling:
 			if it.stage != inQueue {
 				break // one without a key may have been dropped, or found delivered, while it stood here
 			}
-			if it.batchRef() != nil { // it waits until that is known, and its key with it
+			if it.batchRef() != nil { // its sink may have it: it waits until that is known, and its key with it
 				if k != nil {
 					k.addAll(items[i:])
 					k.suspended = it
