@@ -123,8 +123,7 @@ func anyUp(queues []*sinkQueue) bool { return slices.ContainsFunc(queues, (*sink
 
 // waitingLine holds what is to be sent: items without a key, and keys that have items.
 // What came back goes first; then what is tried again takes turns with all else,
-// so that neither waits for the other: first come first served. takeBatch (send.go) takes
-// from it.
+// so that neither waits for the other: first come first served.
 type waitingLine struct {
 	back        []queued
 	untried     []queued // what wasn't tried before
@@ -163,6 +162,21 @@ func (w *waitingLine) preferOther(probed map[string]struct{}) {
 		}
 	}
 	clear(probed)
+}
+
+// next takes the entry whose turn it is. There must be one.
+func (w *waitingLine) next() queued {
+	line := &w.back
+	if len(*line) == 0 {
+		line, w.retriesNext = &w.untried, !w.retriesNext
+		if len(w.retries) > 0 && (w.retriesNext || len(*line) == 0) {
+			line = &w.retries
+		}
+	}
+	entry := (*line)[0]
+	(*line)[0] = queued{}
+	*line = (*line)[1:]
+	return entry
 }
 
 func (w *waitingLine) empty() bool { return len(w.back)+len(w.untried)+len(w.retries) == 0 }

@@ -81,18 +81,8 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		perKey = 1
 	}
 	batch, bytes := make([]*item, 0, min(most, q.buffered)), 0
-filling:
 	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) && !q.waiting.empty() {
-		line := &q.waiting.back // from which the next one is taken
-		if len(*line) == 0 {
-			line, q.waiting.retriesNext = &q.waiting.untried, !q.waiting.retriesNext
-			if len(q.waiting.retries) > 0 && (q.waiting.retriesNext || len(*line) == 0) {
-				line = &q.waiting.retries
-			}
-		}
-		entry := (*line)[0]
-		(*line)[0] = queued{}
-		*line = (*line)[1:]
+		entry := q.waiting.next()
 		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
 		if k != nil {
 			// A key with many messages begins the next batch rather than get the little that is
@@ -105,53 +95,14 @@ filling:
 			k.queued = false
 			items = k.take(min(left, perKey), q.options.BatchBytes-bytes)
 		}
-		expired := false // one of the key was too old: until that is written nothing of it is sent
-		for i, it := range items {
-			if it.stage != inQueue {
-				break // one without a key may have been dropped, or found delivered, while it stood here
-			}
-			if it.batchRef() != nil { // its sink may have it: it waits until that is known, and its key with it
-				if k != nil {
-					k.addAll(items[i:])
-					k.suspended = it
-				}
-				break
-			}
-			if e.routes.tooOld(&it.row, &e.clock) && e.expire(q, it) {
-				expired = true
-				continue
-			}
-			if expired {
-				k.addAll(items[i:])
-				break
-			}
-			why := it.unsendable()
-			if why != nil && i > 0 && q.options.OnPark == HoldKey { // what is before it in its key goes first
-				k.addAll(items[i:])
-				break
-			}
-			if why != nil {
-				k.addAll(items[i+1:])
-				e.park(it, *why)
-				break
-			}
-			if q.tx != nil && !e.settle.joiner.lend(it) { // its row is being written for another sink: this one follows
-				if k != nil {
-					k.addAll(items[i:])
-					k.queued = true
-				}
-				q.waiting.putFirst(entry)
-				break filling
-			}
-			it.stage = inFlight
-			if q.tx != nil {
-				it.toWrite = result{state: storage.StateDone, charged: 1}
-			}
-			if k != nil {
-				k.inFlight++
-			}
-			batch = append(batch, it)
+		had, blocked := len(batch), false
+		batch, blocked = e.appendReady(batch, q, k, items)
+		for _, it := range batch[had:] {
 			bytes += it.bytes
+		}
+		if blocked {
+			q.waiting.putFirst(entry)
+			break
 		}
 	}
 	if q.rate > 0 {
@@ -161,6 +112,58 @@ filling:
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
+}
+
+// appendReady appends to the batch what of the items may be sent, and marks it as in flight. The items are a key's, or one
+// without a key. With the first that may not be sent, all that follow it wait in their key. blocked says that this one must be
+// the next to be sent, and can't be yet.
+func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item) (_ []*item, blocked bool) {
+	wait := func(items []*item) {
+		if k != nil {
+			k.addAll(items)
+		}
+	}
+	expired := false // one was too old: until that is written nothing that follows is sent
+	for i, it := range items {
+		if it.stage != inQueue { // one without a key may have been dropped, or found delivered, while it stood in line
+			break
+		}
+		if it.batchRef() != nil { // it waits until it is known whether its sink has it
+			if wait(items[i:]); k != nil {
+				k.suspended = it
+			}
+			break
+		}
+		if e.routes.tooOld(&it.row, &e.clock) && e.expire(q, it) {
+			expired = true
+			continue
+		}
+		why := it.unsendable()
+		if expired || why != nil && i > 0 && q.options.OnPark == HoldKey { // what is before it in its key goes first
+			wait(items[i:])
+			break
+		}
+		if why != nil {
+			wait(items[i+1:])
+			e.park(it, *why)
+			break
+		}
+		if q.tx != nil && !e.settle.joiner.lend(it) { // its row is being written for another sink: this one follows
+			if wait(items[i:]); k != nil {
+				k.queued = true
+			}
+			return batch, true
+		}
+		it.stage = inFlight
+		if q.tx != nil {
+			it.toWrite = result{state: storage.StateDone, charged: 1}
+		}
+		if k != nil {
+			k.inFlight++
+		}
+		batch = append(batch, it)
+	}
+	return batch, false
 }
 
 // give hands a job to a worker, and the items to send with it.
