@@ -129,7 +129,7 @@ func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
 		restore := db.Save()
 		var sent []int64
 		sink := failsFirst(&sent)
-		options := relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}}}
+		options := relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, Backoff: relay.Backoff{Min: decade, Max: decade}}}}
 		_, stop := start(t, db.Store(), options)
 		time.Sleep(time.Second)
 		if err := stop(); err != nil {
@@ -195,7 +195,7 @@ func TestServerFallsBackBesideABacklog(t *testing.T) {
 		}}
 		stop := startKeeping(t, 0, store, relay.Options{
 			Sinks: map[string]relay.SinkOptions{
-				"main": {Sink: failsFirst(&sent), JudgeAloneAfter: relay.JudgeAtOnce, Buffer: 10, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}},
+				"main": {Sink: failsFirst(&sent), JudgeAloneAfter: relay.JudgeAtOnce, Buffer: 10, Backoff: relay.Backoff{Min: decade, Max: decade}},
 				"down": {Sink: down, Buffer: 10},
 			},
 			Routes: []relay.Route{{Topic: "t", Sink: "main"}, {Topic: "down", Sink: "down"}},

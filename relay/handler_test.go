@@ -70,7 +70,7 @@ func TestATimeOutIsOneMessages(t *testing.T) {
 			}
 			return ctx.Err()
 		})
-		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, Timeout: 2 * time.Second, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Hour}}}})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce, Timeout: 2 * time.Second, MaxAttempts: -1, Backoff: relay.Backoff{Min: decade, Max: decade}}}})
 		time.Sleep(3 * time.Second)
 		for _, m := range all(t, db) {
 			want := map[string]storage.State{"slow": storage.StateRetry, "quick": storage.StateDone}[m.Message.Topic]

@@ -33,7 +33,7 @@ func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
 		}
 		options := judging(sink)
 		main := options["main"]
-		main.MaxAttempts, main.Backoff = -1, relay.Backoff{Min: time.Hour, Max: time.Hour}
+		main.MaxAttempts, main.Backoff = -1, relay.Backoff{Min: decade, Max: decade}
 		options["main"] = main
 		_, stop := start(t, db.Store(), relay.Options{Sinks: options})
 		time.Sleep(time.Minute)

@@ -60,6 +60,9 @@ func (r *recorder) ids() []int64 {
 	return ids
 }
 
+// decade bounds waits that may not end within a test: a relay draws each at random, from none to the bound.
+const decade = 90_000 * time.Hour
+
 // start runs a relay until stop is called, which returns what Run returned.
 func start(t *testing.T, store storage.Store, options relay.Options) (r *relay.Relay, stop func() error) {
 	t.Helper()

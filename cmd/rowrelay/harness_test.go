@@ -22,6 +22,9 @@ import (
 // patience is how long a test waits for something that must come.
 const patience = 5 * time.Minute
 
+// decade bounds waits that may not end within a test: a relay draws each at random, from none to the bound.
+const decade = 90_000 * time.Hour
+
 // nobody is an address on which nobody listens: its port is given to no client and to no test.
 const nobody = "127.0.0.1:9"
 

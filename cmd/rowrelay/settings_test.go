@@ -119,7 +119,7 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 		}
 		engine, err := relay.New(store, relay.Options{
 			Claim: claim, Drain: true, Poll: time.Millisecond, Retention: retention, Pick: pick, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Sinks: map[string]relay.SinkOptions{"sink": {Sink: inproc.Func(handler), JudgeAloneAfter: -1, BreakerThreshold: -1, ParkRateLimit: -1, Backoff: relay.Backoff{Min: time.Hour, Max: 2 * time.Hour}}},
+			Sinks: map[string]relay.SinkOptions{"sink": {Sink: inproc.Func(handler), JudgeAloneAfter: -1, BreakerThreshold: -1, ParkRateLimit: -1, Backoff: relay.Backoff{Min: decade, Max: decade}}},
 		})
 		if err != nil {
 			return err
