@@ -66,6 +66,10 @@ const (
 	// slow, and how long a message waits for its turn.
 	patience = time.Second
 
+	// slowFor is how long an endpoint counts as slow at least, after its last request. For a request that took long it is ten
+	// times that, so that an endpoint that hangs holds up a Send for a tenth of the time at most.
+	slowFor = time.Minute
+
 	// mostFailures in a row close an endpoint.
 	mostFailures = 5
 
@@ -163,6 +167,9 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	e, now := all.of(name), time.Now()
+	if e.slow() && e.inFlight == 0 && now.Sub(e.moved) > max(slowFor, 10*e.took) { // no more is known of it than at the start
+		e.took, e.answers = 0, false
+	}
 	if o, closed := e.closed(now); closed {
 		return nil, o, nil
 	}

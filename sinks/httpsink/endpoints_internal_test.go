@@ -240,6 +240,38 @@ func TestASlowEndpointHoldsUpOneSend(t *testing.T) {
 	})
 }
 
+// TestAnEndpointThatWasSlowOnce: it has its turn though another one hangs for as long as requests may take, at first with one
+// request. One that is slow again waits for another while.
+func TestAnEndpointThatWasSlowOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{})
+		for _, host := range []string{"hangs", "well", "slow"} {
+			c.call(host, after(2*time.Second, delivered))
+		}
+		var group sync.WaitGroup
+		group.Go(func() { c.call("hangs", after(10*time.Minute, delivered)) })
+		synctest.Wait()
+		for host, takes := range map[string]time.Duration{"well": 0, "slow": 2 * time.Second} {
+			group.Go(func() {
+				want, tries := map[string]int{"well": 500, "slow": 8}[host], 0
+				for begun := time.Now(); time.Since(begun) < 9*time.Minute; {
+					o := c.call(host, func() sinks.Outcome { tries++; time.Sleep(takes); return delivered })
+					if tries == 0 && time.Since(begun) > 90*time.Second {
+						t.Errorf("%s has no turn within %v: %+v", host, time.Since(begun), o)
+						return
+					}
+					time.Sleep(max(o.RetryAfter, time.Second))
+				}
+				if tries < want*9/10 || tries > want*11/10 {
+					t.Errorf("%s was asked %d times, want about %d", host, tries, want)
+				}
+			})
+		}
+		group.Wait()
+	})
+}
+
 // TestASendWaitsForSlowEndpointsOnce: it begins no more such requests after the
 // patience, so it is over within one time-out of it.
 func TestASendWaitsForSlowEndpointsOnce(t *testing.T) {
