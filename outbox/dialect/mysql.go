@@ -263,7 +263,7 @@ func hasMySQLNumber(err error, numbers ...string) bool {
 // them. It needs no right. The trial is of two lanes, since these rows are always there.
 func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	names := []string{"version", "version_comment", "aurora_version", "auto_increment_increment", "wsrep_on", "group_replication_group_name", "group_replication_single_primary_mode",
-		"innodb_thread_concurrency", "innodb_max_purge_lag", "read_only", "innodb_read_only"}
+		"innodb_thread_concurrency", "innodb_max_purge_lag", "read_only", "innodb_read_only", "log_bin", "binlog_format"}
 	for _, setting := range d.settings() {
 		names = append(names, setting.Name)
 	}
@@ -319,6 +319,9 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	}
 	if err := fits(d.settings(), facts); err != nil {
 		return Fit{}, err
+	}
+	if facts["log_bin"] == "ON" && facts["binlog_format"] == "STATEMENT" {
+		return Fit{}, errors.New("binlog_format of the server is STATEMENT: such a log takes nothing that a transaction at READ COMMITTED writes, as a relay's are; set binlog_format to ROW or MIXED")
 	}
 	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
 	skips := server.Skips && !versionBefore(version, firstToSkip)

@@ -99,7 +99,7 @@ SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM 
 --   2: Events
 
 -- server
-SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode', 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', 'completion_type', 'sql_mode', 'range_optimizer_max_mem_size', 'autocommit', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects', 'character_set_client', 'character_set_connection', 'character_set_results', 'time_zone', 'max_execution_time', 'max_statement_time');
+SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode', 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only', 'log_bin', 'binlog_format', 'transaction_isolation', 'tx_isolation', 'completion_type', 'sql_mode', 'range_optimizer_max_mem_size', 'autocommit', 'sql_safe_updates', 'sql_select_limit', 'sql_big_selects', 'character_set_client', 'character_set_connection', 'character_set_results', 'time_zone', 'max_execution_time', 'max_statement_time');
 
 -- trial
 SET @lock_wait_timeout = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1;
