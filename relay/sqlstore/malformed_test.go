@@ -37,7 +37,8 @@ func malformed(kind string) []struct{ column, value string } {
 	}
 }
 
-// insertMalformed writes a row for each of the values, past the constraints, and returns how many there are.
+// insertMalformed writes a row for each of the values, past the constraints, and returns how many there are. On MariaDB the
+// table keeps its constraints, and so may refuse changes of these rows.
 func insertMalformed(t *testing.T, table table) (count int) {
 	t.Helper()
 	var before []string
@@ -49,7 +50,7 @@ func insertMalformed(t *testing.T, table table) (count int) {
 	case testdb.MySQL:
 		before = []string{"ALTER TABLE outbox ALTER CHECK outbox_real_available_at NOT ENFORCED, ALTER CHECK outbox_real_expires_at NOT ENFORCED, ALTER CHECK outbox_real_created_at NOT ENFORCED", "SET sql_mode = 'ALLOW_INVALID_DATES'"}
 	case testdb.MariaDB:
-		before = []string{"ALTER TABLE outbox DROP CONSTRAINT outbox_real_available_at, DROP CONSTRAINT outbox_real_expires_at, DROP CONSTRAINT outbox_real_created_at", "SET sql_mode = 'ALLOW_INVALID_DATES'"}
+		before = []string{"SET check_constraint_checks = 0", "SET sql_mode = 'ALLOW_INVALID_DATES'"}
 	}
 	pool := table.OpenAnother(t)
 	pool.SetMaxOpenConns(1) // settings of a session

@@ -8,6 +8,8 @@
 --   skip t      the same for the rows t of a select that looks into other tables
 --   lock t      FOR UPDATE, or FOR UPDATE OF t on MySQL
 --   server      tells one server from another
+--   unchecked   on MariaDB, has a change of a row not look at the row's constraints: whoever wrote it
+--               may have been told not to look, and the change would fail for all rows of the statement
 --
 -- Numbers and lists of numbers are part of the text, in the place of words with a colon:
 -- a statement without arguments takes one journey to the server. Texts are arguments.
@@ -106,7 +108,7 @@ SELECT lane FROM {lane_locks} ORDER BY lane FOR UPDATE
 UPDATE {lanes} SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0
 
 -- name: forget claims
-UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
+{unchecked}UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
 
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
@@ -132,7 +134,7 @@ SELECT name, setup, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORD
 UPDATE {lanes} SET `until` = {now} - INTERVAL 1 SECOND, fence = fence + 1 WHERE owner = ?
 
 -- name: end claims
-UPDATE {hot} SET claimed_until = {now} - INTERVAL 1 SECOND WHERE claimed_until >= {now} AND claimed_by = ?
+{unchecked}UPDATE {hot} SET claimed_until = {now} - INTERVAL 1 SECOND WHERE claimed_until >= {now} AND claimed_by = ?
 
 -- name: deregister
 DELETE FROM {relays} WHERE name = ?
@@ -259,7 +261,7 @@ UNION ALL SELECT id FROM (SELECT id FROM {held} FORCE INDEX (held_due) WHERE due
 
 -- Relay, token.
 -- name: claim
-UPDATE {hot} FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE claimed_until IS NULL AND id IN :ids
+{unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE claimed_until IS NULL AND id IN :ids
 
 -- Rows that are locked are being settled or handled, and nobody else gets them
 -- meanwhile. So they are still claimed, and passed over. Token.
@@ -270,13 +272,13 @@ SELECT id FROM {hot} FORCE INDEX (id) WHERE {claimed by rows} id IN :ids AND cla
 {still claimed}{skip}
 
 -- name: extend
-UPDATE {hot} FORCE INDEX (id) SET claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE id IN :ids
+{unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE id IN :ids
 
 -- name: ended claims
 SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {claimed by rows} claimed_until < {now} ORDER BY claimed_until LIMIT :limit{skip}
 
 -- name: free ended claims
-UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(crashes, 2000000000) + 1 WHERE id IN :ids AND claimed_until < {now}
+{unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(crashes, 2000000000) + 1 WHERE id IN :ids AND claimed_until < {now}
 
 -- Of several held rows with one id, one comes back at a time. A count is asked for each
 -- row, whatever a planner makes of it.

@@ -272,7 +272,7 @@ func (m *MySQL) Explain(ctx context.Context, query backend.Query) (wrong string,
 	if m.server == mysql8 {
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
 	}
-	statement := query.SQL
+	statement := strings.TrimPrefix(query.SQL, m.unchecked)
 	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && (strings.HasPrefix(into, "INSERT") || strings.HasPrefix(into, "REPLACE")) {
 		selecting, _, _ = strings.Cut(selecting, "\nON DUPLICATE KEY")
 		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole

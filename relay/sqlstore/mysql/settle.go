@@ -95,7 +95,7 @@ func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep 
 			}
 			g := givens(m.server, parts.All, append(among, "rest")...)
 			writes = append(writes, backend.Write{Counts: true, Query: join(
-				"UPDATE ", g.table(), from+" AS t FORCE INDEX (PRIMARY)", g.on(), " SET t.sinks = ", g.value("rest"), "\nWHERE TRUE", where(g)).query()})
+				m.unchecked+"UPDATE ", g.table(), from+" AS t FORCE INDEX (PRIMARY)", g.on(), " SET t.sinks = ", g.value("rest"), "\nWHERE TRUE", where(g)).query()})
 			if err := settled.Write(ctx, tx, writes); err != nil {
 				return settled, err
 			}
@@ -225,7 +225,7 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.Freed; len(some) > 0 {
 		g := givens(m.server, some, "attempts", "crashes", "error")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
-			"UPDATE ", g.table(), m.table.Hot+" AS t FORCE INDEX (PRIMARY)", g.on(),
+			m.unchecked+"UPDATE ", g.table(), m.table.Hot+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
 			", t.last_error = ", g.nullable("error", "t.last_error"),
 			"\nWHERE ", text{"t.claim_token = ?", m.claimed.args}).query()})

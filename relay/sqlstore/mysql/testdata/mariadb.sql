@@ -1,6 +1,19 @@
 -- claim mode: as in mysql.sql
 
--- set the claim mode: as in mysql.sql
+-- set the claim mode
+SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
+SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) AND claim <> ? ORDER BY name;
+--   1: lanes
+INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICATE KEY UPDATE value = ?;
+--   1: lanes
+--   2: lanes
+SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
+UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+SET STATEMENT check_constraint_checks = 0 FOR
+UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+UPDATE `app`.`Events_held` SET state = 'error', holds = 0 WHERE holds > 0;
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;
@@ -24,7 +37,10 @@ SELECT name, setup, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WH
 
 -- end leases: as in mysql.sql
 
--- end claims: as in mysql.sql
+-- end claims
+SET STATEMENT check_constraint_checks = 0 FOR
+UPDATE `app`.`Events` SET claimed_until = utc_timestamp(6) - INTERVAL 1 SECOND WHERE claimed_until >= utc_timestamp(6) AND claimed_by = ?;
+--   1: r
 
 -- deregister: as in mysql.sql
 
@@ -260,6 +276,7 @@ WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   1: a
 --   2: it's "broken"
 --   3: retry
+SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE (SELECT 1 AS lane,5 AS id,1 AS n,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS rest UNION ALL VALUES (1,6,2,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36) AND t.sinks = '' SET t.sinks = g.rest
 WHERE TRUE;
 --   1: b,c
@@ -271,6 +288,7 @@ WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   1: b
 --   2: error
 --   3: a,b
+SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin SET t.sinks = ?
 WHERE TRUE AND t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 --   1: a,b
@@ -306,6 +324,7 @@ WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   1: a
 --   2: it's "broken"
 --   3: error
+SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36) AND t.sinks = '' SET t.sinks = ?
 WHERE TRUE;
 --   1: b
@@ -316,6 +335,7 @@ WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   1: a
 --   2: error
 --   3: a,b
+SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin SET t.sinks = ?
 WHERE TRUE AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0);
 --   1: a,b
@@ -361,6 +381,7 @@ WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-0000
 --   2: t
 DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
+SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE (SELECT 2 AS lane,9 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000009', 36 * g.n - 35, 36) SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
 WHERE t.claim_token = ?;
 --   1: t
@@ -417,7 +438,14 @@ WHERE i.written_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND
 ORDER BY i.written_at LIMIT 100;
 DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 DAY;
 
--- claim the oldest: as in mysql.sql
+-- claim the oldest
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
+FROM `app`.`Events` AS t FORCE INDEX (claim_id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.claimed_until IS NULL
+ORDER BY t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
+SET STATEMENT check_constraint_checks = 0 FOR
+UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE claimed_until IS NULL AND id IN (1,2);
+--   1: r
+--   2: t
 
 -- claim the highest of some topics: as in mysql.sql
 
@@ -425,10 +453,17 @@ DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 
 
 -- has ended claims: as in mysql.sql
 
--- extend: as in mysql.sql
+-- extend
+SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND id IN (1,2) AND claim_token = ? FOR UPDATE SKIP LOCKED;
+--   1: t
+SET STATEMENT check_constraint_checks = 0 FOR
+UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE id IN (1,2);
+SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND id IN (1,2) AND claim_token = ?;
+--   1: t
 
 -- reclaim
 SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 10 FOR UPDATE SKIP LOCKED;
+SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(crashes, 2000000000) + 1 WHERE id IN (1,2) AND claimed_until < utc_timestamp(6);
 SELECT t.id * 64 + t.lane FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
 WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= utc_timestamp(6)) = 0 AND (SELECT COUNT(*) FROM `app`.`Events` h WHERE h.lane = t.lane AND h.id = t.id) = 0
