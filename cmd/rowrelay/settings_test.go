@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -82,6 +83,9 @@ func (r trip) write(ctx context.Context, topics ...string) error {
 	}); err != nil {
 		return err
 	}
+	if err := inTx(func(tx *sql.Tx) error { return r.insert(ctx, tx) }); err != nil {
+		return err
+	}
 	return inTx(func(tx *sql.Tx) error {
 		cancelled, err := writer.Cancel(ctx, tx, later.ID, messages[0].ID)
 		if err == nil && !slices.Equal(cancelled, []string{later.ID}) {
@@ -89,6 +93,20 @@ func (r trip) write(ctx context.Context, topics ...string) error {
 		}
 		return err
 	})
+}
+
+// insert writes a message of topic "plain" as an application in another language does: by an INSERT, without the Writer.
+func (r trip) insert(ctx context.Context, tx *sql.Tx) error {
+	headers, err := json.Marshal(map[string]string{"h": hostileText})
+	if err != nil {
+		return err
+	}
+	values := "?, ?, ?, ?"
+	if r.dialect.Name() == "postgres" {
+		values = "$1, $2, $3, $4"
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO "+cmp.Or(r.table, "outbox")+" (topic, message_key, payload_text, headers) VALUES ("+values+")", "plain", "plain"+hostileText, hostileText, string(headers))
+	return err
 }
 
 // deliver has a relay deliver, retry and park, and an operator requeue, discard, list, replay and purge.
@@ -150,7 +168,7 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 			}
 			return nil
 		},
-		func() error { return count(storage.Filter{State: storage.StateDone, Limit: 1000}, 22) },
+		func() error { return count(storage.Filter{State: storage.StateDone, Limit: 1000}, 23) },
 		func() error { return count(storage.Filter{State: storage.StateError, Error: `a\b`}, 1) },
 		func() error { return count(storage.Filter{State: storage.StateRetry, Key: "retried" + hostileText}, 1) },
 		func() error { _, err := store.Status(ctx); return err },
@@ -187,7 +205,7 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 			return fmt.Errorf("step %d, %s: %w; log: %.1500s", i, claim, err, log.String())
 		}
 	}
-	want := map[string]int{"kept": 1, "parked": 1, "retried": 1, "deleted": 1, "many": 42}
+	want := map[string]int{"kept": 1, "parked": 1, "retried": 1, "deleted": 1, "plain": 2, "many": 42}
 	for topic, n := range want {
 		if got[topic] != n {
 			return fmt.Errorf("%s: delivered %v, want %v", claim, got, want)
