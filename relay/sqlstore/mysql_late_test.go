@@ -338,16 +338,23 @@ func (s mysqlSession) exec(statement string) {
 // A scan that takes too long is ended by the server itself, which would go on with it though its client has left.
 func TestMySQLEndsAScan(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
-		exec(t, m.DB, "INSERT INTO outbox (topic) SELECT 'down' FROM outbox_key_locks AS a, (SELECT slot FROM outbox_key_locks LIMIT 100) AS b")
+		exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('down')")
 		b := m.table.open(t).BackendOn(m.DB)
 		scan := func(positions []storage.Position, limit time.Duration) error {
 			query := b.Candidates(positions, []string{"down"}, 2000)
 			query.SQL = b.Traits().WithTimeLimit(query.SQL, limit)
 			return backend.ReadCandidates(t.Context(), m.DB, query, func(storage.Candidate) (bool, error) { return true, nil })
 		}
+		other, err := m.DB.Conn(t.Context())
+		must(t, err)
+		defer func() { _ = other.Close() }()
+		_, err = other.ExecContext(t.Context(), "LOCK TABLES outbox WRITE") // for which the scan waits
+		must(t, err)
 		if err := scan(everyLaneAfter(0), time.Millisecond); err == nil || !regexp.MustCompile("3024|1969").MatchString(err.Error()) {
 			t.Errorf("a scan that takes too long ended with %v", err)
 		}
+		_, err = other.ExecContext(t.Context(), "UNLOCK TABLES")
+		must(t, err)
 		if err := scan(everyLaneAfter(0), 10*time.Minute); err != nil {
 			t.Errorf("a scan that takes no longer ended with %v", err)
 		}
