@@ -52,6 +52,8 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 		if !row.Deferred {
 			e.notePassed(l, queue, row)
 		}
+	case rowBeyond:
+		e.engine.queues[queue].passed++
 	case rowStopped:
 		if !row.Deferred && !l.readers.isBehind(queue) {
 			e.engine.queues[queue].stopped = true

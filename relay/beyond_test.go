@@ -21,8 +21,8 @@ type countedRows struct {
 	rows atomic.Int64
 }
 
-func (c *countedRows) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := c.Store.Read(ctx, positions, limit, maxBytes)
+func (c *countedRows) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := c.Store.Read(ctx, request)
 	c.rows.Add(int64(len(page.Rows)))
 	return page, err
 }

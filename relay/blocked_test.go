@@ -221,7 +221,7 @@ func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key fu
 		last = tx.Insert(outbox.Message{Topic: "t", Key: key(i)})
 	}
 	tx.Commit()
-	page, err := s.Read(ctx, positions, n+1, 1<<40)
+	page, err := s.Read(ctx, storage.ReadRequest{Positions: positions, Limit: n + 1, MaxBytes: 1 << 40})
 	if err != nil || len(page.Rows) != n {
 		t.Fatal(len(page.Rows), err)
 	}

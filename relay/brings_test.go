@@ -25,6 +25,10 @@ func TestWhatAPageBrings(t *testing.T) {
 		"a page that was cut off": {after: 10, change: func(f *fetch, _ *lane) { f.page.More = true }},
 		"another lane":            {after: 10, change: func(_ *fetch, l *lane) { l.Lane = 4 }},
 		"a lane that is given up": {after: 10, change: func(_ *fetch, l *lane) { l.draining = true }},
+		"not for a sink apart":    {after: 10, change: func(f *fetch, _ *lane) { f.reads = func(int) bool { return false } }},
+		"for a sink apart, later": {after: 10, want: true, change: func(f *fetch, l *lane) {
+			f.reads, l.readers[0].cursor = func(queue int) bool { return queue > 0 }, 10
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,11 +25,12 @@ type byLanes struct {
 	seq               int64 // of the last read
 	turn              readKind
 	ahead             bool                // the next page is asked for before this one is taken in
-	skipping          bool                // the last page was passed over for the most part
 	elsewhere         int                 // pages in a row that came from another server than the lanes were leased from
 	settledDuringRead []*item             // settled while a read was under way, which may bring them back
 	failingSince      [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
 
+	mostPassed int       // as the constant; less in tests
+	pageStride stride    // of a page that leaves rows out
 	keyStride  stride    // of a read that catches up with keys
 	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 }

@@ -395,8 +395,8 @@ type countsRows struct {
 	read, due *atomic.Int64
 }
 
-func (s countsRows) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s countsRows) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	s.read.Add(int64(len(page.Rows)))
 	return page, err
 }
@@ -616,8 +616,8 @@ type hidesRows struct{ *memstore.Store }
 
 func hidden(row storage.Row) bool { return strings.HasPrefix(row.Message.Topic, "hidden") }
 
-func (s hidesRows) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s hidesRows) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	page.Rows = slices.DeleteFunc(page.Rows, hidden)
 	return page, err
 }

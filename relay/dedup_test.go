@@ -49,8 +49,8 @@ func (s *scribe) WriteJournal(ctx context.Context, name string, journals []stora
 	return s.Journaler.WriteJournal(ctx, name, journals)
 }
 
-func (s *scribe) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s *scribe) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	slices.SortFunc(page.Rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return page, err
 }

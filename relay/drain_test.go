@@ -34,7 +34,7 @@ func retryNow(t *testing.T, store *memstore.Store) {
 		t.Fatal(err)
 	}
 	for _, grant := range grants {
-		page, err := store.Read(t.Context(), []storage.Position{{Lane: grant.Lane, Until: math.MaxInt64}}, 100, 1<<20)
+		page, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: grant.Lane, Until: math.MaxInt64}}, Limit: 100, MaxBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -359,8 +359,8 @@ type countedReads struct {
 	rows atomic.Int64
 }
 
-func (s *countedReads) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s *countedReads) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	s.rows.Add(int64(len(page.Rows)))
 	return page, err
 }

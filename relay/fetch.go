@@ -19,6 +19,7 @@ type fetch struct {
 	lanes     []int      // readDue, readBlocked
 	positions []storage.Position
 	reads     func(queue int) bool // whether the page is for a queue, whose readers meet its rows; nil: it is for all
+	except    []string             // topics that a page leaves out
 	limit     int
 	maxBytes  int
 	keys      []*key            // readKeys, at the same places as the positions
@@ -30,9 +31,10 @@ type fetch struct {
 	again     bool              // readDue: it looks among rows that are paused
 
 	page    storage.Page
+	took    time.Duration                            // the statement of the page
 	blocked []storage.BlockedKey                     // what was said of the keys
 	answers map[storage.LaneKey][]storage.BlockedKey // what was said of them in all steps; there for each key that was asked of
-	scan    *lateScan                                // readSweep, readBeyond: the scan that this read is
+	scan    *lateScan                                // readSweep: the scan that this read is
 	late    *lateScan                                // the scan that must run before this page is merged; nil if none is needed
 
 	// Rows may have appeared above this id since the page was read; the next page reports
@@ -52,7 +54,6 @@ const (
 	kindsInTurn                  // those above take turns
 	readBlocked                  // blocked keys, of lanes that do not know all of theirs
 	readBlockers                 // what keys wait for
-	readBeyond                   // what is new beyond what waits for sinks that lag
 	kindsOfReads
 )
 
@@ -66,4 +67,4 @@ const (
 
 // bringsPage says which kinds of read bring a page of pending rows, which tells what else may
 // have appeared.
-var bringsPage = [kindsOfReads]bool{readLanes: true, readSkipped: true, readKeys: true, readUnrouted: true, readBeyond: true}
+var bringsPage = [kindsOfReads]bool{readLanes: true, readSkipped: true, readKeys: true, readUnrouted: true}

@@ -55,7 +55,7 @@ func withLanes(e *engine, lanes map[int]*lane) *byLanes {
 	if e.base == nil {
 		e.base = &base{}
 	}
-	b := newByLanes(e, maxBlockedKeys, farBehind)
+	b := newByLanes(e, maxBlockedKeys, mostPassed)
 	b.held.lanes, e.claiming = lanes, b
 	return b
 }

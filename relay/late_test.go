@@ -152,8 +152,8 @@ func (s bytesScanned) Scan(ctx context.Context, positions []storage.Position, ex
 // warner warns with each page.
 type warner struct{ *memstore.Store }
 
-func (s warner) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s warner) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	page.Warning = "the list says nothing"
 	return page, err
 }

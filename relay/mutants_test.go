@@ -112,8 +112,8 @@ func losesMany(c *course) { c.loses = 5 * time.Second }
 // sendsEarly shows no row as one whose time is still to come: it may be cancelled while it is sent.
 type sendsEarly struct{ storage.Store }
 
-func (s sendsEarly) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s sendsEarly) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	for i := range page.Rows {
 		page.Rows[i].Later = false
 	}
@@ -135,8 +135,8 @@ func (s tellsTime) Heartbeat(ctx context.Context, self storage.Identity, ttl tim
 // hidesExpiry shows no row's time.
 type hidesExpiry struct{ storage.Store }
 
-func (s hidesExpiry) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s hidesExpiry) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	for i := range page.Rows {
 		page.Rows[i].Message.ExpiresAt = time.Time{}
 	}
@@ -172,8 +172,8 @@ type hidesFalls struct {
 	lastID, highest int64
 }
 
-func (s *hidesFalls) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s *hidesFalls) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	s.lastID, s.highest = page.LastID, max(s.highest, page.LastID)
 	if page.LastID < s.highest {
 		page.LastID, page.LateAfter = s.highest, -1
@@ -199,8 +199,8 @@ func (s oneEpoch) Heartbeat(ctx context.Context, self storage.Identity, ttl time
 	return members, err
 }
 
-func (s oneEpoch) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s oneEpoch) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	page.Epoch = ""
 	return page, err
 }
@@ -233,8 +233,8 @@ func (s settlesByID) Settle(ctx context.Context, name string, keep bool, settlem
 
 type neverLate struct{ storage.Store }
 
-func (s neverLate) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s neverLate) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	page.LateAfter = -1
 	return page, err
 }
@@ -245,8 +245,8 @@ type tellsLate struct {
 	untold int64
 }
 
-func (s *tellsLate) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s *tellsLate) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	if err == nil {
 		page.LateAfter, s.untold = s.untold, page.LateAfter
 	}
@@ -268,9 +268,9 @@ func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.D
 	return grants, err
 }
 
-func (s readsOn) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
-	if len(positions) == 0 || positions[0].Until > 0 {
+func (s readsOn) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
+	if len(request.Positions) == 0 || request.Positions[0].Until > 0 {
 		return page, err // what was passed over
 	}
 	page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
@@ -285,16 +285,16 @@ func (s readsOn) Read(ctx context.Context, positions []storage.Position, limit, 
 // alwaysWhole hides that a page was cut off.
 type alwaysWhole struct{ storage.Store }
 
-func (s alwaysWhole) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s alwaysWhole) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	page.More = false
 	return page, err
 }
 
 type boldSafeID struct{ storage.Store }
 
-func (s boldSafeID) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s boldSafeID) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	page.SafeID = 1 << 40
 	return page, err
 }
@@ -302,8 +302,8 @@ func (s boldSafeID) Read(ctx context.Context, positions []storage.Position, limi
 // boldPages says of pages with more that nothing is left.
 type boldPages struct{ storage.Store }
 
-func (s boldPages) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s boldPages) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	if page.More {
 		page.Through = page.SafeID
 	}

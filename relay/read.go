@@ -107,16 +107,12 @@ func (e *byLanes) startRead(now time.Time) {
 // appeared late before most reads, a few ids back: what lies there is read once more, so that
 // what is late comes with the page, and isn't looked for by another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
+	e.setApart()
 	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory once more: so after one a page may fill only half of the buffer
 	if !e.engine.poll.fresh || room == 0 {
 		return nil
 	}
 	e.engine.poll.begin(now, e.engine.options.Poll)
-	if e.skipping {
-		if f := e.pollBeyond(room); f != nil {
-			return f
-		}
-	}
 	f := &fetch{kind: readLanes, limit: min(room, readLimit), maxBytes: readBytes}
 	again := int64(math.MaxInt64)
 	if e.late.span > 0 {
@@ -130,6 +126,7 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	if len(f.positions) == 0 {
 		return nil
 	}
+	e.leaveApart(f)
 	return f
 }
 
@@ -144,7 +141,7 @@ func (l *lane) readsAfter(again int64) int64 {
 }
 
 // mostRoom is the room of the queue that has most. A queue whose room is less falls behind if
-// it must, and reads for itself later. While no sink is up the buffers fill, so that the rows
+// it must, and reads for itself later, as one does that is apart. While no sink is up the buffers fill, so that the rows
 // are there when one comes back.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
@@ -152,7 +149,7 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 		if halfBuffer {
 			room -= q.options.Buffer / 2
 		}
-		if q.worthwhile(room, q.capacity) && (q.up() || !anyUp(e.queues)) {
+		if !q.apart && q.worthwhile(room, q.capacity) && (q.up() || !anyUp(e.queues)) {
 			most = max(most, room)
 		}
 	}
@@ -181,8 +178,6 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		return err
 	case f.kind == readSweep:
 		return b.sweepStep(ctx, f.scan)
-	case f.kind == readBeyond && f.step == stepPage:
-		return b.readBeyond(ctx, f)
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
@@ -195,7 +190,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	case f.kind == readBlocked:
 		f.blocked, err = b.store.BlockedKeys(ctx, f.lanes, f.limit)
 	default:
-		f.page, err = b.store.Read(ctx, f.positions, f.limit, f.maxBytes)
+		f.page, err = b.store.Read(ctx, storage.ReadRequest{Positions: f.positions, Limit: f.limit, MaxBytes: f.maxBytes, Except: f.except})
+		f.took = time.Since(began)
 	}
 	b.reached("read", began, err)
 	if b.options.Tracer != nil {
@@ -242,6 +238,7 @@ func (e *byLanes) merge(f *fetch) {
 		if bringsPage[f.kind] {
 			// All that has appeared at or below SafeID is merged with this page, or reported by the next one.
 			e.late.safeID, e.late.lateAfter = f.page.SafeID, none
+			e.learnStride(f)
 		}
 		e.blocked.answers = f.answers
 		if f.late != nil {
@@ -264,8 +261,6 @@ func (e *byLanes) merge(f *fetch) {
 			e.blocked.mergeBlocked(f)
 		case readBlockers:
 			e.blocked.mergeBlockers(f)
-		case readBeyond:
-			e.mergeBeyond(f)
 		}
 		e.blocked.answers = nil
 		if f.kind != readSweep {
@@ -340,9 +335,12 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 func (e *byLanes) mergeLanes(f *fetch) {
 	rows, heads, asked := f.page.Rows, e.held.heads(f.seq, f.positions), e.engine.poll.fresh
 	news := e.advance(f)
-	if f.page.More {
+	switch {
+	case f.page.More:
 		e.engine.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(rows)
+	case f.isStretch():
+		e.engine.poll.fresh, news = true, true
 	}
 	taken := 0
 	for i := range rows {
@@ -351,7 +349,6 @@ func (e *byLanes) mergeLanes(f *fetch) {
 		}
 	}
 	e.engine.poll.fresh = e.engine.poll.fresh && (asked || e.held.moved(f.seq, f.positions, heads)) // else the next page would be the same
-	e.skipping = f.page.More && taken < len(rows)/2
 	e.engine.poll.count(!news && taken == 0)
 }
 
@@ -365,9 +362,10 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 	for _, p := range f.positions {
 		through := f.page.Through
 		switch {
-		case !f.page.More && p.Until > 0:
+		case f.page.More:
+		case p.Until > 0 && p.Until <= f.page.LastID:
 			through = p.Until
-		case !f.page.More:
+		default:
 			through = min(f.page.SafeID, f.page.LastID)
 		}
 		if through = max(through, last[p.Lane]); p.Until > 0 {
@@ -432,9 +430,8 @@ func (e *byLanes) readFailed(f *fetch) {
 	case f.late != nil:
 		e.late.stride = f.late.stride
 		e.late.stride.failed()
-	case f.kind == readBeyond:
-		e.late.stride = f.scan.stride
-		e.late.stride.failed()
+	case len(f.except) > 0:
+		e.pageStride.failed()
 	case f.kind == readKeys:
 		e.keyStride = 0
 	}
@@ -498,7 +495,9 @@ func (e *byLanes) pollSkipped() *fetch {
 			continue
 		}
 		if positions := e.held.lagging(q); len(positions) > 0 {
-			return &fetch{kind: readSkipped, queue: q, reads: q.is, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}
+			f := &fetch{kind: readSkipped, queue: q, reads: q.is, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}
+			e.leaveOut(f)
+			return f
 		}
 	}
 	return nil
@@ -520,7 +519,9 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {
-		ofThisRead := func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= l.readers[queue].cursor }
+		ofThisRead := func(p storage.Position) bool {
+			return p.Lane == l.Lane && p.After <= l.readers[queue].cursor && p.Until >= l.readers.head()
+		}
 		whole = whole && (!l.readers.isBehind(queue) || slices.ContainsFunc(f.positions, ofThisRead))
 	}
 	e.mergeSkipped(f) // which alarms of each
@@ -704,7 +705,9 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	}
 	q := e.engine.queues[len(e.engine.queues)-1]
 	if positions := slices.DeleteFunc(e.held.lagging(q), func(p storage.Position) bool { return e.held.lanes[p.Lane].alarmed }); len(positions) > 0 {
-		return &fetch{kind: readUnrouted, queue: q, reads: q.is, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
+		f := &fetch{kind: readUnrouted, queue: q, reads: q.is, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}
+		e.leaveOut(f)
+		return f
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
 	if again && !e.held.anyBehind(q) { // what a sink has no handler for is told of when it is tried again

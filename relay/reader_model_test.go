@@ -38,7 +38,6 @@ type modelOps struct {
 	recalled func(r *reader, k *key)                    // a forgotten key is blocked again
 	resumeTo func(r *reader, k *key) int64              // how far a key is read
 	willMeet func(p *places, id int64, key string) bool // a scan leaves the row to the reader
-	final    func(safeID, unreported int64) int64       // no late row appears at or below
 	keeps    func(reading int) bool                     // a settled row stays known while something is read
 	hasty    bool                                       // a safe id holds before its page is merged
 }
@@ -54,13 +53,7 @@ func readerOps() modelOps {
 		},
 		resumeTo: func(r *reader, _ *key) int64 { return r.cursor },
 		willMeet: (*places).willMeet,
-		final: func(safeID, unreported int64) int64 {
-			if unreported != none {
-				return min(safeID, unreported)
-			}
-			return safeID
-		},
-		keeps: func(reading int) bool { return reading > 0 },
+		keeps:    func(reading int) bool { return reading > 0 },
 	}
 }
 
@@ -172,7 +165,6 @@ func TestReaderModelFindsMutants(t *testing.T) {
 		"a mark passes what isn't final": func(o *modelOps) {
 			o.marks = func(rs readers, _ int64) (int64, map[int]int64) { return rs.marks(1 << 40) }
 		},
-		"a mark passes what wasn't reported yet": func(o *modelOps) { o.final = func(safeID, _ int64) int64 { return safeID } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -232,7 +224,7 @@ func (m *modelRow) pending(queue int) bool {
 // modelPage is a read under way: what it has seen of the table.
 type modelPage struct {
 	queue          int // whose rows it reads; -1: what is new, for all
-	without        int // what is new beyond the rows of this one, which stays: else -1
+	without        int // the sink that what is new is read without, and which stays; -1: none
 	key            *key
 	after, through int64
 	more           bool
@@ -312,6 +304,14 @@ func (m *readerModel) run(steps int) string {
 	return fmt.Sprintf("%d rows never arrived, the first has id %d", len(m.table), m.table[0].ID)
 }
 
+// final is where no late row appears any more, at or below.
+func (m *readerModel) final() int64 {
+	if m.unreported != none {
+		return min(m.safeID, m.unreported)
+	}
+	return m.safeID
+}
+
 func (m *readerModel) step() {
 	m.now++
 	queue := m.IntN(modelSinks)
@@ -327,7 +327,7 @@ func (m *readerModel) step() {
 	case 8, 9, 10, 11:
 		m.merge()
 	case 12:
-		m.readBeyond(queue)
+		m.readWithout(queue)
 	case 13:
 		m.catchUp(queue)
 	case 14:
@@ -350,7 +350,7 @@ func (m *readerModel) step() {
 		}
 	case 23:
 		if m.IntN(6) == 0 {
-			main, behind := m.ops.marks(m.rs, m.ops.final(m.safeID, m.unreported))
+			main, behind := m.ops.marks(m.rs, m.final())
 			m.takeOver(main, behind)
 		}
 	}
@@ -413,7 +413,7 @@ func (m *readerModel) start(p *modelPage, until int64, limit int) {
 	p.through = until
 	for _, row := range m.table {
 		wanted := row.appeared > 0 && row.ID > p.after && (until == 0 || row.ID <= until) && (p.key == nil || row.Message.Key == p.key.ref.key) &&
-			(row.pending(0) || row.pending(1) || row.pending(modelSinks))
+			(row.pending(0) && p.without != 0 || row.pending(1) && p.without != 1 || row.pending(modelSinks))
 		if wanted && len(p.rows) == limit {
 			p.more = true
 			break
@@ -421,9 +421,6 @@ func (m *readerModel) start(p *modelPage, until int64, limit int) {
 		if wanted {
 			p.rows = append(p.rows, *row)
 		}
-	}
-	for p.without >= 0 && m.IntN(2) == 0 { // this kind of page is a scan, and asks only then
-		m.commit(m.table[m.IntN(len(m.table))])
 	}
 	m.ask(p)
 	switch {
@@ -446,10 +443,10 @@ func (m *readerModel) read() {
 	}
 }
 
-// readBeyond passes over what waits for a sink that lags.
-func (m *readerModel) readBeyond(queue int) {
-	if len(m.pages) == 0 && m.rs[queue].cursor < m.rs.head() && m.rs.head() < m.lastID && len(m.table) > 0 {
-		m.start(&modelPage{queue: -1, without: queue, after: m.rs.head()}, m.lastID, 1+m.IntN(5))
+// readWithout reads a stretch of what is new for all sinks but one, whose rows are left out.
+func (m *readerModel) readWithout(queue int) {
+	if head := m.rs.head(); len(m.pages) == 0 && head < m.lastID {
+		m.start(&modelPage{queue: -1, without: queue, after: max(0, head-int64(m.IntN(4)))}, min(head+1+int64(m.IntN(12)), m.lastID), 1+m.IntN(5))
 	}
 }
 
@@ -505,9 +502,6 @@ func (m *readerModel) merge() {
 		m.mergeKey(p)
 	} else {
 		m.ops.advance(m.rs, p.after, p.through, func(queue int) bool { return (p.queue < 0 || p.queue == queue) && queue != p.without })
-		if p.without >= 0 && p.late != none {
-			m.unreported = lowestSet(m.unreported, max(p.late, p.after))
-		}
 		if p.queue < 0 && p.more && m.IntN(2) == 0 { // reads ahead
 			m.start(&modelPage{queue: -1, without: -1, after: max(0, p.through-int64(m.IntN(4)))}, 0, 1+m.IntN(5))
 		}
@@ -936,7 +930,7 @@ func (m *readerModel) takeOver(main int64, behind map[int]int64) {
 
 // check looks whether the invariant holds.
 func (m *readerModel) check() {
-	main, behind := m.ops.marks(m.rs, m.ops.final(m.safeID, m.unreported))
+	main, behind := m.ops.marks(m.rs, m.final())
 	for _, row := range m.table {
 		for queue := range m.rs {
 			r := &m.rs[queue]

@@ -46,16 +46,14 @@ func rowFor(id int64, topic, key string) storage.Row {
 // A page moves the readers that it was read for, as far as it has come, and no others.
 func TestAPageMovesItsReaders(t *testing.T) {
 	t.Parallel()
-	stretch := func(t *testing.T, e *byLanes, _ *lane) *fetch {
-		e.engine.queues[1].paused, e.skipping, e.engine.poll.fresh = true, true, true
+	stretch := func(t *testing.T, e *byLanes, l *lane) *fetch {
+		e.engine.queues[1].paused, e.engine.poll.fresh = true, true
+		e.pageStride = stride(90 - l.readers.head())
 		f := e.pollLanes(time.Time{})
-		if f == nil || f.kind != readBeyond {
-			t.Fatalf("reads %+v, want a stretch of ids", f)
+		if f == nil || !slices.Equal(f.except, []string{"b"}) {
+			t.Fatalf("reads %+v, want a stretch of ids without topic b", f)
 		}
-		for i := range f.positions {
-			f.positions[i].Until = 90
-		}
-		f.scan.left, f.page = nil, storage.Page{LateAfter: none, SafeID: 100, LastID: 100}
+		f.page = storage.Page{LateAfter: none, SafeID: 80, LastID: 100}
 		return f
 	}
 	for name, c := range map[string]struct {
@@ -76,19 +74,15 @@ func TestAPageMovesItsReaders(t *testing.T) {
 		}},
 		"a stretch":                      {from: []int64{50, 10, 50}, to: []int64{90, 10, 90}, fresh: true, page: stretch},
 		"a stretch, and a sink is below": {from: []int64{20, 10, 50}, to: []int64{20, 10, 90}, fresh: true, page: stretch},
-		"a stretch, and a sink is behind in another lane": {from: []int64{50, 50, 50}, to: []int64{90, 50, 90}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
-			_, other := threeReaders(t, 50, 10, 50)
-			other.Lane, e.held.lanes[4] = 4, other
-			return stretch(t, e, l)
-		}},
-		"a stretch of which something is left": {from: []int64{50, 10, 50}, to: []int64{70, 10, 70}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
+		"a stretch, and none was behind": {from: []int64{50, 50, 50}, to: []int64{90, 50, 90}, fresh: true, page: stretch},
+		"a stretch that a limit has ended": {from: []int64{50, 10, 50}, to: []int64{70, 10, 70}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
 			f := stretch(t, e, l)
-			f.scan.left = []storage.Position{{Lane: 3, After: 70, Until: 90}}
+			f.page.More, f.page.Through, f.page.Rows = true, 60, []storage.Row{rowFor(70, "a", "")}
 			return f
 		}},
-		"a stretch with more than there is room for": {from: []int64{50, 10, 50}, to: []int64{60, 10, 60}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
+		"a stretch with all that there is": {from: []int64{50, 10, 50}, to: []int64{80, 10, 80}, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
 			f := stretch(t, e, l)
-			f.scan.skipped[laneQueue{3, 0}] = 61
+			f.positions[0].Until = 120
 			return f
 		}},
 	} {
@@ -112,22 +106,17 @@ func TestWhatAScanExpects(t *testing.T) {
 	l.readers[0].leaveOut(31)
 	l.keysUnknown = true
 	late := e.late.scan([]storage.Position{{Lane: 3, After: 20, Until: 50}})
-	e.engine.queues[1].paused = true
-	beyond := e.pollBeyond(10).scan
 	for name, c := range map[string]struct {
-		scan  *lateScan
 		id    int64
 		topic string
 		want  []int
 	}{
-		"it was passed":                         {late, 50, "a", []int{0}},
-		"it is to be read":                      {late, 51, "a", nil},
-		"its sink is behind":                    {late, 11, "b", nil},
-		"its sink is behind, but passed it":     {late, 10, "b", []int{1}},
-		"in a stretch":                          {beyond, 60, "a", []int{0}},
-		"in a stretch, and its sink comes back": {beyond, 60, "b", nil},
+		"it was passed":                     {50, "a", []int{0}},
+		"it is to be read":                  {51, "a", nil},
+		"its sink is behind":                {11, "b", nil},
+		"its sink is behind, but passed it": {10, "b", []int{1}},
 	} {
-		if got := c.scan.unexpected(storage.Candidate{Lane: 3, ID: c.id, Topic: c.topic}); !slices.Equal(got, c.want) {
+		if got := late.unexpected(storage.Candidate{Lane: 3, ID: c.id, Topic: c.topic}); !slices.Equal(got, c.want) {
 			t.Errorf("%s: it is taken for %v, want %v", name, got, c.want)
 		}
 	}
@@ -215,6 +204,47 @@ func TestWhenASinkReadsForItself(t *testing.T) {
 			f := e.pollSkipped()
 			if (f != nil) != c.want || f != nil && (f.queue != e.engine.queues[1] || f.reads(0) || !f.reads(1)) {
 				t.Errorf("reads %+v", f)
+			}
+		})
+	}
+}
+
+// A sink is set apart if it is down, and a page may have more than it has room for; or if pages have brought much for it while it
+// was behind. It is back once it has caught up in all lanes.
+func TestWhichSinksAreApart(t *testing.T) {
+	t.Parallel()
+	down := func(e *byLanes) { e.engine.queues[1].paused = true }
+	passed := func(n int) func(e *byLanes) { return func(e *byLanes) { e.engine.queues[1].passed = n } }
+	roomy := func(e *byLanes) { e.engine.queues[1].capacity = readLimit }
+	for name, c := range map[string]struct {
+		behind bool
+		change []func(e *byLanes)
+		want   bool
+	}{
+		"it is up":                     {behind: true},
+		"it is down":                   {change: []func(*byLanes){down}, want: true},
+		"it is down, and has room":     {behind: true, change: []func(*byLanes){down, roomy}},
+		"all are down":                 {change: []func(*byLanes){func(e *byLanes) { pauseAll(e.engine.queues) }}},
+		"down, and has no topic alone": {change: []func(*byLanes){down, func(e *byLanes) { e.engine.routes.ownTopics[1] = nil }}},
+		"few rows were passed":         {behind: true, change: []func(*byLanes){passed(mostPassed - 1)}},
+		"many rows were passed":        {behind: true, change: []func(*byLanes){passed(mostPassed)}, want: true},
+		"many, and it has caught up":   {change: []func(*byLanes){passed(mostPassed)}},
+		"it was, and is behind":        {behind: true, change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}, want: true},
+		"it was, and has caught up":    {change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}},
+		"many without a route":         {change: []func(*byLanes){func(e *byLanes) { e.engine.queues[3].passed = mostPassed }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := threeReaders(t, 50, 50, 50)
+			if c.behind {
+				l.readers[1].cursor = 10
+			}
+			for _, change := range c.change {
+				change(e)
+			}
+			e.setApart()
+			if got := e.engine.queues[1].apart; got != c.want {
+				t.Errorf("apart: %v", got)
 			}
 		})
 	}

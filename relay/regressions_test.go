@@ -67,7 +67,7 @@ func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 		positions = append(positions, storage.Position{Lane: g.Lane})
 		fences[g.Lane] = g.Fence
 	}
-	page, err := s.Read(ctx, positions, 1_000_000, 1<<40)
+	page, err := s.Read(ctx, storage.ReadRequest{Positions: positions, Limit: 1_000_000, MaxBytes: 1 << 40})
 	if err != nil || len(page.Rows) != n {
 		t.Fatal(len(page.Rows), err)
 	}
@@ -147,8 +147,8 @@ type failedOver struct {
 	marks atomic.Int64
 }
 
-func (s *failedOver) Read(ctx context.Context, p []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, p, limit, maxBytes)
+func (s *failedOver) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	if s.over.Load() {
 		page.SafeID, page.LateAfter = 0, 0
 	}

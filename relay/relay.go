@@ -34,8 +34,8 @@ type Relay struct {
 	abort       sync.Once
 	ran         atomic.Bool
 	health      *health
-	mostBlocked int   // maxBlockedKeys; less in tests
-	far         int64 // farBehind; less in tests
+	mostBlocked int // maxBlockedKeys; less in tests
+	mostPassed  int // mostPassed; less in tests
 }
 
 // New makes a relay over a store. It checks the options and reports all that
@@ -78,7 +78,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{store: store, options: options, named: named, routes: routes, names: names,
-		wake: make(waker, 1), aborted: make(chan struct{}), health: &health{epoch: time.Now()}, mostBlocked: maxBlockedKeys, far: farBehind}, nil
+		wake: make(waker, 1), aborted: make(chan struct{}), health: &health{epoch: time.Now()}, mostBlocked: maxBlockedKeys, mostPassed: mostPassed}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,

@@ -30,8 +30,15 @@ type router struct {
 	// print is a fingerprint: it tells whether two relays route alike. Only then do the
 	// marks that one stored for its sinks mean the same to the other.
 	print string
-	cache map[string]target
+	cache map[string]target // of the topics that were met
+
+	// ownTopics are the topics of each sink, and at last of those without a route, that no other sink takes: of those that are
+	// known the first maxExcept.
+	ownTopics [][]string
 }
+
+// maxExcept bounds the topics of a sink that a read leaves out by name.
+const maxExcept = 50
 
 // alsoRoute is a route with Also set.
 type alsoRoute struct {
@@ -108,6 +115,11 @@ func newRouter(routes []Route, names []string) (*router, error) {
 		return cmp.Or(len(b.prefix)-len(a.prefix), cmp.Compare(a.prefix, b.prefix))
 	})
 	r.print = hex.EncodeToString(digest.Sum(nil)[:8])
+	if r.ownTopics = make([][]string, len(names)+1); len(r.exact) <= maxExcept && len(problems) == 0 { // else those that are met first
+		for topic := range r.exact {
+			r.route(topic)
+		}
+	}
 	return r, errors.Join(problems...)
 }
 
@@ -246,20 +258,15 @@ func (r *router) named(sinks string) []int {
 
 // route returns what the topic's routes say of it.
 func (r *router) route(topic string) target {
-	if len(r.also) == 0 {
-		if to, ok := r.exact[topic]; ok {
-			return to
-		}
-		if len(r.prefixes) == 0 && len(r.patterns) == 0 {
-			return r.rest
-		}
-	}
 	if to, ok := r.cache[topic]; ok {
 		return to
 	}
 	to := r.find(topic)
 	if len(r.cache) < maxCachedTopics {
 		r.cache[topic] = to
+		if own := &r.ownTopics[to.sinks[0]]; len(to.sinks) == 1 && len(*own) < maxExcept {
+			*own = append(*own, topic)
+		}
 	}
 	return to
 }

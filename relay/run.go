@@ -46,18 +46,18 @@ func (r *Relay) newEngine() *engine {
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
 	} else {
-		e.claiming = newByLanes(e, r.mostBlocked, r.far)
+		e.claiming = newByLanes(e, r.mostBlocked, r.mostPassed)
 	}
 	return e
 }
 
-// newByLanes makes an engine by lanes. mostBlocked bounds the blocked keys in memory; farBehind
-// is the number of ids from which a scan is faster than pages.
-func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
+// newByLanes makes an engine by lanes. mostBlocked bounds the blocked keys in memory, mostPassed the rows that pages
+// bring for a sink that is behind.
+func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
-	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, unrouted: &e.unrouted, queues: e.queues, control: &e.control, lateAfter: none, stride: stride(8 * farBehind), farBehind: farBehind}
+	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, queues: e.queues, control: &e.control, lateAfter: none, stride: leastStride}
 	b := &byLanes{
-		engine: e, held: held, late: late, share: -1, reads: make(chan *fetch, 1),
+		engine: e, held: held, late: late, share: -1, reads: make(chan *fetch, 1), mostPassed: mostPassed, pageStride: stride(8 * mostPassed),
 		blocked: &blockedKeys{held: held, routes: e.routes, queues: e.queues, poll: &e.poll, control: &e.control, most: mostBlocked},
 		sweep:   &sweep{base: e.base, held: held, late: late, poll: &e.poll, ids: leastStride, clean: e.work.started, next: e.work.started.Add(sweepSoonest)},
 	}

@@ -24,13 +24,12 @@ import (
 
 // lateRows is what is known of ids: which are final, and where rows appear late.
 type lateRows struct {
-	base     *base
-	held     *heldLanes
-	poll     *polling
-	routes   *router
-	unrouted *unrouted
-	queues   []*sinkQueue
-	control  *control // what is paused
+	base    *base
+	held    *heldLanes
+	poll    *polling
+	routes  *router
+	queues  []*sinkQueue
+	control *control // what is paused
 
 	safeID    int64  // nothing can appear any more at or below it
 	lastID    int64  // no higher id was given out when the last page was read
@@ -38,7 +37,6 @@ type lateRows struct {
 	lateAfter int64  // rows may have appeared above this, of which no merged page has told; or none
 	scans     bool   // late rows were looked for before the last page was merged
 	stride    stride // of a scan's step
-	farBehind int64  // so many ids are worth a scan, beyond what waits for sinks that lag
 
 	numbering int   // how often ids began anew: a row that was read before may have the id of a new one
 	highest   int64 // the highest id from before that
@@ -132,8 +130,14 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 	return none
 }
 
-// brings says that what appeared late in a lane above an id came with the page.
+// brings says that what appeared late in a lane above an id came with the page. Of sinks that are apart it hasn't come: they
+// must be below that id, and so read it later.
 func (f *fetch) brings(l *lane, after int64) bool {
+	for i := range l.readers {
+		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {
+			return false
+		}
+	}
 	return f.kind == readLanes && !f.page.More && !l.draining &&
 		slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= after })
 }
@@ -172,7 +176,7 @@ type lateScan struct {
 	known  []map[int64]struct{} // by queue
 	lanes  map[int]*scannedLane
 	pauses *pauses
-	topics [][]string // by queue: those that are known to be its own alone, maxExcept at most
+	own    [][]string // as router has it
 
 	leftRows, leftBytes int                 // so much more may come into memory
 	skipped             map[laneQueue]int64 // the first row, of each lane and queue, for which there is no room
@@ -182,8 +186,6 @@ type lateScan struct {
 
 	found map[int]int64 // by a sweep: the lowest row in each lane that nobody expects
 	took  time.Duration
-
-	farBehind int64 // as lateRows has it
 }
 
 // scannedLane is what a scan knows of a lane.
@@ -193,9 +195,6 @@ type scannedLane struct {
 	passed      *keySet
 }
 
-// maxExcept bounds the topics of a sink that a scan leaves out by name.
-const maxExcept = 50
-
 // laneQueue is one queue's part of one lane: it falls behind as a whole.
 type laneQueue struct{ lane, queue int }
 
@@ -203,22 +202,10 @@ type laneQueue struct{ lane, queue int }
 // the known rows from there on.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
-		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
-		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
+		positions: positions, left: positions, stride: r.stride,
+		routes: r.routes, own: slices.Clone(r.routes.ownTopics), known: make([]map[int64]struct{}, len(r.queues)),
 		lanes: map[int]*scannedLane{}, pauses: r.control.pauses,
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[laneQueue]int64{},
-	}
-	for topic := range r.unrouted.topics {
-		if last := &s.topics[len(s.topics)-1]; len(*last) < maxExcept {
-			*last = append(*last, topic)
-		}
-	}
-	for _, known := range []map[string]target{r.routes.exact, r.routes.cache} {
-		for topic := range known {
-			if own := r.routes.route(topic).sinks; len(own) == 1 && len(s.topics[own[0]]) < maxExcept {
-				s.topics[own[0]] = append(s.topics[own[0]], topic)
-			}
-		}
 	}
 	for i := range s.known {
 		s.known[i] = map[int64]struct{}{}
@@ -309,7 +296,7 @@ func (s *lateScan) unexpected(c storage.Candidate) []int {
 // except returns the topics that a scan may leave out: those of queues that will come back to every one of their rows at
 // these positions. Mostly these are the topics of a sink that is down.
 func (s *lateScan) except(positions []storage.Position) (topics []string) {
-	for queue, own := range s.topics {
+	for queue, own := range s.own {
 		comesBack := func(p storage.Position) bool { return s.lanes[p.Lane].readers[queue].cursor <= p.After }
 		if len(own) > 0 && !slices.ContainsFunc(positions, func(p storage.Position) bool { return !comesBack(p) }) {
 			topics = append(topics, own...)
@@ -411,7 +398,7 @@ func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
 	began := time.Now()
-	page, err := b.store.Read(ctx, nil, 0, 0)
+	page, err := b.store.Read(ctx, storage.ReadRequest{})
 	b.reached("read", began, err)
 	return page, err
 }
@@ -474,104 +461,3 @@ func (s *stride) learn(took time.Duration) {
 
 // failed makes the next read much shorter: this one took too long.
 func (s *stride) failed() { *s = max(*s/8, minStride) }
-
-// Much may wait for a sink that is down. To read page after page of it, only to pass
-// it over, would hold up the others for minutes. So once a page was passed over for
-// the most part, and much is still to be read, what is new is looked for by a scan
-// that leaves those rows out, as one for late rows does: a stretch of ids after the
-// other. Their sinks stay where they are, and come back.
-
-// farBehind is how many ids are worth a scan: fewer are read as fast. A scan's first
-// stretch is eight times as long.
-const farBehind = 4 * readLimit
-
-// pollBeyond looks for what is new in the next stretch.
-func (e *byLanes) pollBeyond(room int) *fetch {
-	var except []int // queues whose rows are left out: they are behind, and have no use for more
-	for _, q := range e.engine.queues {
-		if (!q.up() || !q.roomy()) && e.held.anyBehind(q) {
-			except = append(except, q.index)
-		}
-	}
-	f := &fetch{kind: readBeyond, reads: func(queue int) bool { return !slices.Contains(except, queue) }}
-	for _, l := range e.held.sortedLanes() {
-		if !l.draining && !l.unswept {
-			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.readers.head()})
-		}
-	}
-	if len(except) == 0 || len(f.positions) == 0 {
-		return nil
-	}
-	f.scan = e.late.scan(f.positions)
-	f.scan.leftRows = min(room, readLimit)
-	for _, p := range f.positions { // what this scan brings is all that those at the head meet
-		for queue := range e.engine.queues {
-			if r := &f.scan.lanes[p.Lane].readers[queue]; f.reads(queue) && r.cursor >= p.After {
-				r.cursor = math.MaxInt64
-			}
-		}
-	}
-	return f
-}
-
-// readBeyond carries the scan out, in the reader, up to the last id that was given
-// out, and asks then what a page tells beside its rows. Where that id isn't far, pages
-// will do.
-func (b *base) readBeyond(ctx context.Context, f *fetch) error {
-	short, cancel := context.WithTimeout(ctx, b.callTimeout)
-	defer cancel()
-	began := time.Now()
-	last, err := b.store.LastID(short)
-	b.reached("scan", began, err)
-	near := slices.MinFunc(f.positions, func(a, b storage.Position) int { return cmp.Compare(a.After, b.After) }).After > last-f.scan.farBehind
-	f.positions = slices.DeleteFunc(f.positions, func(p storage.Position) bool { return near || p.After >= last })
-	for i := range f.positions {
-		f.positions[i].Until = last
-	}
-	f.scan.left = f.positions
-	if err == nil && !near {
-		err = b.scanStep(ctx, f.scan)
-	}
-	if err == nil {
-		f.page, err = b.emptyPage(ctx)
-	}
-	f.page.Rows = f.scan.rows
-	return err
-}
-
-// mergeBeyond moves the lanes to where the scan has come, or to what it had to leave
-// as there was too much. What has appeared there meanwhile is looked for after the
-// next page.
-func (e *byLanes) mergeBeyond(f *fetch) {
-	e.late.stride = f.scan.stride
-	e.skipping = len(f.positions) > 0 && len(f.scan.skipped) == 0
-	heads := e.held.heads(f.seq, f.positions)
-	through := map[int]int64{}
-	for _, p := range f.positions {
-		through[p.Lane] = p.Until
-	}
-	for _, p := range f.scan.left {
-		through[p.Lane] = p.After
-	}
-	for p, first := range f.scan.skipped {
-		through[p.lane] = min(through[p.lane], first-1)
-	}
-	for _, p := range f.positions {
-		l := e.held.laneOf(f.seq, p.Lane)
-		if l == nil || l.draining {
-			continue
-		}
-		l.readers.advance(p.After, through[p.Lane], f.reads)
-		if lateAfter := f.page.LateAfter; lateAfter >= 0 {
-			e.late.lateAfter = lowestSet(e.late.lateAfter, max(lateAfter, p.After))
-		}
-	}
-	for i := range f.page.Rows {
-		row := &f.page.Rows[i]
-		if l := e.held.laneOf(f.seq, row.Lane); l != nil && !l.draining {
-			e.admit(l, row)
-		}
-	}
-	e.engine.poll.count(len(f.page.Rows) == 0)
-	e.engine.poll.fresh = e.engine.poll.fresh || len(f.positions) == 0 || e.held.moved(f.seq, f.positions, heads)
-}

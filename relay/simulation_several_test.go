@@ -133,8 +133,8 @@ type tellsNoSinks struct {
 	storage.Journaler
 }
 
-func (s tellsNoSinks) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s tellsNoSinks) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	for i := range page.Rows {
 		page.Rows[i].Sinks = ""
 	}

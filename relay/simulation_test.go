@@ -584,8 +584,10 @@ func (w *world) hooks(dead chan struct{}) memstore.Hooks {
 // byID reads in the order of ids, of all lanes, as stores may.
 type byID struct{ *memstore.Store }
 
-func (s byID) Read(ctx context.Context, positions []storage.Position, limit, _ int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, 1<<30, 1<<30)
+func (s byID) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	limit := request.Limit
+	request.Limit, request.MaxBytes = 1<<30, 1<<30
+	page, err := s.Store.Read(ctx, request)
 	slices.SortFunc(page.Rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	if len(page.Rows) >= limit && limit > 0 {
 		page.Rows, page.More = page.Rows[:limit], true
@@ -675,7 +677,7 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 		r.KeepBlockedKeys(w.pick(3)) // the others are for the database to tell
 	}
 	if w.pick(2) == 0 {
-		r.LookBeyond(int64(1 + w.pick(20)))
+		r.PassAtMost(1 + w.pick(20))
 	}
 	return r
 }

@@ -117,8 +117,8 @@ type unexpected struct {
 	swept      bool
 }
 
-func (s *unexpected) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+func (s *unexpected) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, request)
 	s.last, s.safe = max(s.last, page.LastID), max(s.safe, page.SafeID)
 	page.LastID, page.SafeID, page.LateAfter = s.last, s.safe, -1
 	return page, err

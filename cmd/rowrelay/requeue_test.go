@@ -35,7 +35,7 @@ func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Sett
 		positions = append(positions, storage.Position{Lane: grant.Lane})
 		renewals = append(renewals, storage.Renewal{Lease: grant.Lease})
 	}
-	page, err := store.Read(t.Context(), positions, 1<<20, 1<<30)
+	page, err := store.Read(t.Context(), storage.ReadRequest{Positions: positions, Limit: 1 << 20, MaxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -329,6 +329,9 @@ type Read struct {
 	// positive. Finding out costs something.
 	MaxBytes int
 
+	// Except: rows of these topics that name no sinks may be left out. No position has a key then.
+	Except []string
+
 	// Number: the transaction is to have a number.
 	Number bool
 }

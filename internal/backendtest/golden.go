@@ -180,6 +180,7 @@ func (g *golden) pages() {
 		{"read", backend.Read{Positions: positions, Limit: 100}},
 		{"read a share", backend.Read{Positions: positions, Limit: 100, Share: 7, Number: true}},
 		{"read bytes", backend.Read{Positions: positions, Limit: 100, MaxBytes: 1 << 20}},
+		{"read except", backend.Read{Positions: positions, Limit: 100, Except: []string{"t1", "t2"}}},
 		{"read keys", backend.Read{Positions: keyed, Limit: 100}},
 	} {
 		_, err := g.Read(ctx, page.Read, take)

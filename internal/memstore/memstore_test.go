@@ -25,7 +25,7 @@ func allLanes() []storage.Position {
 
 func mustRead(t *testing.T, store *memstore.Store) storage.Page {
 	t.Helper()
-	page, err := store.Read(t.Context(), allLanes(), 1000, 1<<20)
+	page, err := store.Read(t.Context(), storage.ReadRequest{Positions: allLanes(), Limit: 1000, MaxBytes: 1 << 20})
 	if err != nil {
 		t.Fatalf("read: %v", err)
 	}
@@ -87,7 +87,7 @@ func TestReadWhoseAnswerWasLostHasSeenNothing(t *testing.T) {
 	store := db.Store()
 	db.Write(outbox.Message{Topic: "t"})
 	store.Hooks.Lose = func(context.Context, memstore.Op) error { return errors.New("lost") }
-	if _, err := store.Read(t.Context(), allLanes(), 10, 10); err == nil {
+	if _, err := store.Read(t.Context(), storage.ReadRequest{Positions: allLanes(), Limit: 10, MaxBytes: 10}); err == nil {
 		t.Fatal("the answer was not lost")
 	}
 	store.Hooks.Lose = nil
@@ -207,7 +207,7 @@ func TestTransactionOpenWhileIDsBeginAnew(t *testing.T) {
 	db.Write(outbox.Message{Topic: "t"}, outbox.Message{Topic: "t"})
 	s := db.Store()
 	pageOf := func() storage.Page {
-		page, err := s.Read(t.Context(), nil, 0, 0)
+		page, err := s.Read(t.Context(), storage.ReadRequest{Limit: 0, MaxBytes: 0})
 		if err != nil {
 			t.Fatal(err)
 		}

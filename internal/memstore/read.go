@@ -12,10 +12,10 @@ import (
 
 // Read implements [storage.LaneStore]. It visits the positions in their order,
 // each to its end, and stops before a row that would exceed maxBytes.
-func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (page storage.Page, err error) {
+func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	var seen int
 	err = s.do(ctx, OpRead, func() error {
-		page = s.db.read(positions, limit, maxBytes)
+		page = s.db.read(request)
 		page.LateAfter = s.db.lateAfter(s.seen)
 		page.SafeID, page.LastID, page.Epoch = s.db.safeID(), s.db.lastID, s.db.epoch()
 		seen = len(s.db.appeared)
@@ -37,9 +37,9 @@ func (db *DB) lateAfter(seen int) int64 {
 	return slices.Min(db.appeared[seen:]) - 1
 }
 
-func (db *DB) read(positions []storage.Position, limit, maxBytes int) (page storage.Page) {
-	room := room{rows: limit, bytes: maxBytes}
-	for r := range db.pending(positions) {
+func (db *DB) read(request storage.ReadRequest) (page storage.Page) {
+	room := room{rows: request.Limit, bytes: request.MaxBytes}
+	for r := range db.pending(request.Positions, request.Except) {
 		if !room.take(r) {
 			page.More = true
 			break
@@ -50,8 +50,8 @@ func (db *DB) read(positions []storage.Position, limit, maxBytes int) (page stor
 	return page
 }
 
-// pending goes over the rows of the hot table at the positions.
-func (db *DB) pending(positions []storage.Position) func(yield func(*record) bool) {
+// pending goes over the rows of the hot table at the positions, but for those of the topics in except that name no sinks.
+func (db *DB) pending(positions []storage.Position, except []string) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
 		for _, p := range positions {
 			start, _ := db.find(p.Lane, p.After+1)
@@ -59,7 +59,8 @@ func (db *DB) pending(positions []storage.Position) func(yield func(*record) boo
 				if p.Until != 0 && r.row.ID > p.Until {
 					break
 				}
-				if (p.Key == "" || p.Key == r.row.Message.Key) && !yield(r) {
+				wanted := p.Key == "" || p.Key == r.row.Message.Key
+				if wanted && (r.row.Sinks != "" || !slices.Contains(except, r.row.Message.Topic)) && !yield(r) {
 					return
 				}
 			}
@@ -93,22 +94,13 @@ func (r *record) read(now time.Time) storage.Row {
 	return row
 }
 
-// LastID implements [storage.LaneStore].
-func (s *Store) LastID(ctx context.Context) (last int64, err error) {
-	err = s.do(ctx, OpRead, func() error { last = s.db.lastID; return nil })
-	return last, err
-}
-
 // Scan implements [storage.LaneStore]. The rows are those that there were when
 // it began. It walks the positions in their order, each to its end.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	var met []storage.Row
 	err = s.do(ctx, OpScan, func() error {
 		for i, p := range positions {
-			for r := range s.db.pending(positions[i : i+1]) {
-				if r.row.Sinks == "" && slices.Contains(except, r.row.Message.Topic) {
-					continue
-				}
+			for r := range s.db.pending(positions[i:i+1], except) {
 				if len(met) == storage.ScanTogether {
 					p.After = met[len(met)-1].ID
 					if met[len(met)-1].Lane != p.Lane {

@@ -248,7 +248,7 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 					return err
 				},
 				"read": func() error {
-					_, err := store.Read(t.Context(), []storage.Position{{Lane: 1}}, 10, 1000)
+					_, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 1}}, Limit: 10, MaxBytes: 1000})
 					return err
 				},
 				"purge":  func() error { _, err := store.Purge(t.Context(), 0, 10); return err },

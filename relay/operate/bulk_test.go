@@ -51,7 +51,7 @@ func (o *table) write(topic string) storage.Row {
 	if _, err := o.db.DB.ExecContext(o.Context(), "INSERT INTO outbox (topic) VALUES ('"+topic+"')"); err != nil {
 		o.Fatal(err)
 	}
-	page, err := o.store.Read(o.Context(), o.read, 1000, 1<<20)
+	page, err := o.store.Read(o.Context(), storage.ReadRequest{Positions: o.read, Limit: 1000, MaxBytes: 1 << 20})
 	if err != nil {
 		o.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func page(t *testing.T, db *sql.DB, reader backend.Reader, limit, maxBytes int) 
 	for lane := range storage.Lanes {
 		positions = append(positions, storage.Position{Lane: lane})
 	}
-	page, err := store.Read(t.Context(), positions, limit, maxBytes)
+	page, err := store.Read(t.Context(), storage.ReadRequest{Positions: positions, Limit: limit, MaxBytes: maxBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,8 @@ func TestGoesOnAfterLostConnections(t *testing.T) {
 		}
 		for range 5 {
 			terminate(t, db, "lost")
-			_, first := store.Read(t.Context(), []storage.Position{{Lane: 0}}, 10, 1<<20)
-			_, second := store.Read(t.Context(), []storage.Position{{Lane: 0}}, 10, 1<<20)
+			_, first := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 0}}, Limit: 10, MaxBytes: 1 << 20})
+			_, second := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 0}}, Limit: 10, MaxBytes: 1 << 20})
 			if second != nil {
 				t.Fatalf("after a lost connection: %v, and then %v", first, second)
 			}

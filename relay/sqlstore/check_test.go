@@ -157,7 +157,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 		positions = append(positions, storage.Position{Lane: grant.Lane})
 		fences[grant.Lane] = grant.Fence
 	}
-	page, err := store.Read(t.Context(), positions, 10, 1000)
+	page, err := store.Read(t.Context(), storage.ReadRequest{Positions: positions, Limit: 10, MaxBytes: 1000})
 	must("read", err)
 	if len(page.Rows) != 2 {
 		t.Fatalf("read %d rows, want 2", len(page.Rows))

@@ -31,7 +31,7 @@ func lease(t *testing.T, table table, name string) (store storage.Store, rows []
 		fences[grant.Lane] = grant.Fence
 		positions = append(positions, storage.Position{Lane: grant.Lane})
 	}
-	page, err := opened.Read(t.Context(), positions, 1000, 1<<20)
+	page, err := opened.Read(t.Context(), storage.ReadRequest{Positions: positions, Limit: 1000, MaxBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (p *peeker) read() (storage.Page, error) {
 	for lane := range storage.Lanes {
 		positions = append(positions, storage.Position{Lane: lane, After: p.after})
 	}
-	return p.store.Read(p.Context(), positions, 100, 1<<20)
+	return p.store.Read(p.Context(), storage.ReadRequest{Positions: positions, Limit: 100, MaxBytes: 1 << 20})
 }
 
 // want reads, and compares the ids; the reader goes on behind them.
@@ -175,13 +175,13 @@ func TestPeekAfterAReadWithoutRoom(t *testing.T) {
 		p := newPeeker(t, table)
 		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
 		for range 3 {
-			if _, err := p.store.Read(t.Context(), []storage.Position{{Lane: 0}}, 0, 1<<20); err != nil {
+			if _, err := p.store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 0}}, Limit: 0, MaxBytes: 1 << 20}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		all := 0
 		for lane := range storage.Lanes {
-			page, err := p.store.Read(t.Context(), []storage.Position{{Lane: lane}}, 10, 1<<20)
+			page, err := p.store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: lane}}, Limit: 10, MaxBytes: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}

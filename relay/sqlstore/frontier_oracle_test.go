@@ -17,7 +17,7 @@ func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 	var page storage.Page
 	for start := time.Now(); time.Since(start) < span; time.Sleep(100 * time.Millisecond) {
 		var err error
-		if page, err = store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20); err != nil {
+		if page, err = store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 3}}, Limit: 10, MaxBytes: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -72,7 +72,7 @@ func TestReplacedFileIsNoticed(t *testing.T) {
 			if err := beat(); err == nil || !strings.Contains(err.Error(), "was replaced or removed") {
 				t.Errorf("a sign of life: %v", err)
 			}
-			if _, err := store.Read(t.Context(), []storage.Position{{Lane: 1}}, 10, 1<<20); err == nil || !strings.Contains(err.Error(), "was replaced or removed") {
+			if _, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 1}}, Limit: 10, MaxBytes: 1 << 20}); err == nil || !strings.Contains(err.Error(), "was replaced or removed") {
 				t.Errorf("a read: %v", err)
 			}
 			must(t, os.Remove(path))

@@ -154,7 +154,7 @@ func parkMalformed(t *testing.T, store *sqlstore.Store, claim storage.Claim) (se
 			fences[grant.Lane] = grant.Fence
 			positions = append(positions, storage.Position{Lane: grant.Lane})
 		}
-		page, err := store.Read(t.Context(), positions, 1000, 1<<20)
+		page, err := store.Read(t.Context(), storage.ReadRequest{Positions: positions, Limit: 1000, MaxBytes: 1 << 20})
 		must(t, err)
 		rows = page.Rows
 	}

@@ -54,7 +54,7 @@ func (o *observer) look() storage.Page {
 	for lane := range positions {
 		positions[lane].Lane = lane
 	}
-	page, err := o.store.Read(o.Context(), positions, 100_000, 1<<30)
+	page, err := o.store.Read(o.Context(), storage.ReadRequest{Positions: positions, Limit: 100_000, MaxBytes: 1 << 30})
 	if err != nil {
 		o.Fatal(err)
 	}

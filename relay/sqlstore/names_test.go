@@ -119,7 +119,7 @@ func (u user) readLanes() []storage.Row {
 		positions = append(positions, storage.Position{Lane: grant.Lane})
 		lanes = append(lanes, grant.Lane)
 	}
-	page, err := u.store.Read(u.Context(), positions, 10, 1000)
+	page, err := u.store.Read(u.Context(), storage.ReadRequest{Positions: positions, Limit: 10, MaxBytes: 1000})
 	u.must("read", err)
 	scanned, _, err := u.store.Scan(u.Context(), positions, nil, func(storage.Candidate) bool { return true })
 	u.must("scan", err)

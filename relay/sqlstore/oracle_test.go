@@ -112,7 +112,7 @@ func TestOracleManners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20)
+	page, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 3}}, Limit: 10, MaxBytes: 1 << 20})
 	if err != nil || len(page.Rows) != 1 {
 		t.Fatalf("Read = %+v, %v; want a row", page, err)
 	}
@@ -139,11 +139,11 @@ func TestOracleCutPayload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20); err == nil || !strings.Contains(err.Error(), "4 of its payload's 8 bytes") {
+	if _, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 3}}, Limit: 10, MaxBytes: 1 << 20}); err == nil || !strings.Contains(err.Error(), "4 of its payload's 8 bytes") {
 		t.Errorf("Read = %v, want that the payload was cut", err)
 	}
 	row[15] = strconv.Itoa(1 + backend.SizeOne*4)
-	if page, err := store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20); err != nil || string(page.Rows[0].Message.Payload) != "half" {
+	if page, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 3}}, Limit: 10, MaxBytes: 1 << 20}); err != nil || string(page.Rows[0].Message.Payload) != "half" {
 		t.Errorf("Read = %+v, %v; want the payload", page, err)
 	}
 }

@@ -26,7 +26,7 @@ func TestPoolThatClosesIdleConnectionsIsToldOf(t *testing.T) {
 			told := 0
 			for range 60 {
 				useAtOnce(t, table.DB, 4)
-				page, err := store.Read(t.Context(), []storage.Position{{Lane: 1}}, 10, 1000)
+				page, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 1}}, Limit: 10, MaxBytes: 1000})
 				if err != nil {
 					t.Fatal(err)
 				}

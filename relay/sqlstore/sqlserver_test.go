@@ -64,7 +64,7 @@ func TestSQLServerManners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20)
+	page, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 3}}, Limit: 10, MaxBytes: 1 << 20})
 	if err != nil || len(page.Rows) != 1 {
 		t.Fatalf("Read = %+v, %v; want a row", page, err)
 	}

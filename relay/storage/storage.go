@@ -482,6 +482,19 @@ type Position struct {
 	Key   string // only rows with this key; empty means all. Of one read all positions have a key, or none has
 }
 
+// ReadRequest asks for a page of pending rows.
+type ReadRequest struct {
+	Positions []Position
+	Limit     int // at most so many rows
+
+	// MaxBytes: the page ends early once it has so many bytes of payload. It has one row at least.
+	MaxBytes int
+
+	// Except: rows of these topics that name no sinks may be left out, so that they need not be
+	// sent. A store may ignore it. No position has a key then.
+	Except []string
+}
+
 // Page is what one Read returned.
 type Page struct {
 	// Rows in the order of ids within each lane.
@@ -506,7 +519,8 @@ type Page struct {
 	SafeID int64
 
 	// LastID: no higher id was given out, as far as the store knows. It is lower than
-	// before, or than a position that was read from, only where ids began anew.
+	// before, or than a position that was read from, only where ids began anew. The store may know
+	// only of ids that rows have shown, unless the page has no More and a position's Until is higher.
 	LastID int64
 
 	// Epoch names the state of the server: it changes when another server answers,
@@ -570,16 +584,11 @@ type LaneStore interface {
 	// longer where more keys are held.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
-	// Read returns up to limit pending rows at the given positions, and stops
-	// early once it has maxBytes of payload (but returns one row at least). What
-	// it returns of a position is without gaps; where it can't read them all to
-	// their end, the page says More, and which ones it has visited is its own
-	// choice. Without positions it returns no rows, and what else a page tells.
-	Read(ctx context.Context, positions []Position, limit, maxBytes int) (Page, error)
-
-	// LastID returns the highest id that was given out. A page may know only of those
-	// that rows have shown. It is called where Read is, in turn.
-	LastID(ctx context.Context) (int64, error)
+	// Read returns the pending rows at the positions of the request. What it returns of a
+	// position is without gaps, but for rows that the request leaves out; where it can't read
+	// the positions all to their end, the page says More, and which ones it has visited is its
+	// own choice. Without positions it returns no rows, and what else a page tells.
+	Read(ctx context.Context, request ReadRequest) (Page, error)
 
 	// Scan walks over the pending rows at the given positions, up to
 	// [ScanTogether] of them, and returns those that keep approves, in the order

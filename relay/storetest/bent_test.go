@@ -46,17 +46,13 @@ func (s onSettle) Settle(ctx context.Context, name string, keep bool, settlement
 	return s.settle(ctx, name, keep, settlements)
 }
 
-type onLastID struct{ Store }
-
-func (onLastID) LastID(context.Context) (int64, error) { return 1, nil }
-
 type onRead struct {
 	Store
-	read func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error)
+	read func(ctx context.Context, request storage.ReadRequest) (storage.Page, error)
 }
 
-func (s onRead) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	return s.read(ctx, positions, limit, maxBytes)
+func (s onRead) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	return s.read(ctx, request)
 }
 
 type onScan struct {

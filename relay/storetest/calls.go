@@ -56,7 +56,7 @@ func (w *worker) lease(lane int) storage.Lease {
 func (w *worker) read(positions []storage.Position, limit, maxBytes int) (page storage.Page) {
 	w.Helper()
 	w.do("read", func(ctx context.Context) (err error) {
-		page, err = w.store.Read(ctx, positions, limit, maxBytes)
+		page, err = w.store.Read(ctx, storage.ReadRequest{Positions: positions, Limit: limit, MaxBytes: maxBytes})
 		return err
 	})
 	return page

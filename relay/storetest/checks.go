@@ -86,7 +86,7 @@ func checks() []check {
 		{name: "grants are true above their marks", run: grantsAreTrueAboveTheirMarks},
 		{name: "scan asks for each row", run: scanAsksForEachRow},
 		{name: "scan in steps", run: scanInSteps},
-		{name: "last id before a page", run: lastIDBeforeAPage},
+		{name: "except keeps others", run: exceptKeepsOthers},
 		{name: "page tells the epoch", run: pageTellsTheEpoch},
 
 		{name: "late commit", run: lateCommit, manyWriters: true},

@@ -45,8 +45,10 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 		"Remaining": func(ctx context.Context) error {
 			return s.Remaining(ctx, 1, func(*storage.Row) bool { return true })
 		},
-		"Read":    func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },
-		"LastID":  func(ctx context.Context) error { _, err := s.LastID(ctx); return err },
+		"Read": func(ctx context.Context) error {
+			_, err := s.Read(ctx, storage.ReadRequest{Positions: everything(), Limit: 1, MaxBytes: 1})
+			return err
+		},
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, storage.Filter{}); return err },

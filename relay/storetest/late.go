@@ -230,7 +230,7 @@ func failedReadTellsNothing(t testing.TB, table Table) {
 	slow.Commit()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := r.store.Read(ended, everything(), plenty, plentyBytes); err == nil {
+	if _, err := r.store.Read(ended, storage.ReadRequest{Positions: everything(), Limit: plenty, MaxBytes: plentyBytes}); err == nil {
 		t.Error("a read in a context that had ended returned no error")
 	}
 	r.look()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 
 // paged changes the pages that Read returns.
 func paged(s Store, change func(*storage.Page)) Store {
-	return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-		page, err := s.Read(ctx, positions, limit, maxBytes)
+	return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+		page, err := s.Read(ctx, request)
 		change(&page)
 		return page, err
 	}}
@@ -33,10 +34,10 @@ func changed(rows []storage.Row, change func(*storage.Row)) []storage.Row {
 
 // positioned changes the positions that Read is given.
 func positioned(s Store, change func([]storage.Position)) Store {
-	return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-		positions = slices.Clone(positions)
-		change(positions)
-		return s.Read(ctx, positions, limit, maxBytes)
+	return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+		request.Positions = slices.Clone(request.Positions)
+		change(request.Positions)
+		return s.Read(ctx, request)
 	}}
 }
 
@@ -73,9 +74,9 @@ func readMutants() []mutant {
 	return []mutant{
 		{"read returns settled rows again", []string{"readers leave out settled rows"}, func(s Store, _ *facts) Store {
 			var seen first
-			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-				page, err := s.Read(ctx, positions, limit, maxBytes)
-				page.Rows = seen.again(page.Rows, positions)
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
+				page.Rows = seen.again(page.Rows, request.Positions)
 				return page, err
 			}}
 		}},
@@ -117,8 +118,9 @@ func readMutants() []mutant {
 			})
 		}},
 		{"read goes over the limit", []string{"read in order"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-				return s.Read(ctx, positions, limit+1, maxBytes)
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				request.Limit++
+				return s.Read(ctx, request)
 			}}
 		}},
 		{"the lowest lanes first", []string{"read first positions first"}, func(s Store, _ *facts) Store {
@@ -133,14 +135,15 @@ func readMutants() []mutant {
 			return paged(s, func(page *storage.Page) { page.More = false })
 		}},
 		{"bytes are ignored", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, _ int) (storage.Page, error) {
-				return s.Read(ctx, positions, limit, plentyBytes)
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				request.MaxBytes = plentyBytes
+				return s.Read(ctx, request)
 			}}
 		}},
 		{"a large message is never read", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-				page, err := s.Read(ctx, positions, limit, maxBytes)
-				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return len(row.Message.Payload) > maxBytes })
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
+				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return len(row.Message.Payload) > request.MaxBytes })
 				return page, err
 			}}
 		}},
@@ -181,8 +184,50 @@ func readMutants() []mutant {
 				return s.Scan(ctx, positions, nil, func(c storage.Candidate) bool { return len(except) == 0 && keep(c) })
 			}}
 		}},
-		{"last id isn't asked for", []string{"last id before a page"}, func(s Store, _ *facts) Store {
-			return onLastID{s}
+		{"read leaves out all", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
+				if len(request.Except) > 0 {
+					page.Rows = nil
+				}
+				return page, err
+			}}
+		}},
+		{"read leaves rows out that name sinks", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
+				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return slices.Contains(request.Except, row.Message.Topic) })
+				return page, err
+			}}
+		}},
+		{"read leaves topics out that are alike", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
+				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
+					return row.Sinks == "" && slices.ContainsFunc(request.Except, func(topic string) bool { return strings.TrimSpace(row.Message.Topic) == topic })
+				})
+				return page, err
+			}}
+		}},
+		{"scan leaves topics out that are alike", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool {
+					return !slices.ContainsFunc(except, func(topic string) bool { return strings.EqualFold(c.Topic, topic) && c.Sinks == "" }) && keep(c)
+				})
+			}}
+		}},
+		{"rows that were left out count as read", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+			nothing := false
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
+				if nothing = nothing || len(request.Except) > 0 && len(page.Rows) == 0; nothing {
+					page.Rows = nil
+				}
+				return page, err
+			}}
+		}},
+		{"a page knows only of the ids that it shows", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *storage.Page) { page.LastID = highest(page.Rows) })
 		}},
 		{"marks are stored in any epoch", []string{"marks of another epoch are not"}, func(s Store, _ *facts) Store {
 			return onRenew{s, func(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
@@ -205,13 +250,15 @@ func readMutants() []mutant {
 	}
 }
 
-func lateMutants() []mutant {
-	highest := func(rows []storage.Row) (id int64) {
-		for _, row := range rows {
-			id = max(id, row.ID)
-		}
-		return id
+// highest is the highest id of rows.
+func highest(rows []storage.Row) (id int64) {
+	for i := range rows {
+		id = max(id, rows[i].ID)
 	}
+	return id
+}
+
+func lateMutants() []mutant {
 	return []mutant{
 		{"the safe id is the highest row", []string{"late commit", "late within a key", "late beside a slow settle", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID = max(page.SafeID, highest(page.Rows)) })
@@ -233,8 +280,8 @@ func lateMutants() []mutant {
 		}},
 		{"a cursor instead of a state", []string{"late commit", "many writers"}, func(s Store, _ *facts) Store {
 			var read int64
-			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-				page, err := s.Read(ctx, positions, limit, maxBytes)
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return row.ID <= read })
 				read = max(read, highest(page.Rows))
 				return page, err
@@ -244,9 +291,9 @@ func lateMutants() []mutant {
 			return paged(s, func(page *storage.Page) { page.LateAfter = -1 })
 		}},
 		{"nothing is late where no rows are asked for", []string{"late told without rows"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-				page, err := s.Read(ctx, positions, limit, maxBytes)
-				if len(positions) == 0 {
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(ctx, request)
+				if len(request.Positions) == 0 {
 					page.LateAfter = -1
 				}
 				return page, err
@@ -259,8 +306,8 @@ func lateMutants() []mutant {
 			return paged(s, func(page *storage.Page) { page.LateAfter = 0 })
 		}},
 		{"a failed read counts as read", []string{"failed read tells nothing"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-				page, err := s.Read(context.WithoutCancel(ctx), positions, limit, maxBytes)
+			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+				page, err := s.Read(context.WithoutCancel(ctx), request)
 				if err == nil && ctx.Err() != nil {
 					return storage.Page{}, ctx.Err()
 				}

@@ -92,20 +92,52 @@ func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate)
 
 // Scan walks over a bounded number of rows, and says where it has not been. Rows of
 // topics that nobody asks for are no reason to stop for.
-// lastIDBeforeAPage: the last id that was given out is known before any page has
-// brought it, also where its row is gone; from then on a page has it, too.
-func lastIDBeforeAPage(t testing.TB, table Table) {
+// A read and a scan without a topic bring all rows of others, however alike, and those of the topic that name sinks. A page
+// that was read to an end above its rows knows the last id that was given out, also that of a row that was left out.
+func exceptKeepsOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	written := write(t, table, plain(3)...)
-	a.settle(a.as(storage.StateDone, a.row(written[2])))
-	var last int64
-	a.do("last id", func(ctx context.Context) (err error) {
-		last, err = a.store.LastID(ctx)
+	named := a.waitingAt(table, false, outbox.Message{Topic: "plain", Key: "k"})
+	a.mustSettle(a.part(storage.StateRetry, named, "b", "a"))
+	want := append(write(t, table, outbox.Message{Topic: "plain "}, outbox.Message{Topic: "Plain"}, outbox.Message{Topic: "other"}), named.ID)
+	slices.Sort(want)
+	plain := write(t, table, plain(3)...)
+	positions := everything()
+	for i := range positions {
+		positions[i].Until = plain[2] + 100
+	}
+	request := storage.ReadRequest{Positions: positions, Limit: plenty, MaxBytes: plentyBytes, Except: []string{"absent", "plain"}}
+	others := func(rows []storage.Row) []int64 { // the topic may have come all the same
+		return slices.DeleteFunc(ids(rows), func(id int64) bool { return slices.Contains(plain, id) })
+	}
+	var page storage.Page
+	var scanned []storage.Row
+	a.do("read", func(ctx context.Context) (err error) {
+		page, err = a.store.Read(ctx, request)
 		return err
 	})
-	if given := a.read(everything(), 1, plentyBytes).LastID; last < written[2] || given < last {
-		t.Errorf("the last id is %d, and by the page after it %d; %d was given out", last, given, written[2])
+	a.do("scan", func(ctx context.Context) (err error) {
+		scanned, _, err = a.store.Scan(ctx, positions, request.Except, func(storage.Candidate) bool { return true })
+		return err
+	})
+	wantIDs(t, "read", others(page.Rows), want)
+	wantIDs(t, "scanned", others(scanned), want)
+	if page.LastID < plain[2] || page.LastID > plain[2]+50 {
+		t.Errorf("the last id is %d, and %d was given out", page.LastID, plain[2])
 	}
+	for _, row := range a.pending() {
+		if slices.Contains(want, row.ID) {
+			a.mustSettle(a.as(storage.StateDone, row))
+		}
+	}
+	request.Positions = everything()
+	for range 2 { // from the second on a store may know that nothing is new
+		a.do("read", func(ctx context.Context) (err error) {
+			page, err = a.store.Read(ctx, request)
+			return err
+		})
+		wantIDs(t, "read once the others were settled", others(page.Rows), []int64{})
+	}
+	wantIDs(t, "left", ids(a.pending()), plain)
 }
 
 func scanInSteps(t testing.TB, table Table) {

@@ -396,8 +396,8 @@ type unseen struct {
 	scene *scene
 }
 
-func (u unseen) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
-	page, err := u.Store.Read(ctx, positions, limit, maxBytes)
+func (u unseen) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
+	page, err := u.Store.Read(ctx, request)
 	if u.scene.unseen.Load() {
 		page.LateAfter = -1
 	}

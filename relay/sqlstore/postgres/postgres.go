@@ -166,7 +166,7 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 	if page.Number {
 		xid = "pg_current_xact_id()"
 	}
-	from := p.ranges(&a, page.Positions, "*", "", cmp.Or(page.Share, page.Limit)) + " LIMIT " + a.add(int64(page.Limit), "bigint")
+	from := p.ranges(&a, page.Positions, "*", page.Except, cmp.Or(page.Share, page.Limit)) + " LIMIT " + a.add(int64(page.Limit), "bigint")
 	if page.MaxBytes <= 0 {
 		from = "FROM (SELECT t.* " + from + ") AS t WHERE true"
 	} else {
@@ -186,9 +186,13 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 }
 
 // ranges is a FROM clause that reads a range of the primary key for each position, one after the other, in the order
-// of lane and id; see "dear" in postgres.sql. It compares lane and id separately: up to PostgreSQL 17 a comparison of
+// of lane and id, without rows of some topics that name no sinks; see "dear" in postgres.sql. It compares lane and id separately: up to PostgreSQL 17 a comparison of
 // rows, (lane, id) <= (…), reads on to the end of the lane.
-func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where string, limit int) string {
+func (p *Postgres) ranges(a *args, positions []storage.Position, columns string, except []string, limit int) string {
+	where := ""
+	if len(except) > 0 {
+		where = " AND (h.topic <> ALL (" + a.add(dialect.PostgresArray(except), "text[]") + ") OR h.sinks <> '')"
+	}
 	names, arrays := []string{"lane", "after", "until"}, []string{
 		a.add(dialect.PostgresArray(backend.Column(positions, func(at *storage.Position) int { return at.Lane })), "smallint[]"),
 		a.add(dialect.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.After })), "bigint[]"),
@@ -223,13 +227,9 @@ func (p *Postgres) planNow(a *args) string {
 // Candidates implements [backend.Backend].
 func (p *Postgres) Candidates(positions []storage.Position, except []string, limit int) backend.Query {
 	var a args
-	where := ""
-	if len(except) > 0 {
-		where = " AND (h.topic <> ALL (" + a.add(dialect.PostgresArray(except), "text[]") + ") OR h.sinks <> '')"
-	}
 	columns := "h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes"
 	query := "SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes" +
-		"\n" + p.ranges(&a, positions, columns, where, limit) +
+		"\n" + p.ranges(&a, positions, columns, except, limit) +
 		"\nWHERE " + p.planNow(&a) + " LIMIT " + a.add(int64(limit), "bigint")
 	return backend.Query{SQL: query, Args: a}
 }

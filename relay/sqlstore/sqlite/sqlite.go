@@ -118,7 +118,7 @@ func (s *SQLite) page(page backend.Read) backend.Query {
 	if len(page.Positions) == 0 {
 		return first
 	}
-	walk, args := s.walk(page.Positions)
+	walk, args := s.walk(page.Positions, page.Except...)
 	return backend.Query{
 		SQL:  first.SQL + "\nUNION ALL\nSELECT * FROM (SELECT NULL, " + s.sql.Text("hot row") + "\n" + walk + " LIMIT ?)",
 		Args: append(args, int64(page.Limit)),

@@ -127,6 +127,12 @@ SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, 
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
     OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
+-- read except
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) AND (CAST(t.topic AS BINARY) NOT IN (?,?) OR t.sinks <> '') ORDER BY t.id LIMIT 100;
+--   1: t1
+--   2: t2
+
 -- read keys
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ?) ORDER BY t.lane, t.id LIMIT 100;
 --   1: a"\k

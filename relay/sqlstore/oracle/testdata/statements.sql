@@ -394,6 +394,49 @@ ORDER BY place, id) r) t;
 --   9: 100
 --   10: 1048576
 
+-- read except
+WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
+    bytes BLOB;
+    bytes_at INTEGER := 1;
+    text_at INTEGER := 1;
+    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
+    warning INTEGER;
+BEGIN
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
+    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
+        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
+    END IF;
+    RETURN bytes;
+END;
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
+    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
+FROM (SELECT t.*, p.place FROM (
+    SELECT place, rid FROM (
+    SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
+    UNION ALL
+    SELECT 1 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :5 AND h.id > :6 AND h.id <= :7 ORDER BY h.id) WHERE ROWNUM <= :8
+    ) WHERE ROWNUM <= :9) p
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
+--   1: 1
+--   2: 10
+--   3: 20
+--   4: 100
+--   5: 2
+--   6: 11
+--   7: 21
+--   8: 100
+--   9: 100
+
 -- read keys
 WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
     bytes BLOB;

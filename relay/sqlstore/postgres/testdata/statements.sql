@@ -266,6 +266,25 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   5: 100
 --   6: 1048576
 
+-- read except
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until AND (h.topic <> ALL ($1::text[]) OR h.sinks <> '')
+    ORDER BY h.lane, h.id LIMIT $5::bigint) AS t LIMIT $6::bigint) AS t WHERE true;
+--   1: {"t1","t2"}
+--   2: {1,2}
+--   3: {10,11}
+--   4: {20,21}
+--   5: 100
+--   6: 100
+
 -- read keys
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0

@@ -167,6 +167,22 @@ ORDER BY t.id LIMIT ?);
 --   2: 21
 --   3: 100
 
+-- read except
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) AND (t.topic NOT IN (SELECT value FROM json_each(?)) OR t.sinks <> '')
+ORDER BY t.id LIMIT ?);
+--   1: 10
+--   2: 21
+--   3: ["t1","t2"]
+--   4: 100
+
 -- read keys
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 UNION ALL

@@ -306,6 +306,33 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   3: 100
 --   4: 1048576
 
+-- read except
+SET NOCOUNT ON;
+DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
+INSERT INTO @positions (n, lane, after, until, message_key)
+SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
+    WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
+DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT line, id, lane, message_id, topic, message_key, sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+UNION ALL
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
+FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
+CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
+    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t
+) AS page ORDER BY n, id;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: [[0,1,10,20,null],[1,2,11,21,null]]
+--   2: 100
+--   3: 100
+
 -- read keys
 SET NOCOUNT ON;
 DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
