@@ -21,7 +21,7 @@ import (
 // Below the engine each file is a part with fields of its own.
 var order = strings.Fields(`
 	relay run renew consumer
-	rows read dedup quarantine lease admit passed bylanes blocked sweep scan
+	rows read dedup quarantine lease admit passed apart bylanes blocked sweep scan
 	stop drain send control outcome engine
 	survey settle leaser controller join expire unrouted unwritable deadletter purge
 	log fetch worker joiner queue breaker lane journaled route reader
