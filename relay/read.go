@@ -360,10 +360,14 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 		last[f.page.Rows[i].Lane] = f.page.Rows[i].ID
 	}
 	for _, p := range f.positions {
+		l := e.held.laneOf(f.seq, p.Lane)
+		if l == nil || l.draining {
+			continue
+		}
 		through := f.page.Through
 		switch {
 		case f.page.More:
-		case p.Until > 0 && p.Until <= f.page.LastID:
+		case p.Until > 0 && p.Until <= max(f.page.LastID, l.readers.head()): // below the head also where ids began anew since
 			through = p.Until
 		default:
 			through = min(f.page.SafeID, f.page.LastID)
@@ -371,10 +375,8 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 		if through = max(through, last[p.Lane]); p.Until > 0 {
 			through = min(through, p.Until)
 		}
-		if l := e.held.laneOf(f.seq, p.Lane); l != nil && !l.draining {
-			news = news || last[p.Lane] > l.readers.head()
-			l.readers.advance(p.After, through, f.reads)
-		}
+		news = news || last[p.Lane] > l.readers.head()
+		l.readers.advance(p.After, through, f.reads)
 	}
 	return news
 }

@@ -72,6 +72,12 @@ func TestAPageMovesItsReaders(t *testing.T) {
 			f.page = storage.Page{LateAfter: none, SafeID: 100, LastID: 100, Rows: []storage.Row{rowFor(20, "b", "")}}
 			return f
 		}},
+		"of a sink that is behind, and ids have begun anew since": {from: []int64{10, 10, 50}, to: []int64{50, 10, 50}, page: func(_ *testing.T, e *byLanes, l *lane) *fetch {
+			l.placed, e.late.lastID = true, 30
+			f := e.pollSkipped()
+			f.page = storage.Page{LateAfter: none, SafeID: 30, LastID: 30}
+			return f
+		}},
 		"a stretch":                      {from: []int64{50, 10, 50}, to: []int64{90, 10, 90}, fresh: true, page: stretch},
 		"a stretch, and a sink is below": {from: []int64{20, 10, 50}, to: []int64{20, 10, 90}, fresh: true, page: stretch},
 		"a stretch, and none was behind": {from: []int64{50, 50, 50}, to: []int64{90, 50, 90}, fresh: true, page: stretch},
