@@ -39,7 +39,9 @@ func TestRouterTakesTheMostSpecificRoute(t *testing.T) {
 }
 
 // toOneSink is a router that has every topic go to one sink.
-func toOneSink() *router { return &router{names: []string{"sink"}, rest: target{sinks: []int{0}}, cache: map[string]target{}, ownTopics: make([][]string, 2)} }
+func toOneSink() *router {
+	return &router{names: []string{"sink"}, rest: target{sinks: []int{0}}, cache: map[string]target{}, ownTopics: make([][]string, 2)}
+}
 
 func TestRouterWithoutARouteForAll(t *testing.T) {
 	t.Parallel()
