@@ -410,13 +410,13 @@ func (a *App) Healthy() error {
 	return a.relay.Load().Healthy()
 }
 
-// Waits says why the relay takes no message though it is healthy: others work on the table whose
+// StandbyReason says why the relay takes no message though it is healthy: others work on the table whose
 // handlers, sinks or routes are not its own, and Options.Relay.Join isn't set. Empty if it does.
-func (a *App) Waits() string {
+func (a *App) StandbyReason() string {
 	if a.notMade() != nil || a.relay.Load() == nil {
 		return ""
 	}
-	return a.relay.Load().Waits()
+	return a.relay.Load().StandbyReason()
 }
 
 // SQLiteFile returns the name by which sql.Open opens an SQLite file as an outbox

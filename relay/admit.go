@@ -59,7 +59,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 			e.engine.queues[queue].stopped = true
 		}
 	case rowLater:
-		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, numbering: e.late.numberingOf(row)}
+		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, idGeneration: e.late.numberingOf(row)}
 		l.add(it)
 		e.engine.settle.add(it, result{state: storage.StateScheduled})
 		return true
@@ -102,7 +102,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 		return true
 	}
 	if e.engine.routes.tooOld(row, &e.engine.clock) {
-		it := &item{row: *row, lane: l, slot: queue, joint: f, key: k, numbering: e.late.numberingOf(row)}
+		it := &item{row: *row, lane: l, slot: queue, joint: f, key: k, idGeneration: e.late.numberingOf(row)}
 		if e.engine.expire(q, it) {
 			l.add(it)
 			return true
@@ -113,7 +113,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 			return false
 		}
 	}
-	it := &item{row: *row, lane: l, slot: queue, joint: f, queue: q, key: k, numbering: e.late.numberingOf(row)}
+	it := &item{row: *row, lane: l, slot: queue, joint: f, queue: q, key: k, idGeneration: e.late.numberingOf(row)}
 	l.add(it)
 	if row.Retrying {
 		e.blocked.block(it)
@@ -129,7 +129,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 // skipOrDiscard carries out what an operator has decided about a parked row that holds its key. The key goes
 // on once that is written, from where it was left.
 func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
-	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, numbering: e.late.numberingOf(row)}
+	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, idGeneration: e.late.numberingOf(row)}
 	l.add(it)
 	e.blocked.block(it)
 	state := storage.StateError
@@ -142,7 +142,7 @@ func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 // waitForSameID has a row wait: another message in memory, it, has the row's id. The row is read
 // again when that one has left; the rows that follow in its key wait too.
 func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
-	it.doubled = true
+	it.idCollision = true
 	if row.Message.Key == "" {
 		return
 	}
@@ -169,7 +169,7 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 	if row.Deferred || row.ID > r.safeID && r.lastID <= r.highest {
 		return -1
 	}
-	return r.numbering
+	return r.idGeneration
 }
 
 // settled forgets an item, and does what had to wait until its state was written. A

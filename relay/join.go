@@ -39,8 +39,8 @@ func destinationOf(sink sinks.Sink) (destination string) {
 }
 
 // setupOf is what a relay tells the others of its sinks and routes.
-func setupOf(o Options, names []string) storage.Setup {
-	setup := storage.Setup{Topics: slices.Sorted(slices.Values(o.Topics)), Joins: o.Join}
+func setupOf(o Options, names []string) storage.Config {
+	setup := storage.Config{Topics: slices.Sorted(slices.Values(o.Topics)), Joins: o.Join}
 	for _, name := range names {
 		setup.Sinks = append(setup.Sinks, name+": "+destinationOf(o.Sinks[name].Sink))
 	}
@@ -74,7 +74,7 @@ func setupOf(o Options, names []string) storage.Setup {
 	digest := sha256.Sum256(all)
 	setup.Print = hex.EncodeToString(digest[:8])
 
-	for setup.Part = storage.StandsDown; len(setup.Text()) > storage.MostSetup; { // with the longest of all parts
+	for setup.Membership = storage.StandingDown; len(setup.Text()) > storage.MaxConfig; { // with the longest of all parts
 		longest := &setup.Sinks
 		for _, list := range []*[]string{&setup.Routes, &setup.Topics} {
 			if len(strings.Join(*list, "")) > len(strings.Join(*longest, "")) {
@@ -87,7 +87,7 @@ func setupOf(o Options, names []string) storage.Setup {
 		}
 		*longest = append((*longest)[:max(0, len(*longest)-2)], "…")
 	}
-	setup.Part = storage.TakesPart
+	setup.Membership = storage.Active
 	return setup
 }
 
@@ -104,8 +104,8 @@ type participation struct {
 // beat gives a sign of life. It returns the living relays that take part, with this one, and why this one
 // doesn't; empty if it does.
 func (p *participation) beat(ctx context.Context, standsDown bool) (members storage.Members, waits string, err error) {
-	tell := func(part storage.Part) (err error) {
-		p.self.Setup.Part, waits = part, ""
+	tell := func(part storage.Membership) (err error) {
+		p.self.Config.Membership, waits = part, ""
 		beat := func() (storage.Members, error) { return p.base.store.Heartbeat(ctx, p.self, p.base.options.Lease) }
 		if members, err = beat(); err == nil && len(members.Relays) > 1 {
 			p.bury(ctx, &members, beat)
@@ -115,10 +115,10 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 		}
 		return err
 	}
-	part := storage.Waits
+	part := storage.Standby
 	if p.takes {
-		if part = storage.TakesPart; standsDown {
-			part = storage.StandsDown
+		if part = storage.Active; standsDown {
+			part = storage.StandingDown
 		}
 	}
 	if err := tell(part); err != nil {
@@ -137,20 +137,20 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 		waits = ""
 	case p.takes && silent && waits != "":
 		p.takes = false
-		err = tell(storage.Waits)
+		err = tell(storage.Standby)
 	case p.takes:
 		waits = ""
 	case waits == "" && time.Now().Before(p.waitsUntil):
 		waits = "it couldn't reach the database for a while, and waits for relays of another setup that may be back"
 	case waits == "":
 		if err = tell(storage.Begins); err == nil && waits != "" {
-			err = tell(storage.Waits)
+			err = tell(storage.Standby)
 		} else if err == nil {
 			p.takes = true
 		}
 	}
 	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool {
-		return m.Name != p.self.Name && (m.Setup.Part == storage.Waits || m.Setup.Part == storage.StandsDown)
+		return m.Name != p.self.Name && (m.Config.Membership == storage.Standby || m.Config.Membership == storage.StandingDown)
 	})
 	return members, waits, err
 }
@@ -172,7 +172,7 @@ func (p *participation) bury(ctx context.Context, members *storage.Members, beat
 	for _, name := range dead {
 		if err == nil && slices.ContainsFunc(again.Relays, func(m storage.Member) bool { return m.Name == name }) {
 			p.base.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", p.base.options.Name, "dead", name)
-			err = p.base.store.Bury(ctx, name, p.base.options.Claim)
+			err = p.base.store.FenceRelay(ctx, name, p.base.options.Claim)
 		}
 	}
 	if err != nil {
@@ -184,22 +184,22 @@ func (p *participation) bury(ctx context.Context, members *storage.Members, beat
 
 // othersIn says which relays one of this setup waits for, and what they differ in; empty if it needn't.
 func othersIn(self storage.Identity, members []storage.Member) string {
-	own := &self.Setup
+	own := &self.Config
 	var names []string
-	var first *storage.Setup
+	var first *storage.Config
 	for i := range members {
 		m := &members[i]
 		switch {
-		case m.Name == self.Name || m.Setup.Print == "" || m.Setup.Part == storage.Waits:
-		case m.Setup.Joins && m.Setup.Print != own.Print: // it shares with anyone
-		case m.Setup.Print == own.Print:
-			if m.Setup.Part != storage.Begins {
+		case m.Name == self.Name || m.Config.Print == "" || m.Config.Membership == storage.Standby:
+		case m.Config.Joins && m.Config.Print != own.Print: // it shares with anyone
+		case m.Config.Print == own.Print:
+			if m.Config.Membership != storage.Begins {
 				return ""
 			}
-		case len(own.Topics) > 0 && len(m.Setup.Topics) > 0 && !slices.ContainsFunc(own.Topics, func(topic string) bool { return slices.Contains(m.Setup.Topics, topic) }):
+		case len(own.Topics) > 0 && len(m.Config.Topics) > 0 && !slices.ContainsFunc(own.Topics, func(topic string) bool { return slices.Contains(m.Config.Topics, topic) }):
 		default:
 			if names = append(names, m.Name); first == nil {
-				first = &m.Setup
+				first = &m.Config
 			}
 		}
 	}
@@ -214,8 +214,8 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 }
 
 // difference says what of this relay's setup another hasn't, and the other way round.
-func difference(own *storage.Setup, name string, other *storage.Setup) string {
-	only := func(of, without *storage.Setup) string {
+func difference(own *storage.Config, name string, other *storage.Config) string {
+	only := func(of, without *storage.Config) string {
 		var all []string
 		for _, list := range []struct {
 			what    string

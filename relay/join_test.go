@@ -143,7 +143,7 @@ func TestARelayOfAnotherSetupWaits(t *testing.T) {
 			c.Errorf("it is red: %v", err)
 		}
 		for _, word := range []string{"old", "This one has: sink main: stdout. old has: sink main: http https://example.org", "--join"} {
-			if why := next.Waits(); !strings.Contains(why, word) {
+			if why := next.StandbyReason(); !strings.Contains(why, word) {
 				c.Errorf("it waits: %q, want %q", why, word)
 			}
 			if c.log.with("level=WARN", "relay=next", word) != 1 {
@@ -151,13 +151,13 @@ func TestARelayOfAnotherSetupWaits(t *testing.T) {
 			}
 		}
 		status, err := c.db.Store().Status(c.Context())
-		if err != nil || status.Counts[storage.StateDone] != 401 || status.Relays[0].Setup.Part != storage.Waits || status.Relays[1].Setup.Part != storage.TakesPart {
+		if err != nil || status.Counts[storage.StateDone] != 401 || status.Relays[0].Config.Membership != storage.Standby || status.Relays[1].Config.Membership != storage.Active {
 			c.Errorf("status %+v, %v; want everything kept that was delivered, and next to wait", status, err)
 		}
 		c.dismiss("old")
 		time.Sleep(3 * time.Second)
-		if got := c.send(old, look); got[1] != 400 || next.Waits() != "" {
-			c.Errorf("after the first has stopped the second got %v, and waits: %q", got, next.Waits())
+		if got := c.send(old, look); got[1] != 400 || next.StandbyReason() != "" {
+			c.Errorf("after the first has stopped the second got %v, and waits: %q", got, next.StandbyReason())
 		}
 	})
 }
@@ -201,13 +201,13 @@ func TestJoining(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		joined, other := c.hire("other", "b", joins)
 		time.Sleep(5 * time.Second)
-		if got := c.send(first, other); got[0] == 0 || got[1] == 0 || joined.Waits() != "" {
+		if got := c.send(first, other); got[0] == 0 || got[1] == 0 || joined.StandbyReason() != "" {
 			c.Errorf("they got %v", got)
 		}
 		second, third := c.hire("second", "a")
 		time.Sleep(5 * time.Second)
-		if got := c.send(first, other, third); got[2] == 0 || second.Waits() != "" {
-			c.Errorf("beside one of its own setup the third got %v, and waits: %q", got, second.Waits())
+		if got := c.send(first, other, third); got[2] == 0 || second.StandbyReason() != "" {
+			c.Errorf("beside one of its own setup the third got %v, and waits: %q", got, second.StandbyReason())
 		}
 	})
 }
@@ -224,19 +224,19 @@ func TestNobodyWaitsForARelayThatHasJoined(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		next, again := c.hire("next", "a")
 		time.Sleep(5 * time.Second)
-		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.Waits() != "" {
-			c.Errorf("after the restart they got %v, and the first waits: %q", got, next.Waits())
+		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.StandbyReason() != "" {
+			c.Errorf("after the restart they got %v, and the first waits: %q", got, next.StandbyReason())
 		}
 		c.cutOff("next") // for longer than its lease
 		time.Sleep(20 * time.Second)
 		c.cutOff()
 		time.Sleep(2 * time.Minute) // it stands down for one, as its reads had failed
-		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.Waits() != "" {
-			c.Errorf("after an outage they got %v, and the first waits: %q", got, next.Waits())
+		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.StandbyReason() != "" {
+			c.Errorf("after an outage they got %v, and the first waits: %q", got, next.StandbyReason())
 		}
 		third, _ := c.hire("third", "c")
 		time.Sleep(5 * time.Second)
-		if third.Waits() == "" {
+		if third.StandbyReason() == "" {
 			c.Error("one of a third setup doesn't wait for one that wasn't told to join")
 		}
 	})
@@ -274,8 +274,8 @@ func TestSilentRelaysLoseTheirPart(t *testing.T) {
 		time.Sleep(3 * time.Second) // whoever is back first
 		c.cutOff()
 		time.Sleep(20 * time.Second)
-		if got := c.send(a, b); got[1] != 0 || two.Waits() == "" {
-			c.Errorf("after an outage they got %v, and the second waits: %q", got, two.Waits())
+		if got := c.send(a, b); got[1] != 0 || two.StandbyReason() == "" {
+			c.Errorf("after an outage they got %v, and the second waits: %q", got, two.StandbyReason())
 		}
 		c.cutOff("one")
 		time.Sleep(20 * time.Second)
@@ -284,8 +284,8 @@ func TestSilentRelaysLoseTheirPart(t *testing.T) {
 		}
 		c.cutOff()
 		time.Sleep(20 * time.Second)
-		if got := c.send(a, b); got[0] != 0 || !strings.Contains(one.Waits(), "two") {
-			c.Errorf("when the first was back they got %v, and it waits: %q", got, one.Waits())
+		if got := c.send(a, b); got[0] != 0 || !strings.Contains(one.StandbyReason(), "two") {
+			c.Errorf("when the first was back they got %v, and it waits: %q", got, one.StandbyReason())
 		}
 	})
 }
@@ -314,7 +314,7 @@ func TestWhomARelayWaitsFor(t *testing.T) {
 			_, old := c.hire("old", "a")
 			time.Sleep(5 * time.Second)
 			next, look := c.hire("next", "b")
-			if got := c.send(old, look); got[1] != 0 || next.Waits() == "" {
+			if got := c.send(old, look); got[1] != 0 || next.StandbyReason() == "" {
 				c.Errorf("beside a relay that is paused, and alone, they got %v", got)
 			}
 		})
@@ -329,8 +329,8 @@ func TestWhomARelayWaitsFor(t *testing.T) {
 			orders, _ := c.hire("orders", "b", only("orders"))
 			letters, _ := c.hire("letters", "c", only("letters"))
 			time.Sleep(time.Second)
-			if orders.Waits() != "" || letters.Waits() == "" {
-				t.Errorf("orders waits: %q; letters: %q", orders.Waits(), letters.Waits())
+			if orders.StandbyReason() != "" || letters.StandbyReason() == "" {
+				t.Errorf("orders waits: %q; letters: %q", orders.StandbyReason(), letters.StandbyReason())
 			}
 			c.dismiss()
 		})
@@ -344,8 +344,8 @@ func TestWhomARelayWaitsFor(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			again, _ := c.hire("again", "a")
 			time.Sleep(time.Second)
-			if again.Waits() != "" {
-				c.Errorf("one that is like the one that works waits: %s", again.Waits())
+			if again.StandbyReason() != "" {
+				c.Errorf("one that is like the one that works waits: %s", again.StandbyReason())
 			}
 		})
 	})
@@ -378,8 +378,8 @@ func TestOneSetupBegins(t *testing.T) {
 				if n > 0 {
 					kinds[all[i].destination] = true
 				}
-				if (n > 0) != (relays[i].Waits() == "") {
-					t.Errorf("relay %d got %d and waits: %q", i, n, relays[i].Waits())
+				if (n > 0) != (relays[i].StandbyReason() == "") {
+					t.Errorf("relay %d got %d and waits: %q", i, n, relays[i].StandbyReason())
 				}
 			}
 			if len(kinds) != 1 {

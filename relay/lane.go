@@ -237,9 +237,9 @@ type item struct {
 
 	toWrite result // what is written back, from inSettle on
 
-	numbering      int  // of ids (see lateRows): within it no other pending row has its id
+	idGeneration   int  // of ids (see lateRows): within it no other pending row has its id
 	unwritable     bool // the database refuses its outcome
-	doubled        bool // a pending row has the same id and another message: it is looked for once this one has left
+	idCollision    bool // a pending row has the same id and another message: it is looked for once this one has left
 	maybeCommitted bool // its handler's transaction may have been committed
 	expired        bool // it is too old, and being parked or discarded
 
@@ -453,7 +453,7 @@ func (h *heldLanes) forget(it *item) {
 		return
 	}
 	delete(known, it.row.ID)
-	if it.doubled {
+	if it.idCollision {
 		l.readers[it.slot].rewind(it.row.ID - 1)
 		h.rewound = true
 	}

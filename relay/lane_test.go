@@ -50,7 +50,7 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 		"a row that is only put away": {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}}) }, safeID: 100, main: 7},
 		"a deferred row":              {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink}) }, safeID: 100, main: 50},
 		"with another row under its id": {place: func(l *lane) {
-			l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink, doubled: true})
+			l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink, idCollision: true})
 		}, safeID: 100, main: 7},
 		"in a sink that is behind": {place: func(l *lane) { l.readers[1].rewind(10); l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 7}},
 	} {
@@ -185,7 +185,7 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := withLanes(&engine{}, nil)
-			e.late.numbering, e.late.safeID, e.late.lastID, e.late.highest = 2, c.safeID, c.lastID, c.highest
+			e.late.idGeneration, e.late.safeID, e.late.lastID, e.late.highest = 2, c.safeID, c.lastID, c.highest
 			if got := e.late.numberingOf(&c.row); got != c.want {
 				t.Errorf("since %d, want %d", got, c.want)
 			}
@@ -215,7 +215,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if e.admit(l, &storage.Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
 		t.Error("it was taken beside the known one")
 	}
-	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.blocked.resuming) != 1 {
+	if !known.idCollision || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.blocked.resuming) != 1 {
 		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
 	}
 	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.readers[0].known[8] != nil {

@@ -52,7 +52,7 @@ type leaseJob struct {
 type leaser struct {
 	base    *base
 	process process
-	setup   storage.Setup
+	setup   storage.Config
 	named   bool // the relay's name is an operator's
 	jobs    chan leaseJob
 	results chan<- func()      // the loop calls each
@@ -62,7 +62,7 @@ type leaser struct {
 // work carries out one job after the other, as much of each as it can.
 func (l *leaser) work(ctx context.Context) {
 	o := &l.base.options
-	self := storage.Identity{Name: o.Name, Host: l.process.host, Version: o.Version, Claim: o.Claim, Setup: l.setup}
+	self := storage.Identity{Name: o.Name, Host: l.process.host, Version: o.Version, Claim: o.Claim, Config: l.setup}
 	part := participation{base: l.base, process: l.process, self: self, takes: o.Join}
 	predecessor := l.named // a relay of the same name may have run before: what it holds is ended first
 	for {
@@ -73,11 +73,11 @@ func (l *leaser) work(ctx context.Context) {
 			job.began = time.Now()
 			bounded, cancel := context.WithTimeout(ctx, l.base.callTimeout)
 			if predecessor {
-				job.err = l.base.store.Bury(bounded, o.Name, o.Claim)
+				job.err = l.base.store.FenceRelay(bounded, o.Name, o.Claim)
 				predecessor = job.err != nil
 			}
 			if predecessor {
-				// Bury failed. The next job tries it again, before the first heartbeat.
+				// FenceRelay failed. The next job tries it again, before the first heartbeat.
 			} else if job.leave {
 				if _, job.err = job.rights.renew(bounded, storage.Members{}, false); job.err == nil {
 					job.err = l.base.store.Deregister(bounded, o.Name)

@@ -36,9 +36,9 @@ type Observer interface {
 	// it lost since the last call without having released them.
 	LanesHeld(held, lost int)
 
-	// Waits: the relay takes no part, as others of another setup live, and why; empty: it does
+	// Standby: the relay takes no part, as others of another setup live, and why; empty: it does
 	// again.
-	Waits(why string)
+	Standby(why string)
 
 	// SinkDown: the sink was found unavailable, and why; SinkUp: it takes
 	// messages again.
@@ -102,7 +102,7 @@ func (NoObserver) InMemory(string, int, int)                       {}
 func (NoObserver) Called(string, time.Duration)                    {}
 func (NoObserver) Settled(storage.Settled, map[storage.State]int)  {}
 func (NoObserver) LanesHeld(int, int)                              {}
-func (NoObserver) Waits(string)                                    {}
+func (NoObserver) Standby(string)                                  {}
 func (NoObserver) SinkDown(string, sinks.Reason, string)           {}
 func (NoObserver) SinkUp(string)                                   {}
 func (NoObserver) Unrouted(string)                                 {}

@@ -67,7 +67,7 @@ type Options struct {
 
 	// Join lets the relay share the messages with living relays whose sinks or routes are others.
 	// Without it, it waits until these have stopped: it takes no message, is healthy, and
-	// [Relay.Waits] and the log say why. One that takes part goes on when others come. Where
+	// [Relay.StandbyReason] and the log say why. One that takes part goes on when others come. Where
 	// relays with the same sinks and routes take part, it does, too.
 	Join bool
 

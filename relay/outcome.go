@@ -156,7 +156,7 @@ func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns b
 	if !e.mayStay(it) {
 		return true
 	}
-	if !q.roomy() && (outcome.Destination != "" || q.waiting.empty()) {
+	if !q.hasReadRoom() && (outcome.Destination != "" || q.waiting.empty()) {
 		q.breaker.remember(it)
 		e.putOff(it, *outcome, v)
 		return false

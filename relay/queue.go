@@ -22,11 +22,11 @@ type sinkQueue struct {
 	tx      sinks.TxSink // set if its handler runs in the transaction that settles the message
 	ordered bool         // batches are sorted as they were written: by lanes
 
-	// mayOwe bounds the messages that were sent and aren't settled: all of them would come
+	// maxUnsettled bounds the messages that were sent and aren't settled: all of them would come
 	// again if the relay died. Together with what is in flight it is half of the buffer, or
 	// three batches for each worker if that is more. By rows it is 0: the buffer, which is
 	// smaller, is bound enough.
-	mayOwe int
+	maxUnsettled int
 
 	waiting  waitingLine
 	buffered int // items in memory, with those that are not settled
@@ -75,7 +75,7 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	}
 	if q.ordered = b.options.Claim == storage.ByLanes; q.ordered {
 		all := options.Batch * options.Workers
-		q.mayOwe = max(options.Buffer/2, 3*all) - all
+		q.maxUnsettled = max(options.Buffer/2, 3*all) - all
 	}
 	return q
 }
@@ -104,13 +104,13 @@ func (q *sinkQueue) roomForDeferred() int {
 // maxFreedKeys bounds the keys of a sink that are to be caught up with.
 const maxFreedKeys = 10_000
 
-// roomy says that reading for the queue is worth while: a read for each place
+// hasReadRoom says that reading for the queue is worth while: a read for each place
 // that becomes free would be many small ones, and each has its price. As long as
 // settlements are about to free more, it waits for half of the buffer.
-func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.capacity) }
+func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
-// worthwhile says the same of a part of the buffer, in which there is so much room.
-func (q *sinkQueue) worthwhile(room, buffer int) bool {
+// shouldRead says the same of a part of the buffer, in which there is so much room.
+func (q *sinkQueue) shouldRead(room, buffer int) bool {
 	if q.settling > 0 {
 		return room > 0 && room >= min(buffer/2, readLimit)
 	}
@@ -294,7 +294,7 @@ const limitBurst = 100 * time.Millisecond
 // sendersTo returns how many of the relays have the sink. Consumers have no sinks.
 func sendersTo(sink string, relays []storage.Member) (n int) {
 	for i := range relays {
-		if slices.ContainsFunc(relays[i].Setup.Sinks, func(text string) bool {
+		if slices.ContainsFunc(relays[i].Config.Sinks, func(text string) bool {
 			return text == "…" || strings.HasPrefix(text, sink+": ") // "…": there are more than a sign of life has room for
 		}) {
 			n++

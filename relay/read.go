@@ -60,7 +60,7 @@ func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 // keys are few, and come first; the other kinds take turns, so that none starves another.
 func (e *byLanes) startRead(now time.Time) {
 	for _, q := range e.engine.queues {
-		if q.stopped && q.roomy() {
+		if q.stopped && q.hasReadRoom() {
 			q.stopped, e.held.rewound = false, true
 		}
 	}
@@ -149,7 +149,7 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 		if halfBuffer {
 			room -= q.options.Buffer / 2
 		}
-		if !q.apart && q.worthwhile(room, q.capacity) && (q.up() || !anyUp(e.queues)) {
+		if !q.apart && q.shouldRead(room, q.capacity) && (q.up() || !anyUp(e.queues)) {
 			most = max(most, room)
 		}
 	}
@@ -493,7 +493,7 @@ func (e *byLanes) drained() bool {
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
 	for _, q := range e.engine.queues {
-		if !q.roomy() || !q.up() && anyUp(e.engine.queues) || !e.held.anyBehind(q) {
+		if !q.hasReadRoom() || !q.up() && anyUp(e.engine.queues) || !e.held.anyBehind(q) {
 			continue
 		}
 		if positions := e.held.lagging(q); len(positions) > 0 {
@@ -555,7 +555,7 @@ func (e *byLanes) pollKeys() *fetch {
 	for _, k := range e.blocked.resuming {
 		q := e.engine.queues[k.ref.queue]
 		q.freed++
-		ofThisRead := f.queue == q || f.queue == nil && q.roomy() && q.up() // which is for one queue
+		ofThisRead := f.queue == q || f.queue == nil && q.hasReadRoom() && q.up() // which is for one queue
 		if ofThisRead && len(f.keys) < catchUpKeys && !k.lane.draining && k.reader().cursor > 0 && !k.mustWait() {
 			f.queue = q
 			f.keys = append(f.keys, k)
@@ -623,7 +623,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 	}
 	room, bytes := 0, 0
 	for _, q := range e.engine.queues {
-		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.up() || !anyUp(e.engine.queues)) {
+		if q.shouldRead(q.roomForDeferred(), q.options.Buffer/2) && (q.up() || !anyUp(e.engine.queues)) {
 			room, bytes = max(room, q.roomForDeferred()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}

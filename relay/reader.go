@@ -131,7 +131,7 @@ func (r *reader) low() int64 {
 		low = min(low, r.gap)
 	}
 	for id, it := range r.known {
-		if !it.row.Deferred || it.doubled {
+		if !it.row.Deferred || it.idCollision {
 			low = min(low, id-1)
 		}
 	}

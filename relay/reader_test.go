@@ -156,7 +156,7 @@ func TestMarks(t *testing.T) {
 		"a deferred row":             {place: func(rs readers) { knows(8, "a")(&rs[1]); rs[1].known[8].row.Deferred = true }, final: 100, main: 50},
 		"with another row under its id": {place: func(rs readers) {
 			knows(8, "a")(&rs[1])
-			rs[1].known[8].row.Deferred, rs[1].known[8].doubled = true, true
+			rs[1].known[8].row.Deferred, rs[1].known[8].idCollision = true, true
 		}, final: 100, main: 7},
 		"in one that is behind": {place: func(rs readers) { rs[1].rewind(10); knows(8, "a")(&rs[1]) }, final: 100, main: 50, behind: map[int]int64{1: 7}},
 	} {

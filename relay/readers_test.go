@@ -157,7 +157,7 @@ func TestWhatRewindsALane(t *testing.T) {
 			e.mergeLate(&fetch{seq: 1, late: &lateScan{skipped: map[laneQueue]int64{{3, 1}: 20}}})
 		}},
 		"ids begin anew": {want: []int64{0, 0, 0}, event: func(e *byLanes, _ *lane) {
-			e.late.noteNumbering(&fetch{seq: 1, page: storage.Page{SafeID: 7, LastID: 7}})
+			e.late.detectSequenceReset(&fetch{seq: 1, page: storage.Page{SafeID: 7, LastID: 7}})
 		}},
 		"something appeared late in a lane that is given up": {want: []int64{20, 20, 20}, floor: 5, event: func(e *byLanes, l *lane) {
 			l.draining, e.held.rewound = true, true // it isn't read before it is kept after all

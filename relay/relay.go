@@ -126,9 +126,9 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Waits says why the relay takes no part though it is healthy: others live whose sinks or routes
+// StandbyReason says why the relay takes no part though it is healthy: others live whose sinks or routes
 // are not its own. Empty if it does.
-func (r *Relay) Waits() string {
+func (r *Relay) StandbyReason() string {
 	if r.notMade() != nil {
 		return ""
 	}
@@ -185,12 +185,12 @@ func (r *Relay) notMade() error {
 	return nil
 }
 
-// WouldWait says why this relay, begun now beside the living ones, would take no message until they have stopped:
+// StandbyReasonBeside says why this relay, begun now beside the living ones, would take no message until they have stopped:
 // which they are, and in what their sinks and routes differ from its own. It is empty where the relay would take
 // its part, as it does with Join. It asks the database nothing.
-func (r *Relay) WouldWait(living []storage.Member) string {
+func (r *Relay) StandbyReasonBeside(living []storage.Member) string {
 	if r.notMade() != nil || r.options.Join {
 		return ""
 	}
-	return othersIn(storage.Identity{Name: r.options.Name, Setup: setupOf(r.options, r.names)}, living)
+	return othersIn(storage.Identity{Name: r.options.Name, Config: setupOf(r.options, r.names)}, living)
 }

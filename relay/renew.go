@@ -126,7 +126,7 @@ func (e *engine) noteWaits(why string) {
 	if why == was {
 		return
 	}
-	e.options.Observer.Waits(why)
+	e.options.Observer.Standby(why)
 	if why == "" {
 		e.options.Logger.Info("relay: it waits no longer, and takes its part", "relay", e.options.Name)
 		e.poll.fresh = true

@@ -23,10 +23,10 @@ type byRows struct {
 	token  string
 	known  map[int64]*item // rows in memory
 
-	except       map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
-	asked        amount                // what the claims under way may bring
-	plenty       bool                  // the last claim brought all that it asked for
-	failingSince int64                 // since when claims fail, by its clock; 0 if they don't
+	except        map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
+	asked         amount                // what the claims under way may bring
+	lastClaimFull bool                  // the last claim brought all that it asked for
+	failingSince  int64                 // since when claims fail, by its clock; 0 if they don't
 
 	claims   chan claimJob
 	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
@@ -79,7 +79,7 @@ func (r *byRows) startRead(now time.Time) {
 	}
 	r.engine.poll.notePollTime(now, r.engine.options.Poll)
 	maps.DeleteFunc(r.except, func(_ string, q *sinkQueue) bool {
-		again := q.roomy() && q.up()
+		again := q.hasReadRoom() && q.up()
 		r.engine.poll.fresh = r.engine.poll.fresh || again
 		return again
 	})
@@ -114,7 +114,7 @@ func (r *byRows) worthClaiming() amount {
 	}
 	room := amount{rows: r.engine.mostRoom(false)}
 	for _, q := range r.engine.queues {
-		if q.roomy() && q.up() {
+		if q.hasReadRoom() && q.up() {
 			room.bytes = max(room.bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
@@ -123,7 +123,7 @@ func (r *byRows) worthClaiming() amount {
 	switch {
 	case r.engine.poll.under == 0 && r.engine.poll.fresh:
 		return amount{min(room.rows, limit.rows), limit.bytes}
-	case r.engine.poll.under > 0 && r.plenty && room.rows >= r.asked.rows+limit.rows && room.bytes >= r.asked.bytes+limit.bytes:
+	case r.engine.poll.under > 0 && r.lastClaimFull && room.rows >= r.asked.rows+limit.rows && room.bytes >= r.asked.bytes+limit.bytes:
 		return limit
 	default:
 		return amount{}
@@ -164,7 +164,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 		r.engine.health.readFailed(err)
 		r.engine.health.readFails.Store(r.failingSince)
 		if !r.engine.pauseReading(err) {
-			r.engine.poll.rowBytes, r.plenty = max(r.engine.poll.rowBytes, slowRowBytes), false
+			r.engine.poll.rowBytes, r.lastClaimFull = max(r.engine.poll.rowBytes, slowRowBytes), false
 		}
 		return
 	}
@@ -208,8 +208,8 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			r.engine.poll.rowBytes += (it.bytes - r.engine.poll.rowBytes) / 16
 		}
 	}
-	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
-	r.engine.poll.fresh = r.engine.poll.fresh || r.plenty
+	r.lastClaimFull = len(rows) == job.Limit || brought >= job.MaxBytes
+	r.engine.poll.fresh = r.engine.poll.fresh || r.lastClaimFull
 	r.engine.poll.count(len(rows) == 0)
 	r.engine.options.Observer.Polled(len(rows))
 }

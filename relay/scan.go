@@ -38,15 +38,15 @@ type lateRows struct {
 	scans     bool   // late rows were looked for before the last page was merged
 	stride    stride // of a scan's step
 
-	numbering int   // how often ids began anew: a row that was read before may have the id of a new one
-	highest   int64 // the highest id from before that
+	idGeneration int   // how often ids began anew: a row that was read before may have the id of a new one
+	highest      int64 // the highest id from before that
 }
 
 // scanFirst returns the scan for late rows that must be over before the page is merged; nil
 // if there is no need for one.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
-	f.page.LateAfter = lowestSet(lateAfter, r.noteNumbering(f))
+	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))
 	r.lateAfter = f.page.LateAfter // until the page is merged, no mark passes it
 	// Most late rows appear only a few ids back. Later pages begin that much lower (span), and so bring such rows
 	// without a scan. Rows that appear far back are the exception, and don't count for span.
@@ -91,7 +91,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	return scan
 }
 
-// noteNumbering takes note of which ids the page's server has given out, and has lanes read
+// detectSequenceReset takes note of which ids the page's server has given out, and has lanes read
 // from their beginning where ids began anew. It returns the id above which what is new counts
 // as late, if there is one: else none.
 //
@@ -99,7 +99,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 // that was leased with a mark above LastID, and every lane once LastID has fallen. Old rows have
 // higher ids, and are read again, too. They leave the cursor above LastID, so new rows count as
 // late.
-func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
+func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
 	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // lower than before where ids began anew; else it holds once the page is merged
 	anew, above := 0, false
@@ -121,7 +121,7 @@ func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 	}
 	if anew > 0 {
 		r.span = 0
-		r.numbering++
+		r.idGeneration++
 		r.base.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.base.options.Name, "lanes", anew, "last id", lastID)
 	}
 	if above && lastID > before {
@@ -213,7 +213,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	for _, p := range positions {
 		l := r.held.lanes[p.Lane]
 		for it := range l.items() {
-			if it.row.ID > min(p.After, r.safeID) && it.numbering == r.numbering {
+			if it.row.ID > min(p.After, r.safeID) && it.idGeneration == r.idGeneration {
 				s.known[it.slot][it.row.ID] = struct{}{}
 			}
 		}

@@ -48,7 +48,7 @@ func (e *engine) startSends(now time.Time) {
 		case q.options.Sink == nil || q.paused:
 		case b.state == breakerOpen && len(q.flights) == 0 && !now.Before(b.reopenAt):
 			e.give(q, &opening{}, nil)
-		case !b.sending() || now.Before(q.pauseUntil) || q.mayOwe > 0 && q.settling >= q.mayOwe:
+		case !b.sending() || now.Before(q.pauseUntil) || q.maxUnsettled > 0 && q.settling >= q.maxUnsettled:
 		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(q, now) }):
 		default:
 			for len(q.flights) < atOnce && !q.waiting.empty() {
@@ -68,7 +68,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
 	if q.breaker.state == breakerProbing {
 		q.waiting.preferOther(q.breaker.probed)
-		if q.roomy() || q.breaker.last.Destination == "" { // else one of several destinations may fill the buffer: the sink is to postpone the rest of a batch
+		if q.hasReadRoom() || q.breaker.last.Destination == "" { // else one of several destinations may fill the buffer: the sink is to postpone the rest of a batch
 			most = 1
 		}
 	}

@@ -148,7 +148,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 
 // checkOthers says whether a relay of this configuration would wait, as others of its table send messages elsewhere.
 func (c *checkReport) checkOthers(name string, configured config.Config, source config.Source, store *sqlstore.Store, living []storage.Member) {
-	waits, err := app.WouldWait(configured, source, c.kinds, store, living)
+	waits, err := app.StandbyReasonBeside(configured, source, c.kinds, store, living)
 	if err != nil {
 		c.tried(name+"relays", "", err)
 		return

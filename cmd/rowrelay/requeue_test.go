@@ -144,7 +144,7 @@ func TestSinksThatAreNotThereAreRefused(t *testing.T) {
 					if strings.HasPrefix(name, "dead") {
 						lasts = time.Second
 					}
-					if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: name, Claim: storage.ByLanes, Setup: storage.Setup{Sinks: sinks}}, lasts); err != nil {
+					if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: name, Claim: storage.ByLanes, Config: storage.Config{Sinks: sinks}}, lasts); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -247,7 +247,7 @@ func TestRequeueToAnotherSink(t *testing.T) {
 	})
 	r, stdout, stderr := aRequeue(0)
 	r.to = "other"
-	if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Setup: storage.Setup{Sinks: []string{"other: a file"}}}, time.Hour); err != nil {
+	if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Config: storage.Config{Sinks: []string{"other: a file"}}}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.run(t.Context(), db.Store(), storage.Filter{}); err != nil {
@@ -316,7 +316,7 @@ func TestRequeueLeavesWhatALivingRelayMaySend(t *testing.T) {
 		settleAll(t, db, func(storage.Row) storage.Settlement {
 			return storage.Settlement{State: storage.StateDone, For: "one", Left: "old"}
 		})
-		if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Setup: storage.Setup{Sinks: []string{"other: a file", old}}}, time.Hour); err != nil {
+		if _, err := db.Store().Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes, Config: storage.Config{Sinks: []string{"other: a file", old}}}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		r, stdout, stderr := aRequeue(0)

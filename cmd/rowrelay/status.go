@@ -169,7 +169,7 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 	rows = [][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}
 	for _, each := range status.Relays {
 		alive := map[bool]string{true: "yes", false: "no"}[each.Alive]
-		if each.Alive && each.Setup.Part == storage.Waits {
+		if each.Alive && each.Config.Membership == storage.Standby {
 			alive = "waits"
 		}
 		rows = append(rows, []string{each.Name, each.Host, each.Version, string(each.Claim), fmt.Sprint(each.Lanes), alive, p.when(each.LastHeartbeat)})

@@ -157,7 +157,7 @@ func livingSinks(status storage.Status) (names []string, all bool) {
 		if !relay.Alive {
 			continue
 		}
-		for _, sink := range relay.Setup.Sinks {
+		for _, sink := range relay.Config.Sinks {
 			name, _, whole := strings.Cut(sink, ": ")
 			if all = all && whole; whole && !slices.Contains(names, name) {
 				names = append(names, name)

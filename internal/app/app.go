@@ -291,7 +291,7 @@ func (a *App) startAdmin() (err error) {
 			shown.Healthy = func() error { return fmt.Errorf("its table couldn't be opened, which is tried again: %w", down) }
 			shown.Status = func(context.Context) (storage.Status, error) { return storage.Status{}, shown.Healthy() }
 		} else {
-			shown.Waits = s.relay.Waits
+			shown.StandbyReason = s.relay.StandbyReason
 			shown.Healthy, shown.Status, shown.Operator = s.relay.Healthy, s.watch.Counting(s.page.Reads.Status), s.page.Operator
 			shown.Reads = s.page.Reads
 		}
@@ -351,9 +351,9 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	return relay.New(s.table.Store, options)
 }
 
-// WouldWait says why the relay of a configuration's source would wait if it began now beside the
-// living ones; see [relay.Relay.WouldWait]. The store is the table's; nothing is opened, and nothing begins.
-func WouldWait(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
+// StandbyReasonBeside says why the relay of a configuration's source would wait if it began now beside the
+// living ones; see [relay.Relay.StandbyReasonBeside]. The store is the table's; nothing is opened, and nothing begins.
+func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
 	a.secrets = newSecrets(c, a.logger)
@@ -366,7 +366,7 @@ func WouldWait(c config.Config, from config.Source, kinds *sinks.Registry, store
 	if err != nil {
 		return "", err
 	}
-	return beside.WouldWait(living), nil
+	return beside.StandbyReasonBeside(living), nil
 }
 
 // runRelays runs every relay, and counts every table for the admin server, until Stop.

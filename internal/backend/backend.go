@@ -20,11 +20,11 @@ import (
 // database's.
 //
 // The store does what databases share: it tries again while one is busy, has writers
-// take turns where there is one at a time, splits pages, runs the statements of [Traits], and keeps the
+// take turns where there is one at a time, splits pages, runs the statements of [Capabilities], and keeps the
 // [Frontier].
 type Backend interface {
-	// Traits says how the database differs from others; always the same.
-	Traits() Traits
+	// Capabilities says how the database differs from others; always the same.
+	Capabilities() Capabilities
 
 	// Check looks at what the database itself can tell: rights, settings, plans. It
 	// changes nothing.
@@ -54,7 +54,7 @@ type Backend interface {
 	// and either all have a key or none has.
 
 	// Read has each pending row at the positions taken, in the order that
-	// [Traits].Walk says, all of one snapshot. Only one goroutine may call it, but for a
+	// [Capabilities].Walk says, all of one snapshot. Only one goroutine may call it, but for a
 	// read at no position, which has the first line alone.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
@@ -89,7 +89,7 @@ type Backend interface {
 	// whose fence and owner are the ones shown. A row is changed if it has the message
 	// that is shown: an id may have been given out again. The settlements are in the
 	// order of lanes and ids, and none is there twice. It works in a transaction of
-	// its own, or in the one that is given, which then is as [Traits].Tx has it.
+	// its own, or in the one that is given, which then is as [Capabilities].Tx has it.
 	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// SettleParts changes rows of leased lanes for some of their sinks, as [storage.Settlement]

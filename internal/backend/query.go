@@ -151,7 +151,7 @@ var (
 // each file.
 func ParseStatements(file string, table dialect.Table, more map[string]string) Statements {
 	words := map[string]string{
-		"hot": table.Hot, "held": table.Held, "done": table.Done, "ids": table.IDs, "lanes": table.Lanes, "relays": table.Relays,
+		"hot": table.Pending, "held": table.Held, "done": table.Done, "ids": table.IDs, "lanes": table.Lanes, "relays": table.Relays,
 		"settings": table.Settings, "controls": table.Controls, "actions": table.Actions, "epoch": table.Epoch, "lane_locks": table.LaneLocks, "messages": table.Messages,
 	}
 	statements := Statements{}

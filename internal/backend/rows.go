@@ -493,7 +493,7 @@ func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest t
 func Members(ctx context.Context, q Querier, query Query) (relays []storage.Member, now time.Time, err error) {
 	var name string
 	var setup text
-	took := func() { relays = append(relays, storage.Member{Name: name, Setup: stored[storage.Setup](setup)}) }
+	took := func() { relays = append(relays, storage.Member{Name: name, Config: stored[storage.Config](setup)}) }
 	err = All(ctx, q, query, took, &name, &setup, (*moment)(&now))
 	return relays, now, err
 }

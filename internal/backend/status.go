@@ -51,7 +51,7 @@ type StatusQueries struct {
 
 // ReadStatus asks what a database's status is, what is cheap first. What isn't answered in time is absent; only
 // without the way of claiming is there no status at all.
-func ReadStatus(ctx context.Context, q Querier, traits Traits) (storage.Status, error) {
+func ReadStatus(ctx context.Context, q Querier, traits Capabilities) (storage.Status, error) {
 	ask := traits.Queries.Status
 	status := storage.Status{Counts: map[storage.State]int64{
 		storage.StatePending: 0, storage.StateClaimed: 0, storage.StateScheduled: 0,
@@ -69,7 +69,7 @@ func ReadStatus(ctx context.Context, q Querier, traits Traits) (storage.Status, 
 			var since, lastBeat moment
 			var setup text
 			return All(ctx, q, ask.Relays, func() {
-				info.Since, info.LastHeartbeat, info.Setup = time.Time(since), time.Time(lastBeat), stored[storage.Setup](setup)
+				info.Since, info.LastHeartbeat, info.Config = time.Time(since), time.Time(lastBeat), stored[storage.Config](setup)
 				status.Relays = append(status.Relays, info)
 			}, &info.Name, (*text)(&info.Host), (*text)(&info.Version), &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes, &setup)
 		}},

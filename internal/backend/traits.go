@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Traits are the ways in which databases differ that a store has to know of.
-type Traits struct {
+// Capabilities are the ways in which databases differ that a store has to know of.
+type Capabilities struct {
 	// Tx are the options of all transactions: READ COMMITTED, or nil where there is no
 	// choice, or where no driver offers it.
 	Tx *sql.TxOptions
@@ -30,8 +30,8 @@ type Traits struct {
 	// where a server ends a statement that its client has left. MySQL and MariaDB go on with it until they have a row to send.
 	WithTimeLimit func(statement string, limit time.Duration) string
 
-	// Hot is the table of rows that are to be delivered, as statements name it.
-	Hot string
+	// Pending is the table of rows that are to be delivered, as statements name it.
+	Pending string
 
 	// Statements are those of the database's .sql, which has each of these, with its arguments in this
 	// order:

@@ -123,7 +123,7 @@ func (g *golden) ask(query backend.Query) error {
 }
 
 func (g *golden) members() {
-	ctx, queries, statements := context.Background(), g.Traits().Queries, g.Traits().Statements
+	ctx, queries, statements := context.Background(), g.Capabilities().Queries, g.Capabilities().Statements
 	claim := storage.ByLanes
 	g.add("claim mode", g.ask(statements.Query("claim mode")))
 	g.add("set the claim mode", g.SetClaimMode(ctx, claim))
@@ -150,8 +150,8 @@ func (g *golden) lanes() {
 	g.add("release", err)
 	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: "r"}, leases)
 	g.add("write the journal", err)
-	g.add("journals", g.ask(g.Traits().Statements.Query("journals")))
-	g.add("marks", g.ask(g.Traits().Statements.Query("marks")))
+	g.add("journals", g.ask(g.Capabilities().Statements.Query("journals")))
+	g.add("marks", g.ask(g.Capabilities().Statements.Query("marks")))
 }
 
 func (g *golden) pages() {
@@ -161,14 +161,14 @@ func (g *golden) pages() {
 	at := time.Date(2026, 1, 31, 23, 59, 59, 123456000, time.UTC)
 	places := []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}}
 	take := func(storage.Row) (bool, error) { return true, nil }
-	if security := g.Traits().Queries.RowSecurity; security.SQL != "" {
+	if security := g.Capabilities().Queries.RowSecurity; security.SQL != "" {
 		g.add("row security", g.ask(security))
 	}
-	if order := g.Traits().Queries.IDsOutOfOrder; order.SQL != "" {
+	if order := g.Capabilities().Queries.IDsOutOfOrder; order.SQL != "" {
 		g.add("ids out of order", g.ask(order))
 	}
-	g.add("last id", g.ask(g.Traits().Queries.LastID))
-	if from := g.Traits().Queries.WrittenFrom; from.SQL != "" {
+	g.add("last id", g.ask(g.Capabilities().Queries.LastID))
+	if from := g.Capabilities().Queries.WrittenFrom; from.SQL != "" {
 		g.add("written from", g.ask(from))
 	}
 	_, err := g.Read(ctx, backend.Read{}, nil)
@@ -230,14 +230,14 @@ func (g *golden) settling() {
 	second.Sinks, second.For, second.Left = "a,b", "b", "a"
 	part := retry
 	part.For, part.Left = "a", "b"
-	err := backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
+	err := backend.InTx(ctx, g.db, g.Capabilities().Tx, nil, func(tx *sql.Tx) error {
 		_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{first, part, second})
 		return err
 	})
 	g.add("settle for some sinks", err)
 	dead.For, dead.Left = "a", "b"
 	deadBack.Sinks, deadBack.For, deadBack.Left = "a,b", "a", "b"
-	err = backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
+	err = backend.InTx(ctx, g.db, g.Capabilities().Tx, nil, func(tx *sql.Tx) error {
 		_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{dead, deadBack})
 		return err
 	})
@@ -251,7 +251,7 @@ func (g *golden) settling() {
 	settle("settle by rows, not kept", false, claimed, failed)
 	settle("settle by rows: a dead letter", false, claimed, deadClaimed)
 	_, _, err = g.Purge(ctx, 24*time.Hour, 100, time.Date(2026, 10, 5, 1, 2, 3, 4000, time.UTC))
-	g.add("purge", errors.Join(err, g.ask(g.Traits().Queries.PurgeRelays)))
+	g.add("purge", errors.Join(err, g.ask(g.Capabilities().Queries.PurgeRelays)))
 }
 
 // message is the id of the message in a row.
@@ -265,8 +265,8 @@ func (g *golden) rows() {
 	request.Pick, request.Topics, request.Except, request.MaxBytes = storage.Priority, []string{"a", "b"}, []string{"c"}, 1<<20
 	_, err = g.Claim(ctx, request)
 	g.add("claim the highest of some topics", err)
-	g.add("has free rows", g.ask(g.Traits().Queries.FreeRow))
-	g.add("has ended claims", g.ask(g.Traits().Queries.EndedClaim))
+	g.add("has free rows", g.ask(g.Capabilities().Queries.FreeRow))
+	g.add("has ended claims", g.ask(g.Capabilities().Queries.EndedClaim))
 	_, err = g.Extend(ctx, "t", []int64{1, 2}, time.Minute)
 	g.add("extend", err)
 	_, err = g.Reclaim(ctx, 10)
@@ -317,7 +317,7 @@ func (g *golden) operating() {
 	err = g.Parked(ctx, backend.Filter{Filter: storage.Filter{Topic: "t"}}, 1000, func(storage.Parked) {})
 	g.add("parked, and which were overtaken", err)
 	g.Answer = answer
-	statements, ask := g.Traits().Statements, func(queries ...backend.Query) error {
+	statements, ask := g.Capabilities().Statements, func(queries ...backend.Query) error {
 		_, err := backend.Exec(context.Background(), g.db, queries...)
 		return err
 	}
@@ -354,7 +354,7 @@ func (g *golden) operating() {
 		g.Errorf("replay: %v", err)
 	}
 	g.add("replay", nil)
-	g.add("count pending", g.ask(backend.PendingAmong(g.Traits().Hot, []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}, {Lane: 1, ID: 17}})))
-	_, err = backend.ReadStatus(ctx, g.db, g.Traits())
+	g.add("count pending", g.ask(backend.PendingAmong(g.Capabilities().Pending, []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}, {Lane: 1, ID: 17}})))
+	_, err = backend.ReadStatus(ctx, g.db, g.Capabilities())
 	g.add("status", err)
 }

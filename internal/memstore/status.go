@@ -72,7 +72,7 @@ func (db *DB) countRelays(status *storage.Status) {
 		r := db.relays[name]
 		status.Relays = append(status.Relays, storage.RelayInfo{
 			Name: name, Host: r.Host, Version: r.Version, Claim: r.Claim,
-			Since: r.since, LastHeartbeat: r.lastBeat, Alive: !r.until.Before(now), Lanes: lanes[name], Setup: r.Setup,
+			Since: r.since, LastHeartbeat: r.lastBeat, Alive: !r.until.Before(now), Lanes: lanes[name], Config: r.Config,
 		})
 	}
 }

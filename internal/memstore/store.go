@@ -82,7 +82,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 		s.db.relays[self.Name] = &relayRow{Identity: self, since: since, lastBeat: now, until: now.Add(ttl)}
 		members = storage.Members{Epoch: s.db.epoch(), Now: now}
 		for _, name := range s.db.living() {
-			members.Relays = append(members.Relays, storage.Member{Name: name, Setup: s.db.relays[name].Setup})
+			members.Relays = append(members.Relays, storage.Member{Name: name, Config: s.db.relays[name].Config})
 		}
 		return nil
 	})
@@ -109,8 +109,8 @@ func (s *Store) Deregister(ctx context.Context, name string) error {
 	})
 }
 
-// Bury implements [storage.Store].
-func (s *Store) Bury(ctx context.Context, name string, claim storage.Claim) error {
+// FenceRelay implements [storage.Store].
+func (s *Store) FenceRelay(ctx context.Context, name string, claim storage.Claim) error {
 	return s.do(ctx, OpBury, func() error {
 		over := s.db.now().Add(-time.Nanosecond)
 		for i := range s.db.lanes {

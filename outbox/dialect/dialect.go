@@ -267,7 +267,7 @@ type Table struct {
 	Schema string // unquoted; empty: the connection's own
 	Name   string // unquoted and unqualified
 
-	Hot      string // what producers write to: the rows to be delivered now
+	Pending  string // what producers write to: the rows to be delivered now
 	Held     string // rows that are scheduled, wait for a retry, or are parked
 	Done     string // delivered rows
 	IDs      string // ids of messages whose writers want no duplicates
@@ -331,7 +331,7 @@ func (t Table) named() Table {
 		t.prefix = t.quoted(t.Schema) + "."
 	}
 	hot := t.prefix + t.quoted(t.Name)
-	t.Hot, t.Inbox, t.Channel = hot, hot, "rowrelay_"+t.Name
+	t.Pending, t.Inbox, t.Channel = hot, hot, "rowrelay_"+t.Name
 	t.Held, t.Done, t.Lanes, t.Relays = t.Index("held"), t.Index("done"), t.Index("lanes"), t.Index("relays")
 	t.IDs, t.Controls, t.Actions = t.Index("ids"), t.Index("controls"), t.Index("actions")
 	t.Settings, t.Messages, t.Epoch = t.Index("settings"), t.Index("messages"), t.Index("epoch")

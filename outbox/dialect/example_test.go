@@ -8,7 +8,7 @@ import (
 
 func ExampleParseTable() {
 	table, err := dialect.ParseTable("shop.outbox")
-	fmt.Println(table.Hot, table.Messages, err)
+	fmt.Println(table.Pending, table.Messages, err)
 	_, err = dialect.ParseTable("out box")
 	fmt.Println(err)
 	// Output:

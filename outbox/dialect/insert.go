@@ -69,7 +69,7 @@ func insertInto(table Table, columns []insertColumn) string {
 	for i, column := range columns {
 		names[i] = column.name
 	}
-	return "INSERT INTO " + table.Hot + " (" + strings.Join(names, ", ") + ")"
+	return "INSERT INTO " + table.Pending + " (" + strings.Join(names, ", ") + ")"
 }
 
 func arguments(columns []insertColumn, rows []Row) []any {

@@ -194,11 +194,11 @@ func TestInsertsOfSQLServer(t *testing.T) {
 func TestReservedWordsOfSQLServerAreQuoted(t *testing.T) {
 	t.Parallel()
 	for _, word := range strings.Fields("backup browse file function index key open plan proc procedure rule schema top tran use view while") {
-		if got := mustTable(t, word).Hot; got != `"`+word+`"` {
+		if got := mustTable(t, word).Pending; got != `"`+word+`"` {
 			t.Errorf("the table %s is written %s", word, got)
 		}
 	}
-	if got := mustTable(t, "public.outbox").Hot; got != "public.outbox" {
+	if got := mustTable(t, "public.outbox").Pending; got != "public.outbox" {
 		t.Errorf("PostgreSQL's own schema is written %s", got)
 	}
 }

@@ -100,12 +100,12 @@ func (mysql) Cancel(table Table, messageID string, ahead time.Duration) (find Qu
 	const at = " AS t FORCE INDEX (PRIMARY) WHERE lane = ? AND id = ? AND message_id = ?"
 	held := " FROM " + table.Held + " WHERE message_id = ? AND state = 'scheduled'" + later
 	find = Query{
-		SQL: "SELECT 1, lane, id" + held + " UNION ALL SELECT 0, lane, id FROM " + table.Hot +
+		SQL: "SELECT 1, lane, id" + held + " UNION ALL SELECT 0, lane, id FROM " + table.Pending +
 			" WHERE message_id = ?" + later + " AND NOT EXISTS (SELECT 1" + held + ") LIMIT 1",
 		Args: []any{messageID, messageID, messageID},
 	}
 	return find, [2]Query{
-		{SQL: "DELETE t FROM " + table.Hot + at + later, Args: []any{messageID}},
+		{SQL: "DELETE t FROM " + table.Pending + at + later, Args: []any{messageID}},
 		{SQL: "DELETE t FROM " + table.Held + at + " AND sinks = '' AND state = 'scheduled'" + later, Args: []any{messageID}},
 	}
 }
@@ -181,12 +181,12 @@ func (mysql) SchemaVersion(table Table) Query {
 // are no indexes of some rows only: the free ones have no claimed_until and come
 // first. The claims that have ended are found by either.
 func (mysql) MakeRowIndexes(table Table) []Query {
-	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Hot +
+	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
 }
 
 func (mysql) DropRowIndexes(table Table) []Query {
-	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Hot + " DROP INDEX claim_id, DROP INDEX claim_priority"}}
+	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending + " DROP INDEX claim_id, DROP INDEX claim_priority"}}
 }
 
 // RowIndexes counts the first one twice: here, it does for two.

@@ -82,7 +82,7 @@ func oracleInsert(args *OracleArgs, table Table, row Row) string {
 	if len(row.Payload) > 0 {
 		add("payload", args.Add(row.Payload))
 	}
-	return "INSERT INTO " + table.Hot + " (" + names + ") VALUES (" + values + ")"
+	return "INSERT INTO " + table.Pending + " (" + names + ") VALUES (" + values + ")"
 }
 
 // InsertIDs fails where one is there, and has inserted none then.
@@ -105,7 +105,7 @@ func (oracle) Cancel(table Table, messageID string, ahead time.Duration) (find Q
 	where := " AND available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:2 / 1000000, 'SECOND')"
 	args := []any{messageID, ahead.Microseconds()}
 	return Query{}, [2]Query{
-		{SQL: "DELETE FROM " + table.Hot + " WHERE CASE WHEN available_at IS NOT NULL THEN message_id END = :1" + where, Args: args},
+		{SQL: "DELETE FROM " + table.Pending + " WHERE CASE WHEN available_at IS NOT NULL THEN message_id END = :1" + where, Args: args},
 		{SQL: "DELETE FROM " + table.Held + " WHERE message_id = :1" + where + " AND state = 'scheduled'", Args: args},
 	}
 }
@@ -183,7 +183,7 @@ var oracleRowIndexes = []struct{ suffix, columns string }{
 func (oracle) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range oracleRowIndexes {
-		queries = append(queries, oracleDDL("CREATE INDEX "+table.Index(index.suffix)+" ON "+table.Hot+" ("+index.columns+")", "-955, -1408"))
+		queries = append(queries, oracleDDL("CREATE INDEX "+table.Index(index.suffix)+" ON "+table.Pending+" ("+index.columns+")", "-955, -1408"))
 	}
 	return queries
 }

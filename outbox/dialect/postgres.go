@@ -85,7 +85,7 @@ func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query
 	}
 	list := strings.Join(names, ", ")
 	return Query{
-		SQL: "INSERT INTO " + table.Hot + " (payload, " + list + ") SELECT substring($1::bytea FROM f FOR l), " + list +
+		SQL: "INSERT INTO " + table.Pending + " (payload, " + list + ") SELECT substring($1::bytea FROM f FOR l), " + list +
 			" FROM unnest($2::int[], $3::int[], " + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS r (f, l, " + list + ", n) ORDER BY n",
 		Args: args,
 	}
@@ -113,7 +113,7 @@ func (postgres) Cancel(table Table, messageID string, ahead time.Duration) (find
 	where := " WHERE message_id = $1::uuid AND available_at IS NOT NULL AND available_at > clock_timestamp() + ($2::bigint * interval '1 microsecond')"
 	args := []any{messageID, ahead.Microseconds()}
 	return Query{}, [2]Query{
-		{SQL: "DELETE FROM " + table.Hot + where, Args: args},
+		{SQL: "DELETE FROM " + table.Pending + where, Args: args},
 		{SQL: "DELETE FROM " + table.Held + where + " AND state = 'scheduled'", Args: args},
 	}
 }
@@ -139,7 +139,7 @@ func (postgres) Notify(table Table) []Query {
 }
 
 // postgresOID can paste the name into a literal, for it has no such quotes.
-func postgresOID(table Table) string { return "'" + table.Hot + "'::regclass::oid" }
+func postgresOID(table Table) string { return "'" + table.Pending + "'::regclass::oid" }
 
 func (postgres) Written(table Table) Query {
 	return Query{SQL: "SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text," +
@@ -186,7 +186,7 @@ func (postgres) SchemaVersion(table Table) Query {
 // MakeRowIndexes doesn't say CONCURRENTLY, which can't run in a transaction and
 // leaves an invalid index behind when it fails; the table is small or new.
 func (postgres) MakeRowIndexes(table Table) []Query {
-	return makeRowIndexes(table.IndexName, table.Hot)
+	return makeRowIndexes(table.IndexName, table.Pending)
 }
 
 // makeRowIndexes, of PostgreSQL and SQLite, gives each way to pick rows its order, among

@@ -43,7 +43,7 @@ func (sqlite) Cancel(table Table, messageID string, ahead time.Duration) (find Q
 	where := " WHERE message_id = ? AND available_at IS NOT NULL AND available_at > strftime('%Y-%m-%d %H:%M:%f', 'now', ?)"
 	args := []any{messageID, fmt.Sprintf("%+.3f seconds", ahead.Seconds())}
 	return Query{}, [2]Query{
-		{SQL: "DELETE FROM " + table.Hot + where, Args: args},
+		{SQL: "DELETE FROM " + table.Pending + where, Args: args},
 		{SQL: "DELETE FROM " + table.Held + where + " AND state = 'scheduled'", Args: args},
 	}
 }

@@ -68,7 +68,7 @@ func sqlserverInsertMany(table Table, rows []Row) Query {
 			moment(row.AvailableAt, 100*time.Nanosecond, sqlserverTime), row.Priority, moment(row.ExpiresAt, 100*time.Nanosecond, sqlserverTime)})
 	}
 	return Query{
-		SQL: `INSERT INTO ` + table.Hot + ` (message_id, topic, message_key, payload, headers, available_at, priority, expires_at)
+		SQL: `INSERT INTO ` + table.Pending + ` (message_id, topic, message_key, payload, headers, available_at, priority, expires_at)
 SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority, r.expires_at
 FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]',
     message_id uniqueidentifier '$[3]', topic nvarchar(255) '$[4]', message_key nvarchar(255) '$[5]',
@@ -99,7 +99,7 @@ func (sqlserver) Cancel(table Table, messageID string, ahead time.Duration) (fin
 	where := " WHERE message_id = @p1 AND available_at > DATEADD(MILLISECOND, @p2, SYSUTCDATETIME())"
 	args := []any{messageID, ahead.Milliseconds()}
 	return Query{}, [2]Query{
-		{SQL: "DELETE FROM t FROM " + table.Hot + " AS t WITH (ROWLOCK, INDEX(" + table.IndexName("scheduled") + "))" + where, Args: args},
+		{SQL: "DELETE FROM t FROM " + table.Pending + " AS t WITH (ROWLOCK, INDEX(" + table.IndexName("scheduled") + "))" + where, Args: args},
 		{SQL: "DELETE FROM t FROM " + table.Held + " AS t WITH (ROWLOCK, INDEX(" + table.IndexName("held_message") + "))" + where + " AND state = N'scheduled'", Args: args},
 	}
 }
@@ -205,7 +205,7 @@ func (sqlserver) MakeRowIndexes(table Table) []Query {
 		{"claim_until", "(claimed_until) INCLUDE (claim_token) WHERE claimed_until IS NOT NULL"},
 	} {
 		queries = append(queries, Query{SQL: "IF NOT EXISTS (" + sqlserverIndexes(table) + " AND name = N'" + table.Name + "_" + index.suffix + "')" +
-			"\nCREATE INDEX " + table.IndexName(index.suffix) + " ON " + table.Hot + " " + index.definition + " WITH (ALLOW_PAGE_LOCKS = OFF)"})
+			"\nCREATE INDEX " + table.IndexName(index.suffix) + " ON " + table.Pending + " " + index.definition + " WITH (ALLOW_PAGE_LOCKS = OFF)"})
 	}
 	return queries
 }
@@ -213,7 +213,7 @@ func (sqlserver) MakeRowIndexes(table Table) []Query {
 func (sqlserver) DropRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, suffix := range []string{"claim_id", "claim_priority", "claim_until"} {
-		queries = append(queries, Query{SQL: "DROP INDEX IF EXISTS " + table.IndexName(suffix) + " ON " + table.Hot})
+		queries = append(queries, Query{SQL: "DROP INDEX IF EXISTS " + table.IndexName(suffix) + " ON " + table.Pending})
 	}
 	return queries
 }

@@ -31,8 +31,8 @@ func TestParseTable(t *testing.T) {
 		strings.Repeat("s", 63) + ".o": strings.Repeat("s", 63) + ".o",
 	} {
 		table := mustTable(t, text)
-		if table.Hot != hot || table.String() != text {
-			t.Errorf("ParseTable(%q): Hot %s, String %s; want %s", text, table.Hot, table, hot)
+		if table.Pending != hot || table.String() != text {
+			t.Errorf("ParseTable(%q): Hot %s, String %s; want %s", text, table.Pending, table, hot)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestDerivedNames(t *testing.T) {
 	t.Parallel()
 	table := mustTable(t, "app.order")
 	for got, want := range map[string]string{
-		table.Hot:                 `app."order"`,
+		table.Pending:             `app."order"`,
 		table.Held:                `app.order_held`,
 		table.Done:                `app.order_done`,
 		table.Lanes:               `app.order_lanes`,
@@ -108,7 +108,7 @@ func FuzzParseTable(f *testing.F) {
 			return
 		}
 		longest := strings.Repeat("x", 22)
-		for _, name := range []string{table.Hot, table.Held, table.Done, table.Lanes, table.Relays, table.Settings,
+		for _, name := range []string{table.Pending, table.Held, table.Done, table.Lanes, table.Relays, table.Settings,
 			table.Messages, table.SchemaVersion, table.Index(longest), table.IndexName(longest), table.Channel} {
 			if !safe.MatchString(name) {
 				t.Errorf("ParseTable(%q) lets %q through", text, name)

@@ -89,10 +89,10 @@ func ready(sources []Source, guard *guard) http.HandlerFunc {
 				if told {
 					state = err.Error()
 				}
-			} else if source.Waits != nil && source.Waits() != "" {
+			} else if source.StandbyReason != nil && source.StandbyReason() != "" {
 				state = "ok, and waits"
 				if told {
-					state += ": " + source.Waits()
+					state += ": " + source.StandbyReason()
 				}
 			}
 			answer.Sources[source.Name] = state

@@ -46,7 +46,7 @@ func (a *api) problems(of *table, c counted) []problem {
 	for _, relay := range status.Relays {
 		if relay.Alive {
 			alive++
-			if relay.Setup.Part == storage.Waits {
+			if relay.Config.Membership == storage.Standby {
 				add("warn", "waits", "The relay "+relay.Name+" takes no message", "Its sinks or routes aren't those of the relays that work on this table: it waits until they have stopped. Start it with --join to share the messages.", nil)
 			}
 			continue

@@ -30,8 +30,8 @@ type Source struct {
 	// Healthy returns nil if the relay works, or what is wrong.
 	Healthy func() error
 
-	// Waits returns why the relay takes no message though it works, or "" if it does. May be nil.
-	Waits func() string
+	// StandbyReason returns why the relay takes no message though it works, or "" if it does. May be nil.
+	StandbyReason func() string
 
 	// Status counts what the source's table holds.
 	Status func(context.Context) (storage.Status, error)

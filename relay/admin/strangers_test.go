@@ -18,7 +18,7 @@ func TestReadinessTellsStrangersNoReason(t *testing.T) {
 	source := works("a")
 	source.Healthy = func() error { return errors.New("user=relay host=db.internal:5432: refused") }
 	waiting := works("b")
-	waiting.Waits = func() string { return "relay-7 has another setup" }
+	waiting.StandbyReason = func() string { return "relay-7 has another setup" }
 	o := options(source, waiting)
 	o.ReaderToken = readers
 	for _, accept := range []string{"", "application/json"} {

@@ -144,8 +144,8 @@ func (s *Source) Settled(counts storage.Settled, states map[storage.State]int) {
 	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[storage.StateRetry]))
 }
 
-// Waits shows whether the relay waits for others of another setup to end.
-func (s *Source) Waits(why string) {
+// Standby shows whether the relay waits for others of another setup to end.
+func (s *Source) Standby(why string) {
 	waits := 0.0
 	if why != "" {
 		waits = 1

@@ -139,7 +139,7 @@ const cutList = "…"
 // livingSinks are the names of the sinks that living relays have.
 func livingSinks(status storage.Status) (names []string) {
 	for _, relay := range status.Relays {
-		for _, sink := range relay.Setup.Sinks {
+		for _, sink := range relay.Config.Sinks {
 			if name, _, _ := strings.Cut(sink, ": "); relay.Alive {
 				names = append(names, name)
 			}

@@ -177,7 +177,7 @@ func (l *Listener) notify(ctx context.Context, payload string) (number string, e
 	defer hangUp()
 	soon, cancel := context.WithTimeout(ctx, l.options.Patience)
 	defer cancel()
-	err = conn.QueryRow(soon, "SELECT '"+l.table.Hot+"'::regclass::oid::text, pg_notify($1, $2)::text", l.table.Channel, payload).Scan(&number, nil)
+	err = conn.QueryRow(soon, "SELECT '"+l.table.Pending+"'::regclass::oid::text, pg_notify($1, $2)::text", l.table.Channel, payload).Scan(&number, nil)
 	return number, err
 }
 

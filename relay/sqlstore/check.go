@@ -173,11 +173,11 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 	finding := Finding{Name: "columns", OK: true}
 	var missing []string
 	tables := s.table
-	if ticked := tables.Backquoted(); ticked.Hot == s.traits.Hot { // as this database's statements name them
+	if ticked := tables.Backquoted(); ticked.Pending == s.traits.Pending { // as this database's statements name them
 		tables = ticked
 	}
 	for _, table := range columns {
-		name := tables.Hot
+		name := tables.Pending
 		if table.table != "" {
 			name = tables.Index(table.table)
 		}
@@ -264,7 +264,7 @@ type ask struct {
 // rows in whatever order.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
-	queries, statements := b.Traits().Queries, b.Traits().Statements
+	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
 	settle := func(state storage.State, token string, fence int64) func() {
 		return func() {
 			_, _ = b.Settle(ctx, nil, "r", true, []storage.Settlement{{ID: 65, Lane: 1, MessageID: id, Fence: fence, Token: token, State: state}})

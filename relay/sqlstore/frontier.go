@@ -49,17 +49,17 @@ type frontier interface {
 	before() token
 	wrote(xid uint64, began token)
 
-	// look finds out, before a read, what the read's page is to promise, if the
+	// prepare finds out, before a read, what the read's page is to promise, if the
 	// first line doesn't tell.
-	look(ctx context.Context) error
+	prepare(ctx context.Context) error
 
 	// idle says, of a read's first line, that no row has appeared since the page
 	// before. It is asked only where the token says current.
 	idle(first backend.FirstLine) bool
 
-	// promise has the page of a read say what is concluded from its first line and
+	// guarantee has the page of a read say what is concluded from its first line and
 	// its rows.
-	promise(ctx context.Context, first backend.FirstLine, began token, page *storage.Page) error
+	guarantee(ctx context.Context, first backend.FirstLine, began token, page *storage.Page) error
 
 	// learn is told of an id that was given out, beside those of rows.
 	learn(id int64)
@@ -67,9 +67,9 @@ type frontier interface {
 	// failed is told that a read failed: the server may be another one afterwards.
 	failed()
 
-	// distrust forgets what promises rested on: from now on they rest on what is seen from now on. See FoundLate in
+	// reset forgets what promises rested on: from now on they rest on what is seen from now on. See FoundLate in
 	// [storage.LaneStore].
-	distrust()
+	reset()
 }
 
 // openFrontier makes the answer that fits the database. Given is the highest id that was
@@ -86,7 +86,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 		s.frontier = o
 		return o.open(ctx, unordered, &s.Findings)
 	default:
-		return fmt.Errorf("the backend of %s doesn't say where rows may still appear: give it a Traits.Frontier", s.dialect.Name())
+		return fmt.Errorf("the backend of %s doesn't say where rows may still appear: give it a Capabilities.Frontier", s.dialect.Name())
 	}
 	return nil
 }
@@ -102,19 +102,19 @@ type token struct {
 // in their order, so that nothing appears at or below the last one.
 type oneWriter struct{}
 
-func (oneWriter) promise(_ context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
+func (oneWriter) guarantee(_ context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
 	page.Epoch, page.LastID, page.SafeID, page.LateAfter = first.Server, first.LastID, first.LastID, -1
 	return nil
 }
 
-func (oneWriter) start(string, int64)         {}
-func (oneWriter) before() token               { return token{} }
-func (oneWriter) wrote(uint64, token)         {}
-func (oneWriter) look(context.Context) error  { return nil }
-func (oneWriter) idle(backend.FirstLine) bool { return false }
-func (oneWriter) learn(int64)                 {}
-func (oneWriter) failed()                     {}
-func (oneWriter) distrust()                   {}
+func (oneWriter) start(string, int64)           {}
+func (oneWriter) before() token                 { return token{} }
+func (oneWriter) wrote(uint64, token)           {}
+func (oneWriter) prepare(context.Context) error { return nil }
+func (oneWriter) idle(backend.FirstLine) bool   { return false }
+func (oneWriter) learn(int64)                   {}
+func (oneWriter) failed()                       {}
+func (oneWriter) reset()                        {}
 
 // snapshots is the frontier of PostgreSQL, where a read tells which transactions it
 // sees. A writer has its transaction's number (xid) before it has an id, as the table
@@ -190,17 +190,17 @@ func (h *snapshots) idle(first backend.FirstLine) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.previous == nil || h.elsewhere(first.Server, s, first.LastID) {
+	if h.previous == nil || h.serverChanged(first.Server, s, first.LastID) {
 		return false
 	}
 	late := h.lateAfter(s)
 	return late < 0 || late >= first.LastID
 }
 
-// promise concludes from the read's snapshot, and remembers it. The server is whatever tells
+// guarantee concludes from the read's snapshot, and remembers it. The server is whatever tells
 // one run of a server from another. On another server, or one that was restored, the numbers
 // say nothing about those of before, and all is forgotten.
-func (h *snapshots) promise(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
+func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (h *snapshots) promise(_ context.Context, first backend.FirstLine, began to
 	page.Epoch, page.LastID = first.Server, first.LastID
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.elsewhere(first.Server, s, first.LastID) {
+	if h.serverChanged(first.Server, s, first.LastID) {
 		page.LateAfter, page.SafeID = 0, 0
 		h.checkpoints = nil
 		h.run++
@@ -223,8 +223,8 @@ func (h *snapshots) promise(_ context.Context, first backend.FirstLine, began to
 	return nil
 }
 
-// elsewhere says that this is another server than before, or one that was restored.
-func (h *snapshots) elsewhere(server string, s snapshot, given int64) bool {
+// serverChanged says that this is another server than before, or one that was restored.
+func (h *snapshots) serverChanged(server string, s snapshot, given int64) bool {
 	return h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax
 }
 
@@ -245,9 +245,9 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 	return late
 }
 
-// distrust keeps the previous snapshot: without checkpoints the next page reports all that has appeared since as above 0. Without
+// reset keeps the previous snapshot: without checkpoints the next page reports all that has appeared since as above 0. Without
 // the snapshot it would report nothing, and a row that appeared between the two pages would be left to a sweep.
-func (h *snapshots) distrust() {
+func (h *snapshots) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.given, h.checkpoints = 0, nil
@@ -255,9 +255,9 @@ func (h *snapshots) distrust() {
 }
 
 // Each first line tells all.
-func (h *snapshots) look(context.Context) error { return nil }
-func (h *snapshots) learn(int64)                {}
-func (h *snapshots) failed()                    {}
+func (h *snapshots) prepare(context.Context) error { return nil }
+func (h *snapshots) learn(int64)                   {}
+func (h *snapshots) failed()                       {}
 
 // snapshot is what PostgreSQL's pg_current_snapshot says: which transactions'
 // changes a statement saw.

@@ -43,7 +43,7 @@ type openTx struct {
 
 	server string // that all this is about; empty before the first answer
 	seen   int64  // the highest id that is known to have been given out
-	lastID int64  // the same, but distrust doesn't lower it
+	lastID int64  // the same, but reset doesn't lower it
 	safeID int64  // no row can appear any more at or below this id
 
 	number  uint64 // of the last list
@@ -154,9 +154,9 @@ func (db *openTxLister) unseen(err error) Finding {
 	}
 }
 
-// look makes a list, if ids may be final further than is known, and none was made just
+// prepare makes a list, if ids may be final further than is known, and none was made just
 // now. There is none of an idle table.
-func (o *openTx) look(ctx context.Context) error {
+func (o *openTx) prepare(ctx context.Context) error {
 	if o.lost() {
 		lastID, err := o.db.lastID(ctx)
 		if err != nil {
@@ -173,8 +173,8 @@ func (o *openTx) look(ctx context.Context) error {
 	return nil
 }
 
-// promise: another list is made first, if that is worth it.
-func (o *openTx) promise(ctx context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
+// guarantee: another list is made first, if that is worth it.
+func (o *openTx) guarantee(ctx context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
 	for i := range page.Rows {
 		o.learn(page.Rows[i].ID)
 	}
@@ -268,7 +268,7 @@ func (o *openTx) begin(now time.Time) (id int64) {
 
 // end takes in what was listed, with what begin had returned.
 func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
-	if o.elsewhere(saw.Server) || saw.Number != 0 && saw.Number < o.number {
+	if o.serverChanged(saw.Server) || saw.Number != 0 && saw.Number < o.number {
 		o.restart(saw.Server)
 		return
 	}
@@ -303,9 +303,9 @@ var silenced = Finding{
 		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }
 
-// elsewhere says that this is another server than before. It remembers the first server that it is told; an empty name
+// serverChanged says that this is another server than before. It remembers the first server that it is told; an empty name
 // says nothing.
-func (o *openTx) elsewhere(server string) bool {
+func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
 		o.server = server
 	}
@@ -335,8 +335,8 @@ func (o *openTx) start(server string, lastID int64) {
 	o.found(lastID, time.Now())
 }
 
-// distrust: what is given out is learned from the rows that are read from now on.
-func (o *openTx) distrust() {
+// reset: what is given out is learned from the rows that are read from now on.
+func (o *openTx) reset() {
 	lastID := o.lastID
 	o.start(o.server, 0)
 	o.lastID = lastID
@@ -363,7 +363,7 @@ func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 // a list that was made after the read. A transaction that was open when the previous read began, and in afterwards is
 // still open and has shown nothing, has not appeared.
 func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64) {
-	if o.elsewhere(server) {
+	if o.serverChanged(server) {
 		o.restart(server)
 	}
 	lateAfter = o.told.safeID

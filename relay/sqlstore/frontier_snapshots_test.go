@@ -192,7 +192,7 @@ func firstLine(s snapshot, given int64) backend.FirstLine {
 func promised(h *snapshots, server string, s snapshot, given int64) (lateAfter, final int64) {
 	line, page := firstLine(s, given), storage.Page{}
 	line.Server = server
-	if err := h.promise(context.Background(), line, token{}, &page); err != nil {
+	if err := h.guarantee(context.Background(), line, token{}, &page); err != nil {
 		panic(err)
 	}
 	return page.LateAfter, page.SafeID
@@ -240,7 +240,7 @@ func (f *follower) step(w *world) error {
 		}
 	case 6:
 		if w.random.IntN(5) == 0 {
-			f.safeID.distrust()
+			f.safeID.reset()
 		}
 	default:
 		return f.look(w)

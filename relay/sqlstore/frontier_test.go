@@ -12,7 +12,7 @@ import (
 func TestFrontierIsNamed(t *testing.T) {
 	t.Parallel()
 	s := &Store{dialect: dialect.SQLite()}
-	if err := s.openFrontier(t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "Traits.Frontier") {
-		t.Errorf("a backend without a frontier: %v, want an error that names Traits.Frontier", err)
+	if err := s.openFrontier(t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "Capabilities.Frontier") {
+		t.Errorf("a backend without a frontier: %v, want an error that names Capabilities.Frontier", err)
 	}
 }

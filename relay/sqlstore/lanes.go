@@ -90,7 +90,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 			return members, 0, err
 		}
 		if !slices.ContainsFunc(relays, func(m storage.Member) bool { return m.Name == self.Name }) { // its sign of life is over already, as the database took longer than the lease
-			relays = append(relays, storage.Member{Name: self.Name, Setup: self.Setup})
+			relays = append(relays, storage.Member{Name: self.Name, Config: self.Config})
 		}
 		slices.SortFunc(relays, func(a, b storage.Member) int { return strings.Compare(a.Name, b.Name) })
 		return storage.Members{Relays: relays, Epoch: beat.Epoch, Now: now}, beat.XID, nil
@@ -118,8 +118,8 @@ func (s *Store) Deregister(ctx context.Context, name string) error {
 	return err
 }
 
-// Bury implements [storage.Store].
-func (s *Store) Bury(ctx context.Context, name string, claim storage.Claim) error {
+// FenceRelay implements [storage.Store].
+func (s *Store) FenceRelay(ctx context.Context, name string, claim storage.Claim) error {
 	ending := "end leases"
 	if claim == storage.ByRows {
 		ending = "end claims"

@@ -342,7 +342,7 @@ func TestMySQLEndsAScan(t *testing.T) {
 		b := m.table.open(t).BackendOn(m.DB)
 		scan := func(positions []storage.Position, limit time.Duration) error {
 			query := b.Candidates(positions, []string{"down"}, 2000)
-			query.SQL = b.Traits().WithTimeLimit(query.SQL, limit)
+			query.SQL = b.Capabilities().WithTimeLimit(query.SQL, limit)
 			return backend.ReadCandidates(t.Context(), m.DB, query, func(storage.Candidate) (bool, error) { return true, nil })
 		}
 		other, err := m.DB.Conn(t.Context())

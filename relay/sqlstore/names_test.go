@@ -35,9 +35,9 @@ func TestOtherNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hot := parsed.Hot
+		hot := parsed.Pending
 		if isMySQL(table.Kind) {
-			hot = parsed.Backquoted().Hot
+			hot = parsed.Backquoted().Pending
 		}
 		u := user{t, store, map[int]int64{}}
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows, storage.ByLanes} {

@@ -83,7 +83,7 @@ func hotStatements(t *testing.T, table table, rows bool) (statements, kept map[s
 		"settle": settle(true, claimed), "delete": settle(false, claimed), "settle retried": settle(true, retried),
 		"extend": func(b backend.Backend) { _, _ = b.Extend(ctx, "token", []int64{1, 2}, 0) },
 	})
-	queries := table.open(t).BackendOn(nil).Traits().Queries
+	queries := table.open(t).BackendOn(nil).Capabilities().Queries
 	statements["free"], statements["ended"] = queries.FreeRow, queries.EndedClaim
 	if found := reclaims(t, table); len(found) > 0 {
 		statements["reclaim"] = found[0]

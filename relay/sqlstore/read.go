@@ -74,7 +74,7 @@ const (
 // page reads a page, or fails and has told nothing: whatever it has seen, the next one
 // sees again.
 func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
-	if err := s.frontier.look(ctx); err != nil {
+	if err := s.frontier.prepare(ctx); err != nil {
 		return page, err
 	}
 	began := s.frontier.before()
@@ -96,7 +96,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 			if !nothingNew {
 				s.endOfLane = nil // what has appeared counts as told from now on
 			}
-			err = s.frontier.promise(ctx, first, began, &page)
+			err = s.frontier.guarantee(ctx, first, began, &page)
 			return page, err
 		}
 	}
@@ -123,7 +123,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	if n := len(r.rows); n > 0 && r.byID {
 		page.Through = r.rows[n-1].ID
 	}
-	if err := s.frontier.promise(ctx, first, began, &page); err != nil {
+	if err := s.frontier.guarantee(ctx, first, began, &page); err != nil {
 		return storage.Page{}, err
 	}
 	if len(page.Rows) == 0 && !page.More && len(request.Except) == 0 {
@@ -287,7 +287,7 @@ func (s *Store) FoundLate() {
 	if s.notMade() != nil {
 		return
 	}
-	s.frontier.distrust()
+	s.frontier.reset()
 	s.endOfLane = nil
 }
 

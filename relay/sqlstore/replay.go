@@ -125,7 +125,7 @@ func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, er
 		return 0, nil
 	}
 	return try(ctx, s, "count pending messages of table", func() (count int, err error) {
-		err = backend.One(ctx, s.db, backend.PendingAmong(s.traits.Hot, rows), &count)
+		err = backend.One(ctx, s.db, backend.PendingAmong(s.traits.Pending, rows), &count)
 		return count, err
 	})
 }

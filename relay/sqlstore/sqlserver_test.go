@@ -195,7 +195,7 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 		recorder := &backendtest.Recorder{}
 		db := recorder.DB()
 		b := sqlserver.New(db, dialect.SQLServer(), of)
-		_, _ = backend.ReadStatus(ctx, db, b.Traits())
+		_, _ = backend.ReadStatus(ctx, db, b.Capabilities())
 		_, _ = b.Read(ctx, backend.Read{}, nil)
 		_, _ = backend.Any(ctx, db, b.Due([]int{1}, storage.DueCursor{}, 1, 1))
 		_ = db.Close()

@@ -43,7 +43,7 @@ func onSQLite() []testdb.Target {
 func TestStatusWithoutWhatTakesTooLong(t *testing.T) {
 	runOn(t, onSQLite(), func(t *testing.T, table table) {
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-		traits := table.open(t).BackendOn(nil).Traits()
+		traits := table.open(t).BackendOn(nil).Capabilities()
 		ask := traits.Queries.Status
 		for _, test := range []struct {
 			query  backend.Query
@@ -85,7 +85,7 @@ func TestStatusPlansOnPostgreSQL(t *testing.T) {
 		exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)")
 		fill(t, table.DB, 200_000)
 		exec(t, table.DB, "VACUUM ANALYZE outbox")
-		ask := table.open(t).BackendOn(nil).Traits().Queries.Status
+		ask := table.open(t).BackendOn(nil).Capabilities().Queries.Status
 		for name, query := range map[string]backend.Query{"counts": ask.Counts, "oldest": ask.Oldest, "topics": ask.Topics} {
 			plan, err := backend.Lines(t.Context(), table.DB, backend.Query{SQL: "EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, SUMMARY OFF) " + query.SQL, Args: query.Args})
 			if err != nil {

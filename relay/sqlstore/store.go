@@ -71,7 +71,7 @@ type Store struct {
 	options Options
 	product backend.Database
 	backend backend.Backend
-	traits  backend.Traits
+	traits  backend.Capabilities
 
 	// Of pages.
 	frontier  frontier
@@ -251,7 +251,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 		return false, fmt.Errorf("there is no backend for the dialect %q", s.dialect.Name())
 	}
 	s.backend = s.product.New(s.db, s.dialect, s.table, s.options.Reader)
-	s.traits = s.backend.Traits()
+	s.traits = s.backend.Capabilities()
 	return unordered, nil
 }
 

@@ -64,12 +64,12 @@ type Identity struct {
 	Host    string
 	Version string
 	Claim   Claim
-	Setup   Setup
+	Config  Config
 }
 
-// Setup is what a relay tells the others of itself, with each sign of life. Its text has at most
-// MostSetup bytes. The zero Setup tells nothing, as that of a consumer.
-type Setup struct {
+// Config is what a relay tells the others of itself, with each sign of life. Its text has at most
+// MaxConfig bytes. The zero Config tells nothing, as that of a consumer.
+type Config struct {
 	// Print is a fingerprint of all sinks and routes: relays of which it is the same send each
 	// message to the same places.
 	Print string `json:"print,omitempty"`
@@ -83,29 +83,29 @@ type Setup struct {
 	// to tell. Relays that have none in common leave each other's messages alone.
 	Topics []string `json:"topics,omitempty"`
 
-	Part Part `json:"part,omitempty"`
+	Membership Membership `json:"membership,omitempty"`
 
-	// Joins says that the relay was told to share the messages with relays of another setup. They don't wait for it.
+	// Joins says that the relay was told to share the messages with relays of another configuration. They don't wait for it.
 	Joins bool `json:"joins,omitempty"`
 }
 
-// Part says whether a relay has a part of the messages.
-type Part string
+// Membership says whether a relay takes its part of the messages.
+type Membership string
 
-// The parts of relays.
+// The memberships of relays.
 const (
-	TakesPart  Part = ""       // it does
-	Begins     Part = "begins" // it will, unless one of another setup is there now
-	Waits      Part = "waits"  // for the end of those that have another setup
-	StandsDown Part = "down"   // it leaves its part to others, if there are any
+	Active       Membership = ""              // it takes its part
+	Begins       Membership = "begins"        // it will, unless one of another configuration is there now
+	Standby      Membership = "standby"       // it waits for the end of those that have another configuration
+	StandingDown Membership = "standing_down" // it leaves its part to others, if there are any
 )
 
-// MostSetup is the longest text of a Setup, in bytes.
-const MostSetup = 2000
+// MaxConfig is the longest text of a Config, in bytes.
+const MaxConfig = 2000
 
-// Text is a setup as tables have it: JSON, or nothing where it tells nothing.
-func (s Setup) Text() string {
-	if s.Print == "" && s.Part == TakesPart {
+// Text is a Config as tables have it: JSON, or nothing where it tells nothing.
+func (s Config) Text() string {
+	if s.Print == "" && s.Membership == Active {
 		return ""
 	}
 	text, _ := json.Marshal(s) // of texts alone
@@ -114,8 +114,8 @@ func (s Setup) Text() string {
 
 // Member is a relay that lives.
 type Member struct {
-	Name  string
-	Setup Setup // with its last sign of life
+	Name   string
+	Config Config // with its last sign of life
 }
 
 // Members is who is alive.
@@ -149,10 +149,10 @@ type Store interface {
 	// Deregister takes the relay out of the table of relays.
 	Deregister(ctx context.Context, name string) error
 
-	// Bury ends what a relay has that is known to be dead, as if its time were over: its
+	// FenceRelay ends what a relay has that is known to be dead, as if its time were over: its
 	// leases, by lanes, or its claims, by rows, and its place among the living. If it does live, it
 	// is fenced, at once: by lanes it can't renew a lease that no other has taken yet.
-	Bury(ctx context.Context, name string, claim Claim) error
+	FenceRelay(ctx context.Context, name string, claim Claim) error
 
 	// Settle writes settlements back, in one transaction. By lanes: it first
 	// locks the rows of their lanes against a takeover, and changes nothing in
@@ -715,7 +715,7 @@ type RelayInfo struct {
 	LastHeartbeat time.Time `json:"last_heartbeat"`
 	Alive         bool      `json:"alive"`
 	Lanes         int       `json:"lanes"` // leased now
-	Setup         Setup     `json:"setup"`
+	Config        Config    `json:"config"`
 }
 
 // Status is what a table holds, counted.

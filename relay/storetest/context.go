@@ -31,7 +31,7 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 	s, renewals := w.store, []storage.Renewal{{Lease: w.lease(row.Lane), Marks: storage.Marks{Main: 666}}}
 	return map[string]func(context.Context) error{
 		"SetClaimMode": func(ctx context.Context) error { return s.SetClaimMode(ctx, storage.ByRows) },
-		"Bury":         func(ctx context.Context) error { return s.Bury(ctx, w.name, storage.ByLanes) },
+		"FenceRelay":   func(ctx context.Context) error { return s.FenceRelay(ctx, w.name, storage.ByLanes) },
 		"Deregister":   func(ctx context.Context) error { return s.Deregister(ctx, w.name) },
 		"Release":      func(ctx context.Context) error { return s.Release(ctx, w.name, renewals) },
 		"Purge":        func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },

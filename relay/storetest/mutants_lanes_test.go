@@ -114,7 +114,7 @@ func laneMutants() []mutant {
 			}}
 		}},
 		{"leaving ends leases", []string{"leaving keeps leases"}, func(s Store, _ *facts) Store {
-			return onDeregister{s, func(ctx context.Context, name string) error { return s.Bury(ctx, name, storage.ByLanes) }}
+			return onDeregister{s, func(ctx context.Context, name string) error { return s.FenceRelay(ctx, name, storage.ByLanes) }}
 		}},
 		{"a renewal doesn't wait for a takeover", []string{"renewal races a takeover"}, func(s Store, _ *facts) Store {
 			return onRenew{s, func(ctx context.Context, name string, given []storage.Renewal, ttl time.Duration) (held []storage.Lease, _ error) {

@@ -18,13 +18,13 @@ func told(s Store, change func(*storage.Status)) Store {
 	}}
 }
 
-// onBury changes Bury.
-type onBury struct {
+// onFenceRelay changes FenceRelay.
+type onFenceRelay struct {
 	Store
 	bury func(ctx context.Context, name string, claim storage.Claim) error
 }
 
-func (s onBury) Bury(ctx context.Context, name string, claim storage.Claim) error {
+func (s onFenceRelay) FenceRelay(ctx context.Context, name string, claim storage.Claim) error {
 	return s.bury(ctx, name, claim)
 }
 
@@ -41,24 +41,24 @@ func (s onDeregister) Deregister(ctx context.Context, name string) error {
 func burialMutants() []mutant {
 	return []mutant{
 		{"the dead keep all until its time is over", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
-			return onBury{s, func(ctx context.Context, name string, claim storage.Claim) error { return s.Deregister(ctx, name) }}
+			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error { return s.Deregister(ctx, name) }}
 		}},
 		{"the dead stay among the living", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
-			return onBury{s, func(ctx context.Context, name string, claim storage.Claim) error {
-				err := s.Bury(ctx, name, claim)
+			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
+				err := s.FenceRelay(ctx, name, claim)
 				_, beat := s.Heartbeat(ctx, storage.Identity{Name: name, Claim: claim}, time.Hour)
 				return errors.Join(err, beat)
 			}}
 		}},
 		{"the dead may renew until others have their lanes", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
 			dead := map[string]storage.Claim{}
-			later := onBury{s, func(ctx context.Context, name string, claim storage.Claim) error {
+			later := onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				dead[name] = claim
 				return s.Deregister(ctx, name)
 			}}
 			return onAcquire{later, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 				for name, claim := range dead {
-					if err := s.Bury(ctx, name, claim); err != nil {
+					if err := s.FenceRelay(ctx, name, claim); err != nil {
 						return nil, err
 					}
 				}
@@ -66,8 +66,8 @@ func burialMutants() []mutant {
 			}}
 		}},
 		{"who lives is buried, too", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
-			return onBury{s, func(ctx context.Context, name string, claim storage.Claim) error {
-				return errors.Join(s.Bury(ctx, name, claim), s.Bury(ctx, "b", claim), s.Bury(ctx, "c", claim))
+			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
+				return errors.Join(s.FenceRelay(ctx, name, claim), s.FenceRelay(ctx, "b", claim), s.FenceRelay(ctx, "c", claim))
 			}}
 		}},
 	}
@@ -166,12 +166,12 @@ func relayMutants() []mutant {
 			}}
 		}},
 		{"what relays tell of themselves is as it was at first", []string{"members"}, func(s Store, _ *facts) Store {
-			first := map[string]storage.Setup{}
+			first := map[string]storage.Config{}
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
-				if _, ok := first[self.Name]; !ok && self.Setup.Print != "" {
-					first[self.Name] = self.Setup
+				if _, ok := first[self.Name]; !ok && self.Config.Print != "" {
+					first[self.Name] = self.Config
 				}
-				self.Setup = first[self.Name]
+				self.Config = first[self.Name]
 				return s.Heartbeat(ctx, self, ttl)
 			}}
 		}},
@@ -179,7 +179,7 @@ func relayMutants() []mutant {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				for i := range members.Relays {
-					members.Relays[i].Setup = self.Setup
+					members.Relays[i].Config = self.Config
 				}
 				return members, err
 			}}
@@ -187,7 +187,7 @@ func relayMutants() []mutant {
 		{"a status has no setups", []string{"members"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) {
 				for i := range status.Relays {
-					status.Relays[i].Setup = storage.Setup{}
+					status.Relays[i].Config = storage.Config{}
 				}
 			})
 		}},

@@ -38,10 +38,10 @@ func (w *worker) wantCensus(want ...string) {
 }
 
 // tell gives a sign of life with a setup.
-func (w *worker) tell(setup storage.Setup) (members storage.Members) {
+func (w *worker) tell(setup storage.Config) (members storage.Members) {
 	w.Helper()
 	w.do("tell its setup", func(ctx context.Context) (err error) {
-		members, err = w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Claim: storage.ByLanes, Setup: setup}, long)
+		members, err = w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Claim: storage.ByLanes, Config: setup}, long)
 		return err
 	})
 	return members
@@ -72,21 +72,21 @@ func tellSetups(t testing.TB, a, b *worker) {
 	t.Helper()
 	told := func(members storage.Members, of string) string {
 		i := slices.IndexFunc(members.Relays, func(m storage.Member) bool { return m.Name == of })
-		return members.Relays[max(0, i)].Setup.Text()
+		return members.Relays[max(0, i)].Config.Text()
 	}
-	first := storage.Setup{Print: "0123456789abcdef", Sinks: []string{"söke: http https://example.org"}, Routes: []string{`topic a"b to söke`}, Topics: []string{"a"}, Part: storage.Waits}
-	full := storage.Setup{Print: "fedcba9876543210", Sinks: []string{strings.Repeat("x", storage.MostSetup-41)}}
-	if len(full.Text()) != storage.MostSetup {
+	first := storage.Config{Print: "0123456789abcdef", Sinks: []string{"söke: http https://example.org"}, Routes: []string{`topic a"b to söke`}, Topics: []string{"a"}, Membership: storage.Standby}
+	full := storage.Config{Print: "fedcba9876543210", Sinks: []string{strings.Repeat("x", storage.MaxConfig-41)}}
+	if len(full.Text()) != storage.MaxConfig {
 		t.Fatalf("a full setup has %d bytes", len(full.Text()))
 	}
-	for _, setup := range []storage.Setup{first, full, {}} {
+	for _, setup := range []storage.Config{first, full, {}} {
 		if got := told(a.tell(setup), "a"); got != setup.Text() {
 			t.Errorf("a told %s, and hears of itself %s", setup.Text(), got)
 		}
 		if got := told(b.tell(first), "a"); got != setup.Text() {
 			t.Errorf("a told %s, and b hears %s", setup.Text(), got)
 		}
-		if status := a.status(); status.Relays[0].Setup.Text() != setup.Text() || status.Relays[1].Setup.Text() != first.Text() {
+		if status := a.status(); status.Relays[0].Config.Text() != setup.Text() || status.Relays[1].Config.Text() != first.Text() {
 			t.Errorf("the status tells other setups: %+v", status.Relays)
 		}
 	}
@@ -339,7 +339,7 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 // bury says that a relay is dead.
 func (w *worker) bury(name string, claim storage.Claim) {
 	w.Helper()
-	w.do("bury", func(ctx context.Context) error { return w.store.Bury(ctx, name, claim) })
+	w.do("bury", func(ctx context.Context) error { return w.store.FenceRelay(ctx, name, claim) })
 }
 
 // What a dead relay has ends at once: its leases as if their time were over, so with its journals and

@@ -246,7 +246,7 @@ function showRelays(relays) {
   }
   fill($('relays').tBodies[0], ...relays.map(relay => el('tr', {},
     el('td', {}, relay.name), el('td', {}, relay.host), el('td', {}, relay.version), el('td', {}, relay.claim), el('td', {className: 'number'}, number(relay.lanes)),
-    el('td', {}, when(relay.since)), el('td', {}, !relay.alive ? badge('dead', 'down') : relay.setup.part === 'waits' ? badge('waits', 'paused') : badge('alive', 'up'), ' ', when(relay.last_heartbeat)))));
+    el('td', {}, when(relay.since)), el('td', {}, !relay.alive ? badge('dead', 'down') : relay.config.membership === 'standby' ? badge('waits', 'paused') : badge('alive', 'up'), ' ', when(relay.last_heartbeat)))));
 }
 
 async function refreshLogs() {

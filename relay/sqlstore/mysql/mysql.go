@@ -75,14 +75,14 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// Traits implements [backend.Backend]. All lanes are read in one go along the ids. MariaDB doesn't tell InnoDB where a
+// Capabilities implements [backend.Backend]. All lanes are read in one go along the ids. MariaDB doesn't tell InnoDB where a
 // range ends: who reads a lane to its end there passes over the deleted rows of all lanes behind it, as long as some old
 // snapshot keeps them, up to the next row that is there. MySQL does, but a range for each lane is dear to plan: reads of
 // few rows took it 1.4 times the CPU, and a drain gained 3 % by them.
-func (m *MySQL) Traits() backend.Traits {
-	traits := backend.Traits{
+func (m *MySQL) Capabilities() backend.Capabilities {
+	traits := backend.Capabilities{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByID, WithTimeLimit: m.withTimeLimit,
-		Hot: m.table.Hot, Statements: m.sql,
+		Pending: m.table.Pending, Statements: m.sql,
 		Queries: backend.Queries{
 			Members:     m.sql.Query("members"),
 			PurgeRelays: m.sql.Query("purge relays"),
@@ -169,7 +169,7 @@ func (m *MySQL) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 // Heartbeat implements [backend.Backend].
 func (m *MySQL) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	claim, setup := string(self.Claim), self.Setup.Text()
+	claim, setup := string(self.Claim), self.Config.Text()
 	err = backend.InTx(ctx, m.db, readCommitted, []backend.Query{
 		m.sql.Query("share claim mode"),
 		m.sql.Fill("heartbeat", []string{":ttl", microseconds(ttl)}, self.Name, self.Host, self.Version, claim, setup, claim, self.Host, self.Version, claim, setup),
@@ -324,7 +324,7 @@ func (m *MySQL) walk(columns string, positions []storage.Position, except []stri
 	}
 	if positions[0].Key == "" {
 		whole := backend.Whole(positions) // the index's entries have the lane, too
-		return query("SELECT "+columns+" FROM "+m.table.Hot+" AS t FORCE INDEX (id)"+
+		return query("SELECT "+columns+" FROM "+m.table.Pending+" AS t FORCE INDEX (id)"+
 			" WHERE "+within(whole)+" AND "+backend.WithinWhole(positions)+otherThan+" ORDER BY t.id LIMIT "+number(limit), texts(except)...)
 	}
 	var parts []string
@@ -339,7 +339,7 @@ func (m *MySQL) walk(columns string, positions []storage.Position, except []stri
 			among.Add(p.Lane, "t.lane = "+number(p.Lane)+" AND "+within(p)+" AND t.message_key = ?")
 			args = append(args, p.Key)
 		}
-		parts = append(parts, "SELECT "+columns+" FROM "+m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+
+		parts = append(parts, "SELECT "+columns+" FROM "+m.table.Pending+" AS t FORCE INDEX (PRIMARY)"+
 			" WHERE "+among.Condition()+" ORDER BY t.lane, t.id LIMIT "+number(limit))
 		positions = positions[n:]
 	}
@@ -368,7 +368,7 @@ func (m *MySQL) Pick(rows []storage.RowID, held bool) backend.Query {
 }
 
 func (m *MySQL) pick(rows []storage.RowID) backend.Query {
-	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Hot + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
+	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Pending + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
 }
 
 // among is a condition of rows t, by a list of ids for each lane: ranges of the key that
@@ -468,7 +468,7 @@ func (m *MySQL) free(request storage.ClaimRequest) backend.Query {
 	if len(request.Except) > 0 {
 		topics += " AND CAST(t.topic AS BINARY) NOT IN " + arguments(len(request.Except))
 	}
-	return query("SELECT "+columns+"\nFROM "+m.table.Hot+" AS t FORCE INDEX ("+index+") WHERE "+m.sql.Text("claimed by rows")+" t.claimed_until IS NULL"+topics+
+	return query("SELECT "+columns+"\nFROM "+m.table.Pending+" AS t FORCE INDEX ("+index+") WHERE "+m.sql.Text("claimed by rows")+" t.claimed_until IS NULL"+topics+
 		"\nORDER BY "+order+" LIMIT "+number(request.Limit)+m.sql.Text("skip"), append(texts(request.Topics), texts(request.Except)...)...)
 }
 
@@ -523,7 +523,7 @@ func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error
 	for part := range slices.Chunk(rows, mostGiven) {
 		keys := &given{server: m.server, settlements: backend.Column(part, func(row *storage.RowID) storage.Settlement { return storage.Settlement{Lane: row.Lane, ID: row.ID} })}
 		remove := join("DELETE t FROM ", keys.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id"+
-			"\nSTRAIGHT_JOIN "+m.table.Hot+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks")
+			"\nSTRAIGHT_JOIN "+m.table.Pending+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks")
 		if _, err := backend.Exec(ctx, tx, m.sql.Fill("bring back", []string{":rows", among(part)}), remove.query()); err != nil {
 			return err
 		}

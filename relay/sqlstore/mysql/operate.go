@@ -46,7 +46,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 		list = append(list, "\nORDER BY t.id LIMIT "+number(filter.Limit)+")")
 	}
 	later := m.sql.Text("later")
-	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'' AS receipt, coalesce(t.claimed_by, '') AS claimed_by, NULL AS finished_at", "TRUE", storage.StatePending, storage.StateClaimed, storage.StateScheduled)
+	part(m.table.Pending+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'' AS receipt, coalesce(t.claimed_by, '') AS claimed_by, NULL AS finished_at", "TRUE", storage.StatePending, storage.StateClaimed, storage.StateScheduled)
 	for _, state := range []storage.State{storage.StateScheduled, storage.StateRetry, storage.StateError} {
 		shown := []storage.State{state}
 		if state == storage.StateScheduled {
@@ -100,7 +100,7 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 	if what == backend.RedirectPending {
 		return m.redirectPending(ctx, filter)
 	}
-	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = '"+string(what.State())+"'"+what.Condition(m.table.Hot, m.table.Held, "utc_timestamp(6)"), conditions(filter),
+	parked := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = '"+string(what.State())+"'"+what.Condition(m.table.Pending, m.table.Held, "utc_timestamp(6)"), conditions(filter),
 		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		var rows []storage.Settlement
@@ -130,8 +130,8 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 // redirectPending moves hot rows to the held ones. It finds them without locks, so that it waits for no writer, and
 // looks at them again once they are locked.
 func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids []int64, err error) {
-	condition := backend.RedirectPending.Condition(m.table.Hot, m.table.Held, "utc_timestamp(6)")
-	found := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Hot+" AS t FORCE INDEX (id) WHERE TRUE"+condition, conditions(filter), " ORDER BY t.id LIMIT "+number(filter.Limit))
+	condition := backend.RedirectPending.Condition(m.table.Pending, m.table.Held, "utc_timestamp(6)")
+	found := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Pending+" AS t FORCE INDEX (id) WHERE TRUE"+condition, conditions(filter), " ORDER BY t.id LIMIT "+number(filter.Limit))
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		var row storage.Settlement
 		rows := func(query backend.Query) (rows []storage.Settlement, err error) {
@@ -144,7 +144,7 @@ func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids
 		}
 		for part := range slices.Chunk(all, mostGiven) {
 			g := givens(m.server, part)
-			part, err := rows(join("SELECT t.lane, t.id, t.message_id, t.sinks FROM ", g.rows(m.table.Hot), condition, conditions(filter), m.sql.Text("lock t")).query())
+			part, err := rows(join("SELECT t.lane, t.id, t.message_id, t.sinks FROM ", g.rows(m.table.Pending), condition, conditions(filter), m.sql.Text("lock t")).query())
 			if err != nil || len(part) == 0 {
 				return err
 			}
@@ -154,7 +154,7 @@ func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids
 			}
 			g = givens(m.server, part, "state", "attempts", "crashes", "delay", "error", "holds")
 			move := moving{MySQL: m}
-			_, err = backend.Exec(ctx, tx, m.hold(g, join(backend.KeptFor(""), arg(filter.To)), g.rows(m.table.Hot)), move.remove(m.table.Hot, text{}, part).Query)
+			_, err = backend.Exec(ctx, tx, m.hold(g, join(backend.KeptFor(""), arg(filter.To)), g.rows(m.table.Pending)), move.remove(m.table.Pending, text{}, part).Query)
 			if err != nil {
 				return err
 			}
@@ -231,7 +231,7 @@ func judgeHistory(length int) (wrong, hint string) {
 func (m *MySQL) checkRights(ctx context.Context) storage.Finding {
 	var lacking []string
 	for _, needed := range []struct{ name, column, rights string }{
-		{m.table.Hot, "attempts", "SELECT INSERT UPDATE DELETE"}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.IDs, "", "SELECT DELETE"},
+		{m.table.Pending, "attempts", "SELECT INSERT UPDATE DELETE"}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.IDs, "", "SELECT DELETE"},
 		{m.table.Lanes, "lane", "SELECT UPDATE"}, {m.table.LaneLocks, "lane", "SELECT UPDATE"}, {m.table.Relays, "host", "SELECT INSERT UPDATE DELETE"},
 		{m.table.Settings, "value", "SELECT INSERT UPDATE"}, {m.table.Controls, "", "SELECT INSERT DELETE"}, {m.table.Actions, "changed", "SELECT INSERT UPDATE"}, {m.table.Messages, "", "SELECT"},
 	} {

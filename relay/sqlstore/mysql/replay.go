@@ -38,7 +38,7 @@ func (m *MySQL) ChangeReplay(ctx context.Context, change backend.ReplayChange) (
 			return nil, 0, err
 		}
 		messages := backend.Column(change.Copies, func(s *storage.Settlement) string { return s.DeadLetter.MessageID })
-		copies, err = backend.ReadPlaces(ctx, tx, join("SELECT t.lane, t.id FROM "+m.table.Hot+" AS t FORCE INDEX (id) WHERE t.id >= "+number(first)+" AND t.message_id IN ",
+		copies, err = backend.ReadPlaces(ctx, tx, join("SELECT t.lane, t.id FROM "+m.table.Pending+" AS t FORCE INDEX (id) WHERE t.id >= "+number(first)+" AND t.message_id IN ",
 			text{arguments(len(messages)), texts(messages)}).query())
 		return copies, int(written), err
 	})

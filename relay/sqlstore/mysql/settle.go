@@ -31,7 +31,7 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 	move := moving{MySQL: m, relay: relay, keep: keep}
 	if token := settlements[0].Token; token != "" {
 		move.claimed = text{" AND t.claim_token = ?", []any{token}}
-		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM "+m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+
+		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM "+m.table.Pending+" AS t FORCE INDEX (PRIMARY)"+
 			"\nWHERE "+rowsOf(settlements)+" FOR UPDATE", token))
 	} else {
 		settled, err = m.lockLanes(ctx, tx, relay, settlements)
@@ -46,7 +46,7 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 	for part := range slices.Chunk(settlements, mostGiven) {
 		groups := backend.GroupsOf(part)
 		writes := move.deadLetters(part)
-		writes = append(writes, move.finish(m.table.Hot, move.claimed, groups.HotDone)...)
+		writes = append(writes, move.finish(m.table.Pending, move.claimed, groups.HotDone)...)
 		writes = append(writes, move.finish(m.table.Held, text{sql: " AND t.state <> 'error'"}, groups.HeldDone)...)
 		writes = append(writes, move.others(groups)...)
 		if err := settled.Write(ctx, tx, writes); err != nil {
@@ -76,7 +76,7 @@ func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep 
 			return settled, err
 		}
 		for _, parts := range backend.PartsOf(some, keep) {
-			from, among := m.table.Hot, []string{"sinks"}
+			from, among := m.table.Pending, []string{"sinks"}
 			where := func(*given) text { return text{} }
 			if parts.Deferred {
 				from, among = m.table.Held, []string{"sinks", "holds"}
@@ -171,7 +171,7 @@ type moving struct {
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot, hot, m.claimed)})
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Pending, hot, m.claimed)})
 	}
 	if len(held) > 0 {
 		g := givens(m.server, held, "holds", "read_at")
@@ -188,7 +188,7 @@ func (m *MySQL) copies(from string, settlements []storage.Settlement, where text
 		used = append(used, "sinks")
 	}
 	g := givens(m.server, settlements, used...)
-	return join("INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
+	return join("INSERT INTO "+m.table.Pending+" ("+backend.CopyInto+")",
 		"\nSELECT ", g.value("copy_id"), ", ", g.value("copy_topic"), ", t.message_key, t.payload, t.payload_text, ", g.nullable("copy_headers", "NULL"), ", t.priority, "+backend.CopiedExpiry(m.sql.Text("now"))+", ", g.value("copy_sinks"),
 		"\nFROM ", g.rows(from), where, "\nORDER BY t.id"+m.sql.Text("lock t")).query()
 }
@@ -211,8 +211,8 @@ func (m moving) finish(from string, where text, settlements []storage.Settlement
 func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.HotHeld; len(some) > 0 {
 		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds")
-		held := m.hold(g, text{sql: backend.Of("t", backend.Kept)}, join(g.rows(m.table.Hot), m.claimed))
-		writes = append(writes, backend.Write{Query: held}, m.remove(m.table.Hot, m.claimed, some))
+		held := m.hold(g, text{sql: backend.Of("t", backend.Kept)}, join(g.rows(m.table.Pending), m.claimed))
+		writes = append(writes, backend.Write{Query: held}, m.remove(m.table.Pending, m.claimed, some))
 	}
 	if some := groups.HeldHeld; len(some) > 0 {
 		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "read_at", "sinks")
@@ -225,7 +225,7 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.Freed; len(some) > 0 {
 		g := givens(m.server, some, "attempts", "crashes", "error")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
-			m.unchecked+"UPDATE ", g.table(), m.table.Hot+" AS t FORCE INDEX (PRIMARY)", g.on(),
+			m.unchecked+"UPDATE ", g.table(), m.table.Pending+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
 			", t.last_error = ", g.nullable("error", "t.last_error"),
 			"\nWHERE ", text{"t.claim_token = ?", m.claimed.args}).query()})

@@ -53,7 +53,7 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 // ChangeParked implements [backend.Backend]. It locks the rows, which are counted below: where
 // rows are locked there may be no limit beside. It changes them by their places.
 func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
-	condition := strings.ReplaceAll(what.Condition(d.table.Hot, d.table.Held, now), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")
+	condition := strings.ReplaceAll(what.Condition(d.table.Pending, d.table.Held, now), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")
 	if what == backend.RedirectPending {
 		return d.redirectPending(ctx, filter, condition)
 	}
@@ -91,8 +91,8 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, condition string) (ids []int64, err error) {
 	var a args
 	pending := a.query(
-		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Hot+" WHERE ROWID IN (SELECT place FROM (",
-		"    SELECT t.ROWID AS place FROM "+d.table.Hot+" t WHERE 1 = 1"+condition+" AND "+a.filter(filter, false),
+		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Pending+" WHERE ROWID IN (SELECT place FROM (",
+		"    SELECT t.ROWID AS place FROM "+d.table.Pending+" t WHERE 1 = 1"+condition+" AND "+a.filter(filter, false),
 		"    ORDER BY t.id) WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -109,8 +109,8 @@ func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, con
 			insert.query(
 				"INSERT INTO "+d.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
 				"SELECT "+backend.KeptFor(insert.Add(filter.To))+", 0, 0, t.available_at, t.last_error, 'scheduled', 0",
-				"FROM "+d.table.Hot+" t"+given+givenPlaces(&insert, places)+")"),
-			remove.query("DELETE FROM "+d.table.Hot+" t"+given+givenPlaces(&remove, places)+")"))
+				"FROM "+d.table.Pending+" t"+given+givenPlaces(&insert, places)+")"),
+			remove.query("DELETE FROM "+d.table.Pending+" t"+given+givenPlaces(&remove, places)+")"))
 		return err
 	})
 	return ids, err
@@ -131,7 +131,7 @@ func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64
 // Check implements [backend.Backend]. The version is looked at when the table is opened.
 func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
-		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Hot+"'s documentation says, or migrate as the user who relays")},
+		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Pending+"'s documentation says, or migrate as the user who relays")},
 		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "GRANT SELECT ON sys.gv_$transaction and ON sys.v_$database TO it, "+
 			"so that ids count as final as soon as they are; without, they do when the longest transaction that is configured has passed")},

@@ -39,13 +39,13 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 	})}
 }
 
-// Traits implements [backend.Backend]. No level of isolation is asked for, as go-ora
+// Capabilities implements [backend.Backend]. No level of isolation is asked for, as go-ora
 // refuses any: it is the session's own, READ COMMITTED, unless somebody has set another
 // one, at which the statements are right, too, and are busy more often.
-func (d *Oracle) Traits() backend.Traits {
-	return backend.Traits{
+func (d *Oracle) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
-		Hot: d.table.Hot, Statements: d.sql,
+		Pending: d.table.Pending, Statements: d.sql,
 		Queries: backend.Queries{
 			Members:     d.sql.Query("members"),
 			PurgeRelays: d.sql.Query("purge relays"),
@@ -115,7 +115,7 @@ func (d *Oracle) Heartbeat(ctx context.Context, self storage.Identity, ttl time.
 	claim := string(self.Claim)
 	err = backend.InTx(ctx, d.db, nil, []backend.Query{
 		d.sql.Query("share claim mode"),
-		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), self.Setup.Text(), claim),
+		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), self.Config.Text(), claim),
 	}, func(tx *sql.Tx) error {
 		return backend.All(ctx, tx, d.sql.Query("heartbeat was stored", self.Name, claim), func() { beat.Stored = true }, &name, &beat.XID, &epoch)
 	})
@@ -188,7 +188,7 @@ func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.
 // few then.
 func (d *Oracle) page(read backend.Read) backend.Query {
 	var a args
-	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, cmp.Or(read.Share, read.Limit))+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
+	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, cmp.Or(read.Share, read.Limit))+") p\n    JOIN "+d.table.Pending+" t ON t.ROWID = p.rid",
 		"t.place, t.id", read.MaxBytes)
 	const columns = "id, lane, message_id, topic, message_key, sinks, payload, payload_text, headers, available_at, expires_at, priority, attempts, crashes, created_at"
 	return a.query(
@@ -213,11 +213,11 @@ func ordered(rows, order, where string) string {
 // count of rows stops what is under it.
 func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
-		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Hot + " h WHERE 1 = 0"
+		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Pending + " h WHERE 1 = 0"
 	}
 	parts := make([]string, len(positions))
 	for i, p := range positions {
-		parts[i] = "SELECT " + strconv.Itoa(i) + " AS place, rid FROM (SELECT /*+ INDEX_ASC(h " + d.table.IndexName("lane_id") + ") */ h.ROWID AS rid FROM " + d.table.Hot + " h" +
+		parts[i] = "SELECT " + strconv.Itoa(i) + " AS place, rid FROM (SELECT /*+ INDEX_ASC(h " + d.table.IndexName("lane_id") + ") */ h.ROWID AS rid FROM " + d.table.Pending + " h" +
 			" WHERE h.lane = " + a.Add(int64(p.Lane)) + " AND h.id > " + a.Add(p.After) + " AND h.id <= " + a.Add(p.Until)
 		if p.Key != "" {
 			parts[i] += " AND " + same("h.message_key", a.Add(p.Key))
@@ -242,12 +242,12 @@ func (d *Oracle) Candidates(positions []storage.Position, _ []string, limit int)
 	var a args
 	return a.query("SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, "+d.sql.Text("size"),
 		"FROM ("+d.ranges(&a, positions, limit, limit)+") p",
-		"JOIN "+d.table.Hot+" t ON t.ROWID = p.rid ORDER BY p.place, t.id")
+		"JOIN "+d.table.Pending+" t ON t.ROWID = p.rid ORDER BY p.place, t.id")
 }
 
 // Pick implements [backend.Backend].
 func (d *Oracle) Pick(rows []storage.RowID, held bool) backend.Query {
-	columns, from := d.sql.Text("hot row"), d.table.Hot+" t ON t.id = g.id AND t.lane = g.lane"
+	columns, from := d.sql.Text("hot row"), d.table.Pending+" t ON t.id = g.id AND t.lane = g.lane"
 	if held {
 		columns, from = d.sql.Text("held row"), d.table.Held+" t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error'"
 	}
@@ -357,7 +357,7 @@ func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed
 		order = free + ", " + order
 	}
 	var a args
-	query := "SELECT /*+ INDEX(t " + d.table.IndexName(index) + ") */ id, " + d.sql.Text("size") + " FROM " + d.table.Hot + " t WHERE " + d.sql.Text("by rows") + " AND " + free + " IS NOT NULL"
+	query := "SELECT /*+ INDEX(t " + d.table.IndexName(index) + ") */ id, " + d.sql.Text("size") + " FROM " + d.table.Pending + " t WHERE " + d.sql.Text("by rows") + " AND " + free + " IS NOT NULL"
 	if len(claim.Topics) > 0 {
 		query += "\n        AND " + bytes("topic") + " IN " + a.texts(claim.Topics)
 	}
@@ -365,7 +365,7 @@ func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed
 		query += "\n        AND " + bytes("topic") + " NOT IN " + a.texts(claim.Except)
 	}
 	block := d.lockFirst(query+"\n        ORDER BY "+order, a.Add(int64(claim.Limit)), a.Add(backend.MostBytes(claim)),
-		"UPDATE "+d.table.Hot+" SET claimed_by = "+a.Add(claim.Relay)+", claim_token = "+a.Add(claim.Token)+
+		"UPDATE "+d.table.Pending+" SET claimed_by = "+a.Add(claim.Relay)+", claim_token = "+a.Add(claim.Token)+
 			", claimed_until = "+a.in(claim.TTL)+", claim_stamp = this_transaction\n        WHERE id = ids(i) AND claimed_until IS NULL")
 	err = backend.InTx(ctx, d.db, nil, []backend.Query{a.query(block)}, func(tx *sql.Tx) error {
 		claimed, err = backend.ReadRows(ctx, tx, d.sql.Query("claimed rows"))
@@ -378,11 +378,11 @@ func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed
 // nobody else gets these meanwhile.
 func (d *Oracle) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	var a, ask args
-	query := "SELECT id, 0 FROM " + d.table.Hot + " WHERE " + d.sql.Text("by rows") + " AND id IN " + list(&a, ids) + " AND claim_token = " + a.Add(token)
+	query := "SELECT id, 0 FROM " + d.table.Pending + " WHERE " + d.sql.Text("by rows") + " AND id IN " + list(&a, ids) + " AND claim_token = " + a.Add(token)
 	block := d.lockFirst(query, a.Add(int64(len(ids))), "1",
-		"UPDATE "+d.table.Hot+" SET claimed_until = "+a.in(ttl)+" WHERE id = ids(i) AND claim_token = "+a.Add(token))
+		"UPDATE "+d.table.Pending+" SET claimed_until = "+a.in(ttl)+" WHERE id = ids(i) AND claim_token = "+a.Add(token))
 	err = backend.InTx(ctx, d.db, nil, []backend.Query{a.query(block)}, func(tx *sql.Tx) error {
-		still, err = backend.IDs(ctx, tx, ask.query("SELECT id FROM "+d.table.Hot+" WHERE id IN "+list(&ask, ids)+" AND claim_token = "+ask.Add(token)))
+		still, err = backend.IDs(ctx, tx, ask.query("SELECT id FROM "+d.table.Pending+" WHERE id IN "+list(&ask, ids)+" AND claim_token = "+ask.Add(token)))
 		return err
 	})
 	return still, err
@@ -398,7 +398,7 @@ func (d *Oracle) Reclaim(ctx context.Context, limit int) (freed int, err error) 
 		freed = len(ids)
 		var a args
 		_, err = backend.Exec(ctx, tx, a.query(
-			"UPDATE "+d.table.Hot+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
+			"UPDATE "+d.table.Pending+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
 			"WHERE claimed_until < "+now+" AND id IN "+list(&a, ids)))
 		return err
 	})

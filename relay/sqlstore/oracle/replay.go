@@ -41,7 +41,7 @@ func (d *Oracle) ChangeReplay(ctx context.Context, change backend.ReplayChange) 
 			s := &change.Copies[i]
 			var a args
 			n, err := backend.Exec(ctx, tx, a.query(
-				"INSERT INTO "+d.table.Hot+" ("+backend.CopyInto+")",
+				"INSERT INTO "+d.table.Pending+" ("+backend.CopyInto+")",
 				"SELECT "+copyOf(&a, s.DeadLetter)+" FROM "+d.table.Done+" t",
 				"WHERE t.id = "+a.Add(s.ID)+" AND t.message_id = "+a.Add(s.MessageID)+" AND "+same("NVL(t.sinks, ',')", a.Add(cmp.Or(s.Sinks, ",")))))
 			if err != nil {
@@ -50,7 +50,7 @@ func (d *Oracle) ChangeReplay(ctx context.Context, change backend.ReplayChange) 
 			written += n
 		}
 		var a args
-		copies, err = backend.ReadPlaces(ctx, tx, a.query("SELECT t.lane, t.id FROM "+d.table.Hot+" t WHERE t.id > "+a.Add(before)+
+		copies, err = backend.ReadPlaces(ctx, tx, a.query("SELECT t.lane, t.id FROM "+d.table.Pending+" t WHERE t.id > "+a.Add(before)+
 			" AND t.message_id IN "+a.texts(backend.Column(change.Copies, func(s *storage.Settlement) string { return s.DeadLetter.MessageID }))))
 		return copies, written, err
 	})

@@ -40,9 +40,9 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	} else {
 		const columns = "id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]'"
 		m.claim, m.token = "claim VARCHAR2(255) PATH '$[2]'", " AND t.claim_token = g.claim"
-		lock = "SELECT t.id FROM " + d.table.Hot + " t WHERE t.id IN " + list(&l, backend.Column(settlements, func(s *settlement) int64 { return s.ID })) +
+		lock = "SELECT t.id FROM " + d.table.Pending + " t WHERE t.id IN " + list(&l, backend.Column(settlements, func(s *settlement) int64 { return s.ID })) +
 			"\n    ORDER BY t.id"
-		facts = f.query("SELECT 'fenced', COUNT(*), 0 FROM "+given(&f, items(settlements), columns)+" JOIN "+d.table.Hot+" t ON "+row,
+		facts = f.query("SELECT 'fenced', COUNT(*), 0 FROM "+given(&f, items(settlements), columns)+" JOIN "+d.table.Pending+" t ON "+row,
 			"WHERE t.claim_token IS NULL OR t.claim_token <> g.claim")
 	}
 	if settled, err = lockFor(ctx, tx, l, lock, facts); err != nil {
@@ -50,7 +50,7 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	}
 	groups := backend.GroupsOf(settlements)
 	writes := m.deadLetters(settlements)
-	writes = append(writes, m.finish(d.table.Hot, m.token, groups.HotDone)...)
+	writes = append(writes, m.finish(d.table.Pending, m.token, groups.HotDone)...)
 	writes = append(writes, m.finish(d.table.Held, " AND "+sameSinks+" AND t.state <> 'error'", groups.HeldDone)...)
 	writes = append(writes, m.hold(groups.HotHeld)...)
 	writes = append(writes, m.change(groups.HeldHeld)...)
@@ -89,7 +89,7 @@ func (d *Oracle) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep
 		return settled, err
 	}
 	for _, parts := range backend.PartsOf(settlements, keep) {
-		table, where := d.table.Hot, sameSinks
+		table, where := d.table.Pending, sameSinks
 		if parts.Deferred {
 			table, where = d.table.Held, sameSinks+" AND t.state <> 'error' AND "+backend.Undecided
 		}
@@ -182,7 +182,7 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 		if len(some) == 0 {
 			continue
 		}
-		from := m.table.Hot
+		from := m.table.Pending
 		if some[0].Deferred {
 			from = m.table.Held
 		}
@@ -219,7 +219,7 @@ func (m moving) copy(from string, s *storage.Settlement) backend.Query {
 	if m.byLanes {
 		where += "\n    AND EXISTS (SELECT 1 FROM " + m.table.Lanes + " l WHERE l.lane = t.lane AND l.fence = " + a.Add(s.Fence) + " AND l.owner = " + a.Add(m.relay) + ")"
 	}
-	return a.query("INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")", "SELECT "+values+" FROM "+from+" t", where)
+	return a.query("INSERT INTO "+m.table.Pending+" ("+backend.CopyInto+")", "SELECT "+values+" FROM "+from+" t", where)
 }
 
 func (m moving) finish(from, where string, settlements []storage.Settlement) (writes []backend.Write) {
@@ -266,8 +266,8 @@ func (m moving) hold(settlements []storage.Settlement) []backend.Write {
 		return nil
 	}
 	return []backend.Write{
-		{Query: m.insertHeld(m.table.Hot, m.token, backend.Of("t", backend.Kept), settlements)},
-		m.remove(m.table.Hot, m.token, settlements),
+		{Query: m.insertHeld(m.table.Pending, m.token, backend.Of("t", backend.Kept), settlements)},
+		m.remove(m.table.Pending, m.token, settlements),
 	}
 }
 
@@ -289,7 +289,7 @@ func (m moving) free(settlements []storage.Settlement) []backend.Write {
 	}
 	var a args
 	return []backend.Write{{Counts: true, Query: a.query(
-		"MERGE INTO "+m.table.Hot+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
+		"MERGE INTO "+m.table.Pending+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
 		"WHEN MATCHED THEN UPDATE SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.claim_stamp = NULL,",
 		"    t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = "+fault,
 		"    WHERE t.claim_token = g.claim")}}

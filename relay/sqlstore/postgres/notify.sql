@@ -25,8 +25,8 @@ BEGIN
 END
 $${{end}}
 
-{{define "trigger"}}CREATE TRIGGER {{.IndexName "notify"}} AFTER INSERT ON {{.Hot}} FOR EACH STATEMENT EXECUTE FUNCTION {{.Index "notify"}}(){{end}}
+{{define "trigger"}}CREATE TRIGGER {{.IndexName "notify"}} AFTER INSERT ON {{.Pending}} FOR EACH STATEMENT EXECUTE FUNCTION {{.Index "notify"}}(){{end}}
 
 {{define "drop"}}DROP FUNCTION IF EXISTS {{.Index "notify"}}() CASCADE{{end}}
 
-{{define "there"}}SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('{{.Hot}}') AND tgname = '{{.Name}}_notify' AND tgenabled <> 'D'){{end}}
+{{define "there"}}SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('{{.Pending}}') AND tgname = '{{.Name}}_notify' AND tgenabled <> 'D'){{end}}

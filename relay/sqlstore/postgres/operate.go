@@ -52,7 +52,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 	}
 	var parts []string
 	if any := filter.State == ""; any || filter.State == storage.StatePending || filter.State == storage.StateClaimed || filter.State == storage.StateScheduled {
-		parts = append(parts, walk("hot as listed", p.table.Hot, after))
+		parts = append(parts, walk("hot as listed", p.table.Pending, after))
 	}
 	switch filter.State {
 	case storage.StateError: // which have an index by their ids
@@ -112,9 +112,9 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 	var a args
 	if what == backend.RedirectPending {
 		query := "WITH pending AS MATERIALIZED (" +
-			"\n    SELECT lane, id, message_id FROM " + p.table.Hot + " AS t WHERE true" + what.Condition(p.table.Hot, p.table.Held, "now()") + " AND " + a.filter(filter) +
+			"\n    SELECT lane, id, message_id FROM " + p.table.Pending + " AS t WHERE true" + what.Condition(p.table.Pending, p.table.Held, "now()") + " AND " + a.filter(filter) +
 			"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)," +
-			"\nhot AS (DELETE FROM " + p.table.Hot + " AS t USING pending AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id" +
+			"\nhot AS (DELETE FROM " + p.table.Pending + " AS t USING pending AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id" +
 			"\n    RETURNING " + backend.KeptFor(a.add(filter.To, "text")+" AS sinks") + ", t.available_at, t.last_error)" +
 			"\nINSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.Changing + ", state, holds)" +
 			"\nSELECT " + backend.Kept + ", 0, 0, available_at, last_error, 'scheduled', 0 FROM hot RETURNING id"
@@ -129,7 +129,7 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
 	}
 	query := "WITH parked AS MATERIALIZED (" +
-		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = '" + string(what.State()) + "'" + what.Condition(p.table.Hot, p.table.Held, "now()") + " AND " + a.filter(filter) +
+		"\n    SELECT lane, id, message_id, sinks FROM " + p.table.Held + " AS t WHERE t.state = '" + string(what.State()) + "'" + what.Condition(p.table.Pending, p.table.Held, "now()") + " AND " + a.filter(filter) +
 		"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)" +
 		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id AND t.sinks = p.sinks" +
 		"\nRETURNING t.id"
@@ -149,7 +149,7 @@ func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int
 // Check implements [backend.Backend].
 func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	tables, needs := p.rights()
-	names := dialect.PostgresArray([]string{p.table.Hot, p.table.Held, p.table.Done, p.table.Lanes, p.table.Relays, p.table.IDs})
+	names := dialect.PostgresArray([]string{p.table.Pending, p.table.Held, p.table.Done, p.table.Lanes, p.table.Relays, p.table.IDs})
 	var user string
 	if err := backend.One(ctx, p.db, backend.Query{SQL: "SELECT quote_ident(current_user)"}, &user); err != nil {
 		return []storage.Finding{{Name: "rights", Detail: err.Error()}}
@@ -185,7 +185,7 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	}
 	plan.SQL = "EXPLAIN " + plan.SQL
 	judge := p.judgePlan
-	if bytes, err := p.judgedBytes(ctx, p.table.Hot); err == nil && bytes == 0 {
+	if bytes, err := p.judgedBytes(ctx, p.table.Pending); err == nil && bytes == 0 {
 		judge = backend.Nothing
 	}
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
@@ -198,7 +198,7 @@ const manyDeadRows = 200_000
 // right to UPDATE.
 func (p *Postgres) rights() (tables, needs []string) {
 	for _, needed := range []struct{ table, rights string }{
-		{p.table.Hot, "SELECT INSERT UPDATE DELETE"}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"}, {p.table.IDs, "SELECT UPDATE DELETE"},
+		{p.table.Pending, "SELECT INSERT UPDATE DELETE"}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"}, {p.table.IDs, "SELECT UPDATE DELETE"},
 		{p.table.Lanes, "SELECT UPDATE"}, {p.table.Relays, "SELECT INSERT UPDATE DELETE"},
 		{p.table.Settings, "SELECT INSERT UPDATE"}, {p.table.Controls, "SELECT INSERT DELETE"}, {p.table.Actions, "SELECT INSERT UPDATE"}, {p.table.Epoch, "SELECT INSERT"}, {p.table.Messages, "SELECT"},
 	} {
@@ -216,13 +216,13 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 		return "", err
 	}
 	if wrong, _ = p.judgePlan(plan); wrong != "" {
-		bytes, err := p.judgedBytes(ctx, p.table.Hot)
+		bytes, err := p.judgedBytes(ctx, p.table.Pending)
 		if err != nil || bytes > 0 {
 			return wrong, err
 		}
 	}
 	for _, line := range plan { // how many rows come of a scan says little of how many it reads
-		for _, table := range []string{p.table.Hot, p.table.Held, p.table.Done, p.table.IDs} {
+		for _, table := range []string{p.table.Pending, p.table.Held, p.table.Done, p.table.IDs} {
 			if name := p.bare(table); !strings.Contains(line, "Seq Scan on "+name+" ") && !strings.HasSuffix(line, "Seq Scan on "+name) {
 				continue
 			}
@@ -277,7 +277,7 @@ var estimated = regexp.MustCompile(`rows=(\d+)`)
 // judgePlan looks for a scan or sort of a whole table. While the table is small that
 // is the best plan.
 func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
-	name := p.bare(p.table.Hot)
+	name := p.bare(p.table.Pending)
 	for _, line := range answer {
 		whole := strings.Contains(line, "Seq Scan on "+name+" ") || strings.Contains(line, "Sort ")
 		estimate := estimated.FindStringSubmatch(line)
@@ -285,7 +285,7 @@ func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
 			continue
 		}
 		if rows, err := strconv.Atoi(estimate[1]); err != nil || rows > 10_000 {
-			return "it reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Hot + ", and see that its indexes are there and valid"
+			return "it reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Pending + ", and see that its indexes are there and valid"
 		}
 	}
 	return "", ""

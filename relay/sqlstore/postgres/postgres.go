@@ -46,11 +46,11 @@ var words = "{" + strings.Repeat("x,", 99) + "x}"
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// Traits implements [backend.Backend].
-func (p *Postgres) Traits() backend.Traits {
-	return backend.Traits{
+// Capabilities implements [backend.Backend].
+func (p *Postgres) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
 		Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots,
-		Hot: p.table.Hot, Statements: p.sql,
+		Pending: p.table.Pending, Statements: p.sql,
 		Queries: backend.Queries{
 			Members:       p.sql.Query("members"),
 			PurgeRelays:   p.sql.Query("purge relays"),
@@ -96,7 +96,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	const noEpoch = "-" // what the epoch is called before it has begun
 	var name string
-	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds(), self.Setup.Text())
+	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds(), self.Config.Text())
 	for {
 		err := backend.All(ctx, p.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 		if err != nil || !beat.Stored || beat.Epoch != noEpoch {
@@ -204,7 +204,7 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns string,
 		where += " AND h.message_key = p.key"
 	}
 	return "FROM unnest(" + strings.Join(arrays, ", ") + ") AS p (" + strings.Join(names, ", ") + ")" +
-		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + p.table.Hot + " AS h" +
+		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + p.table.Pending + " AS h" +
 		"\n    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('" + words + "'::text[]))::int) AND h.id <= p.until" + where +
 		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
 }
@@ -311,11 +311,11 @@ func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	}
 	query := p.sql.Text("with claim") + "," +
 		"\npicked AS MATERIALIZED (" +
-		"\n    SELECT " + p.sql.Text("place") + ", t.priority, " + p.sql.Text("size") + " AS size FROM " + p.table.Hot + " AS t" +
+		"\n    SELECT " + p.sql.Text("place") + ", t.priority, " + p.sql.Text("size") + " AS size FROM " + p.table.Pending + " AS t" +
 		"\n    WHERE " + p.sql.Text("by rows") + " AND claimed_until IS NULL AND " + all + topics + " AND " + p.planNow(&a) +
 		"\n    ORDER BY " + backend.ClaimOrder(request.Pick) + " LIMIT " + a.add(int64(request.Limit), "bigint") + " FOR NO KEY UPDATE OF t SKIP LOCKED)," +
 		"\nfitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)" +
-		"\nUPDATE " + p.table.Hot + " AS t" +
+		"\nUPDATE " + p.table.Pending + " AS t" +
 		"\nSET claimed_by = " + a.add(request.Relay, "text") + ", claim_token = " + a.add(request.Token, "text") +
 		", claimed_until = now() + (" + a.add(request.TTL.Microseconds(), "bigint") + " * interval '1 microsecond')" +
 		"\nFROM fitting AS g WHERE g.bytes_before < " + a.add(backend.MostBytes(request), "bigint") + " AND " + p.sql.Text("is at place") +

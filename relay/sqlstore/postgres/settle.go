@@ -113,7 +113,7 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 	with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
 	var parted []string
 	for _, parts := range backend.PartsOf(settlements, keep) {
-		name, table, where := "hot", p.table.Hot, "NOT g.held"
+		name, table, where := "hot", p.table.Pending, "NOT g.held"
 		if parts.Deferred {
 			name, table, where = "back", p.table.Held, "g.held AND t.state <> 'error' AND "+backend.Undecided
 		}
@@ -139,7 +139,7 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 		if len(some) == 0 {
 			continue
 		}
-		with, claim, from, where := &statement{}, "", p.table.Hot, ""
+		with, claim, from, where := &statement{}, "", p.table.Pending, ""
 		if some[0].Token == "" {
 			p.leasesThatHold(with, relay, some)
 			claim = " JOIN held USING (lane, fence)"
@@ -175,7 +175,7 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 			"SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority, "+backend.CopiedExpiry("clock_timestamp()")+" AS expires_at FROM "+from+" AS t"+
 			"\n    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"+where+" LIMIT 1 FOR UPDATE) AS t)")
 	return backend.Query{SQL: "WITH " + strings.Join(with.parts, ",\n") +
-		"\nINSERT INTO " + p.table.Hot + " (" + backend.CopyInto + ")" +
+		"\nINSERT INTO " + p.table.Pending + " (" + backend.CopyInto + ")" +
 		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id", Args: with.args}
 }
 
@@ -216,7 +216,7 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 			messages, _ = hex.AppendDecode(messages, []byte(part))
 		}
 	}
-	walk := columns + " FROM " + p.table.Hot + " AS h" +
+	walk := columns + " FROM " + p.table.Pending + " AS h" +
 		"\n    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]" +
 		"\n        AND uuid_send(h.message_id) = substring(" + with.add(messages, "bytea") +
 		" FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x"
@@ -229,7 +229,7 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 	if keep {
 		returned = backend.Of("t", backend.Kept) + ", t.available_at, t.last_error"
 	}
-	with.parts = append(with.parts, "hot AS (DELETE FROM "+p.table.Hot+" AS t WHERE t.ctid = ANY (ARRAY("+
+	with.parts = append(with.parts, "hot AS (DELETE FROM "+p.table.Pending+" AS t WHERE t.ctid = ANY (ARRAY("+
 		"\n    "+places+"))"+among+"\n    RETURNING "+returned+")")
 	with.changes = []string{"hot"}
 	if !keep {
@@ -287,7 +287,7 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		add(c, "read_at", "timestamptz", backend.Column(settlements, readAt))
 	}
 
-	hot, held := p.table.Hot, p.table.Held
+	hot, held := p.table.Pending, p.table.Held
 	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theHotRow + ") AS x)"
 	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRowOfSinks + ") AS x)"
 	if byRows {

@@ -39,7 +39,7 @@ func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 	}
 	switch filter.State {
 	case "", storage.StatePending, storage.StateClaimed, storage.StateScheduled:
-		walk("hot as listed", s.table.Hot+" AS t NOT INDEXED", "hot state", "")
+		walk("hot as listed", s.table.Pending+" AS t NOT INDEXED", "hot state", "")
 	}
 	switch filter.State {
 	case storage.StateError: // which have an index by their ids
@@ -83,9 +83,9 @@ func conditions(filter backend.Filter) (string, []any) {
 // ChangeParked implements [backend.Backend].
 func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	where, values := conditions(filter)
-	condition := what.Condition(s.table.Hot, s.table.Held, s.sql.Text("now"))
+	condition := what.Condition(s.table.Pending, s.table.Held, s.sql.Text("now"))
 	if what == backend.RedirectPending {
-		return s.redirectPending(ctx, filter.To, query("SELECT t.id FROM "+s.table.Hot+" AS t WHERE true"+condition+" AND "+where+" ORDER BY t.id LIMIT ?", append(values, int64(filter.Limit))...))
+		return s.redirectPending(ctx, filter.To, query("SELECT t.id FROM "+s.table.Pending+" AS t WHERE true"+condition+" AND "+where+" ORDER BY t.id LIMIT ?", append(values, int64(filter.Limit))...))
 	}
 	var args []any
 	sets := what.Set(s.sql.Text("now"), "'9999-01-01 00:00:00.000'")
@@ -111,8 +111,8 @@ func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend
 		const given = " WHERE t.id IN (SELECT value FROM json_each(?))"
 		_, err := backend.Exec(ctx, tx,
 			query("INSERT INTO "+s.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
-				"\nSELECT "+backend.KeptFor("?")+", 0, 0, t.available_at, t.last_error, 'scheduled', 0 FROM "+s.table.Hot+" AS t"+given, to, bind.JSON(ids)),
-			query("DELETE FROM "+s.table.Hot+" AS t"+given, bind.JSON(ids)))
+				"\nSELECT "+backend.KeptFor("?")+", 0, 0, t.available_at, t.last_error, 'scheduled', 0 FROM "+s.table.Pending+" AS t"+given, to, bind.JSON(ids)),
+			query("DELETE FROM "+s.table.Pending+" AS t"+given, bind.JSON(ids)))
 		return err
 	})
 	return ids, err

@@ -29,7 +29,7 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	m := moving{SQLite: s, relay: relay, keep: keep}
 	if first := settlements[0]; first.Token != "" {
 		m.claimed, m.args = " AND t.claim_token = ?", []any{first.Token}
-		rows, messages := s.found(s.table.Hot, settlements)
+		rows, messages := s.found(s.table.Pending, settlements)
 		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, first.Token))
 	} else {
 		if backend.NamesSinks(&first) {
@@ -64,7 +64,7 @@ func (s *SQLite) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep
 		return settled, err
 	}
 	for _, parts := range backend.PartsOf(settlements, keep) {
-		table, where := s.table.Hot, theRow+" AND t.sinks = g.sinks"
+		table, where := s.table.Pending, theRow+" AND t.sinks = g.sinks"
 		if parts.Deferred {
 			table, where = s.table.Held, where+" AND t.state <> 'error' AND "+backend.Undecided
 		}
@@ -107,7 +107,7 @@ type moving struct {
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 {
-		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot+byID, hot, m.claimed, m.args...)})
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Pending+byID, hot, m.claimed, m.args...)})
 	}
 	if len(held) > 0 {
 		writes = append(writes, backend.Write{Query: m.copies(m.table.Held+byID, held, " AND t.state <> 'error' AND "+backend.Undecided+" AND "+backend.AsRead("g.read_at"))})
@@ -125,14 +125,14 @@ func (s *SQLite) copies(from string, settlements []storage.Settlement, where str
 	if backend.BySinks(&settlements[0]) {
 		where = " AND t.sinks = g.sinks" + where
 	}
-	return query("INSERT INTO "+s.table.Hot+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom(s.sql.Text("now"))+`
+	return query("INSERT INTO "+s.table.Pending+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom(s.sql.Text("now"))+`
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS sinks, json_extract(j.value, '$[4]') AS holds,
     json_extract(j.value, '$[5]') AS copy_id, json_extract(j.value, '$[6]') AS copy_topic, json_extract(j.value, '$[7]') AS copy_headers, json_extract(j.value, '$[8]') AS copy_sinks, json_extract(j.value, '$[9]') AS read_at FROM json_each(?) AS j) AS g CROSS JOIN `+
 		from+" ON "+theRow+where+"\nORDER BY t.id", append([]any{items}, args...)...)
 }
 
 func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
-	hot, held := m.table.Hot, m.table.Held
+	hot, held := m.table.Pending, m.table.Held
 	if len(groups.HotDone) > 0 {
 		writes = append(writes, m.finish(hot, "id", "t.id", groups.HotDone, m.claimed, m.args)...)
 	}

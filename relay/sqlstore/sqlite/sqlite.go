@@ -38,13 +38,13 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 	})}
 }
 
-// Traits implements [backend.Backend]. The table lies in the order of ids, and the rows
+// Capabilities implements [backend.Backend]. The table lies in the order of ids, and the rows
 // of one lane are far from each other: reading lane after lane would touch, and settling
 // would write, a page for every row.
-func (s *SQLite) Traits() backend.Traits {
-	return backend.Traits{
+func (s *SQLite) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
-		Hot: s.table.Hot, Statements: s.sql,
+		Pending: s.table.Pending, Statements: s.sql,
 		Queries: backend.Queries{
 			Members:     s.sql.Query("members"),
 			PurgeRelays: s.sql.Query("purge relays"),
@@ -83,7 +83,7 @@ func (s *SQLite) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 // Heartbeat implements [backend.Backend].
 func (s *SQLite) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), self.Setup.Text(), string(self.Claim))
+	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), self.Config.Text(), string(self.Claim))
 	err = backend.All(ctx, s.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	return beat, err
 }
@@ -141,7 +141,7 @@ func (s *SQLite) Candidates(positions []storage.Position, except []string, limit
 func (s *SQLite) walk(positions []storage.Position, except ...string) (from string, args []any) {
 	if positions[0].Key != "" {
 		places := bind.JSON(backend.Column(positions, func(p *storage.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
-		return "FROM json_each(?) AS j CROSS JOIN " + s.table.Hot + " AS t INDEXED BY " + s.table.IndexName("lane_id") +
+		return "FROM json_each(?) AS j CROSS JOIN " + s.table.Pending + " AS t INDEXED BY " + s.table.IndexName("lane_id") +
 			"\nWHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]')" +
 			" AND t.message_key = json_extract(j.value, '$[3]')", []any{places}
 	}
@@ -150,7 +150,7 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 	if len(except) > 0 {
 		where, args = where+" AND (t.topic NOT IN (SELECT value FROM json_each(?)) OR t.sinks <> '')", append(args, bind.JSON(except))
 	}
-	return "FROM " + s.table.Hot + byID + "\nWHERE " + where + "\nORDER BY t.id", args
+	return "FROM " + s.table.Pending + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }
 
 // byID keeps off all indexes but that of ids: with statistics of a table that was empty
@@ -215,9 +215,9 @@ func (s *SQLite) claim(request storage.ClaimRequest) backend.Query {
 	if len(request.Except) > 0 {
 		where, args = where+" AND topic NOT IN (SELECT value FROM json_each(?))", append(args, bind.JSON(request.Except))
 	}
-	return query(`UPDATE `+s.table.Hot+` SET claimed_by = ?, claim_token = ?, claimed_until = `+s.sql.Text("from now")+`
+	return query(`UPDATE `+s.table.Pending+` SET claimed_by = ?, claim_token = ?, claimed_until = `+s.sql.Text("from now")+`
 WHERE id IN (
-    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM `+s.table.Hot+` AS h WHERE `+where+` ORDER BY `+backend.ClaimOrder(request.Pick)+` LIMIT ?),
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM `+s.table.Pending+` AS h WHERE `+where+` ORDER BY `+backend.ClaimOrder(request.Pick)+` LIMIT ?),
     fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
     SELECT id FROM fitting WHERE bytes_before < ?)
 RETURNING `+strings.ReplaceAll(s.sql.Text("hot row"), "t.", ""), // which knows no alias

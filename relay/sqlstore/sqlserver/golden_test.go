@@ -60,8 +60,8 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	d := sqlserver.New(db, dialect.SQLServer(), backendtest.Table(t, "outbox"))
 	_, _ = d.Heartbeat(ctx, storage.Identity{}, 0)
-	_, _ = backend.Any(ctx, db, d.Traits().Queries.Members)
-	_, _ = backend.ReadStatus(ctx, db, d.Traits())
+	_, _ = backend.Any(ctx, db, d.Capabilities().Queries.Members)
+	_, _ = backend.ReadStatus(ctx, db, d.Capabilities())
 	_, _ = d.Read(ctx, backend.Read{}, nil)
 	levels := 0
 	for _, query := range recorder.Taken() {

@@ -68,11 +68,11 @@ func among(a *args, column string, texts []string) string {
 // ChangeParked implements [backend.Backend].
 func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	var a args
-	condition := what.Condition(d.table.Hot, d.table.Held, "SYSUTCDATETIME()")
+	condition := what.Condition(d.table.Pending, d.table.Held, "SYSUTCDATETIME()")
 	if what == backend.RedirectPending {
 		return backend.IDs(ctx, d.db, a.query(
 			d.sql.Text("read committed"),
-			"WITH pending AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Hot+" AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)"+
+			"WITH pending AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Pending+" AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)"+
 				"\n    WHERE 1 = 1"+condition+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
 			"DELETE FROM pending",
 			"OUTPUT "+strings.ReplaceAll(backend.KeptFor(a.add(filter.To)), "t.", "deleted.")+", 0, 0, deleted.available_at, deleted.last_error, N'scheduled', 0",

@@ -44,7 +44,7 @@ func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChang
 		}
 		var insert, find args
 		written, err = backend.Exec(ctx, tx, insert.query(
-			"INSERT INTO "+d.table.Hot+" ("+backend.CopyInto+")",
+			"INSERT INTO "+d.table.Pending+" ("+backend.CopyInto+")",
 			"SELECT "+backend.CopyFrom("SYSUTCDATETIME()"),
 			"FROM "+given(&insert),
 			"INNER JOIN "+d.table.Done+" AS t WITH (FORCESEEK, ROWLOCK) ON t.id = g.id AND t.message_id = g.message_id AND t.sinks = g.sinks "+binary,
@@ -54,7 +54,7 @@ func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChang
 			return nil, 0, err
 		}
 		copies, err = backend.ReadPlaces(ctx, tx, find.query(
-			"SELECT t.lane, t.id FROM "+d.table.Hot+" AS t WHERE t.id > "+find.add(before),
+			"SELECT t.lane, t.id FROM "+d.table.Pending+" AS t WHERE t.id > "+find.add(before),
 			"    AND t.message_id IN (SELECT g.copy_id FROM "+given(&find)+")"))
 		return copies, written, err
 	})

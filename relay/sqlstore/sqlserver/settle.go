@@ -61,7 +61,7 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 	m := d.newLaneMoves(relay, settlements)
 	m.deadLetters()
 	for _, parts := range backend.PartsOf(settlements, keep) {
-		table, where := d.table.Hot, "g.held = 0 AND t.sinks = g.sinks"
+		table, where := d.table.Pending, "g.held = 0 AND t.sinks = g.sinks"
 		if parts.Deferred {
 			table, where = d.table.Held, heldRow+" AND "+backend.Undecided
 		}
@@ -98,7 +98,7 @@ func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Set
 		"DELETE g FROM @given AS g WHERE NOT "+d.sql.Text("by rows")+";",
 		"SET @fenced = @@ROWCOUNT;",
 		"SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g",
-		"INNER JOIN "+d.table.Hot+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
+		"INNER JOIN "+d.table.Pending+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
 		"OPTION (FORCE ORDER, LOOP JOIN);")
 	m.move(name, keep)
 	return m.settle("UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0)")
@@ -165,13 +165,13 @@ func (m *moves) move(relay string, keep bool) {
 	const hot, held = "g.held = 0", heldRow
 	m.deadLetters()
 	if len(m.groups.HotDone) > 0 {
-		m.finish(m.table.Hot, hot+m.token, relay, keep)
+		m.finish(m.table.Pending, hot+m.token, relay, keep)
 	}
 	if len(m.groups.HeldDone) > 0 {
 		m.finish(m.table.Held, held, relay, keep)
 	}
 	if len(m.groups.HotHeld) > 0 {
-		m.take(m.table.Hot, "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
+		m.take(m.table.Pending, "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
 			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", g.state, g.holds",
 			"INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)")
 	}
@@ -180,7 +180,7 @@ func (m *moves) move(relay string, keep bool) {
 			"g.state <> N'done' AND "+held+" AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at"))
 	}
 	if len(m.groups.Freed) > 0 {
-		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
+		m.change(m.table.Pending, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
 			"g.state = N'pending' AND "+hot+m.token)
 	}
 }
@@ -192,7 +192,7 @@ func (m *moves) deadLetters() {
 		if backend.BySinks(&m.deadHot[0]) {
 			where += " AND t.sinks = g.sinks"
 		}
-		m.copies(m.table.Hot, m.deadHot, where)
+		m.copies(m.table.Pending, m.deadHot, where)
 	}
 	if len(m.deadHeld) > 0 {
 		m.copies(m.table.Held, m.deadHeld, heldRow+" AND "+backend.Undecided+" AND "+backend.AsRead("g.read_at"))
@@ -208,7 +208,7 @@ func (m *moves) copies(from string, settlements []storage.Settlement, where stri
 		return []any{s.Lane, s.ID, s.MessageID, s.Sinks, c.MessageID, c.Topic, bind.Nullable(c.Headers), c.Sinks}
 	})
 	m.add(
-		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
+		"INSERT INTO "+m.table.Pending+" ("+backend.CopyInto+")",
 		"SELECT "+strings.ReplaceAll(backend.CopyFrom("SYSUTCDATETIME()"), "g.", "c."),
 		"FROM OPENJSON("+m.args.add(dialect.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',",
 		"    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c",

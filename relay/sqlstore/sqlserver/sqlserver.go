@@ -49,11 +49,11 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 // none is the argument of a batch that needs none; see "at one moment" in sqlserver.sql.
 const none = int64(0)
 
-// Traits implements [backend.Backend].
-func (d *SQLServer) Traits() backend.Traits {
-	return backend.Traits{
+// Capabilities implements [backend.Backend].
+func (d *SQLServer) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
-		Hot: d.table.Hot, Statements: d.sql,
+		Pending: d.table.Pending, Statements: d.sql,
 		Queries: backend.Queries{
 			Members:     d.sql.Query("members", none),
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
@@ -112,7 +112,7 @@ func (d *SQLServer) SetClaimMode(ctx context.Context, claim storage.Claim) error
 // Heartbeat implements [backend.Backend].
 func (d *SQLServer) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
-	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl), self.Setup.Text())
+	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl), self.Config.Text())
 	err = backend.All(ctx, d.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	return beat, err
 }
@@ -193,7 +193,7 @@ func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string
 		hint, key = "INDEX(1)", " AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key)"
 	}
 	return "SELECT TOP (" + a.add(int64(limit)) + ") p.n, h.* FROM @positions AS p" +
-		"\nCROSS APPLY (SELECT TOP (" + a.add(int64(share)) + ") " + columns + " FROM " + d.table.Hot + " AS h WITH (" + hint + ")" +
+		"\nCROSS APPLY (SELECT TOP (" + a.add(int64(share)) + ") " + columns + " FROM " + d.table.Pending + " AS h WITH (" + hint + ")" +
 		"\n    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until" + key + " ORDER BY h.id) AS h ORDER BY p.n, h.id"
 }
 
@@ -279,7 +279,7 @@ func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]st
 	return backend.ReadRows(ctx, d.db, a.query(
 		d.sql.Text("read committed"),
 		"WITH picked AS (",
-		"    SELECT TOP ("+limit+") t.*, "+size+" AS size FROM "+d.table.Hot+" AS t WITH (INDEX("+d.table.IndexName(index)+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    SELECT TOP ("+limit+") t.*, "+size+" AS size FROM "+d.table.Pending+" AS t WITH (INDEX("+d.table.IndexName(index)+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE "+where+" ORDER BY "+order+"),",
 		"fitting AS (SELECT *, sum(size) OVER (ORDER BY "+order+" ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)",
 		"UPDATE fitting SET claimed_by = "+relay+", claim_token = "+token+", claimed_until = DATEADD(MILLISECOND, "+ttl+" % 1000, DATEADD(SECOND, "+ttl+" / 1000, SYSUTCDATETIME()))",

@@ -7,7 +7,7 @@
 
 -- Messages to deliver now. A producer needs the right to INSERT here and no other right. All
 -- times in all tables are in UTC: write utc_timestamp(6) + INTERVAL 1 HOUR, never now().
-CREATE TABLE {{.Hot}} (
+CREATE TABLE {{.Pending}} (
     -- Unsigned, so that the server refuses an id below 0: a CHECK can't name this column.
     id            bigint UNSIGNED NOT NULL AUTO_INCREMENT,
     message_id    char(36) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL DEFAULT (uuid()),
@@ -224,7 +224,7 @@ SELECT id, lane,
        attempts, crashes, available_at, expires_at, last_error, 0 AS holds,
        claimed_by, claim_token, claimed_until, created_at,
        CAST(NULL AS datetime(6)) AS finished_at, NULL AS receipt, NULL AS relay
-FROM {{.Hot}}
+FROM {{.Pending}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND due_at <= utc_timestamp(6) THEN 'pending' ELSE state END,
@@ -273,4 +273,4 @@ DROP TABLE {{.Done}};
 
 DROP TABLE {{.Held}};
 
-DROP TABLE {{.Hot}};
+DROP TABLE {{.Pending}};

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- Messages to deliver now. A producer needs the right to INSERT here and no other right.
-CREATE TABLE {{.Hot}} (
+CREATE TABLE {{.Pending}} (
     -- The transaction that wrote the row. The column stands before the id, so that a writer has
     -- a transaction number before it has an id: a transaction that begins later has a higher id.
     writer_xid    xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -63,18 +63,18 @@ CREATE TABLE {{.Hot}} (
 CREATE FUNCTION {{.Index "set_lane"}}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     NEW.lane := ((CASE WHEN NEW.message_key IS NULL OR NEW.message_key = '' THEN NEW.id ELSE pg_catalog.hashtextextended(NEW.message_key, 0::bigint) END) & 63::bigint)::smallint; RETURN NEW; END $$;
 
-CREATE TRIGGER {{.IndexName "set_lane"}} BEFORE INSERT OR UPDATE OF id, message_key ON {{.Hot}}
+CREATE TRIGGER {{.IndexName "set_lane"}} BEFORE INSERT OR UPDATE OF id, message_key ON {{.Pending}}
     FOR EACH ROW EXECUTE FUNCTION {{.Index "set_lane"}}();
 
 -- Also for sessions with session_replication_role = replica, which skip other triggers.
-ALTER TABLE {{.Hot}} ENABLE ALWAYS TRIGGER {{.IndexName "set_lane"}};
+ALTER TABLE {{.Pending}} ENABLE ALWAYS TRIGGER {{.IndexName "set_lane"}};
 
 -- The few rows that an ANALYZE finds in a nearly empty table do not predict the order of the
 -- next backlog, but the planner would rely on them.
-ALTER TABLE {{.Hot}} ALTER COLUMN lane SET STATISTICS 0;
+ALTER TABLE {{.Pending}} ALTER COLUMN lane SET STATISTICS 0;
 
 -- Scheduled messages by message_id, to cancel them. Other messages have no entry.
-CREATE INDEX {{.IndexName "scheduled"}} ON {{.Hot}} (message_id) WHERE available_at IS NOT NULL;
+CREATE INDEX {{.IndexName "scheduled"}} ON {{.Pending}} (message_id) WHERE available_at IS NOT NULL;
 
 -- Messages that wait for a time or for an operator. A row keeps its id and lane. Here and in the
 -- table of delivered messages an id may occur twice: after a failover, or when the identity was
@@ -236,7 +236,7 @@ SELECT id, lane,
        attempts, crashes, available_at, expires_at, last_error, 0 AS holds,
        claimed_by, claim_token, claimed_until, created_at,
        NULL::timestamptz AS finished_at, NULL::text AS receipt, NULL::text AS relay
-FROM {{.Hot}}
+FROM {{.Pending}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= now()) THEN 'pending' ELSE state END,
@@ -275,7 +275,7 @@ DROP TABLE {{.Done}};
 
 DROP TABLE {{.Held}};
 
-DROP TABLE {{.Hot}};
+DROP TABLE {{.Pending}};
 
 DROP FUNCTION {{.Index "set_lane"}}();
 

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- Messages to deliver now. All times in all tables are in UTC, as in 2026-01-31 23:59:59.000.
-CREATE TABLE {{.Hot}} (
+CREATE TABLE {{.Pending}} (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     -- A hash of the key, 0 to 63; messages without a key are spread by their ids. SQLite has no
     -- hash function: this one mixes the key's first and last characters.
@@ -61,10 +61,10 @@ CREATE TABLE {{.Hot}} (
     CONSTRAINT created_at_format CHECK (created_at IS strftime('%Y-%m-%d %H:%M:%f', created_at))
 );
 
-CREATE INDEX {{.Index "lane_id"}} ON {{.Bare.Hot}} (lane, id);
+CREATE INDEX {{.Index "lane_id"}} ON {{.Bare.Pending}} (lane, id);
 
 -- Scheduled messages by message_id, to cancel them. Other messages have no entry.
-CREATE INDEX {{.Index "scheduled"}} ON {{.Bare.Hot}} (message_id) WHERE available_at IS NOT NULL;
+CREATE INDEX {{.Index "scheduled"}} ON {{.Bare.Pending}} (message_id) WHERE available_at IS NOT NULL;
 
 -- Messages that wait for a time or for an operator. A row keeps its id and lane. Here and in the
 -- table of delivered messages an id may occur twice: after a restore, or when the ids were reset,
@@ -216,7 +216,7 @@ SELECT id, lane,
        attempts, crashes, available_at, expires_at, last_error, 0 AS holds,
        claimed_by, claim_token, claimed_until, created_at,
        NULL AS finished_at, NULL AS receipt, NULL AS relay
-FROM {{.Bare.Hot}}
+FROM {{.Bare.Pending}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE state END,
@@ -253,4 +253,4 @@ DROP TABLE {{.Done}};
 
 DROP TABLE {{.Held}};
 
-DROP TABLE {{.Hot}};
+DROP TABLE {{.Pending}};

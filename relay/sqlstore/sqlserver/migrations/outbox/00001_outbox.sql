@@ -10,7 +10,7 @@ EXEC (N'SELECT NEXT VALUE FOR {{.Index "id"}} AS nothing');
 
 -- Messages to deliver now. A producer needs the right to INSERT here and no other right. All
 -- times in all tables are in UTC.
-CREATE TABLE {{.Hot}} (
+CREATE TABLE {{.Pending}} (
     id            bigint NOT NULL DEFAULT (NEXT VALUE FOR {{.Index "id"}}),
     -- A hash of the key, 0 to 63; messages without a key are spread by their ids. DATALENGTH
     -- tells an empty key from one of blanks, which = does not.
@@ -50,10 +50,10 @@ CREATE TABLE {{.Hot}} (
 
 -- A lock of the whole table, or of a page, would stop writers, and hide rows from readers that
 -- skip locked rows.
-ALTER TABLE {{.Hot}} SET (LOCK_ESCALATION = DISABLE);
+ALTER TABLE {{.Pending}} SET (LOCK_ESCALATION = DISABLE);
 
 -- Scheduled messages by message_id, to cancel them. Other messages have no entry.
-CREATE INDEX {{.IndexName "scheduled"}} ON {{.Hot}} (message_id, available_at) WHERE available_at IS NOT NULL WITH (ALLOW_PAGE_LOCKS = OFF);
+CREATE INDEX {{.IndexName "scheduled"}} ON {{.Pending}} (message_id, available_at) WHERE available_at IS NOT NULL WITH (ALLOW_PAGE_LOCKS = OFF);
 
 -- Messages that wait for a time or for an operator. A row keeps its id and lane. Here and in the
 -- table of delivered messages an id may occur twice: after a failover, or when the sequence was
@@ -221,7 +221,7 @@ SELECT id, lane,
        attempts, crashes, available_at, expires_at, last_error, 0 AS holds,
        claimed_by, claim_token, claimed_until, created_at,
        CONVERT(datetime2(7), NULL) AS finished_at, CONVERT(nvarchar(max), NULL) AS receipt, CONVERT(nvarchar(255), NULL) AS relay
-FROM {{.Hot}}
+FROM {{.Pending}}
 UNION ALL
 SELECT id, lane,
        CASE WHEN state = N''scheduled'' AND due_at <= SYSUTCDATETIME() THEN N''pending'' ELSE state END,
@@ -258,6 +258,6 @@ DROP TABLE {{.Done}};
 
 DROP TABLE {{.Held}};
 
-DROP TABLE {{.Hot}};
+DROP TABLE {{.Pending}};
 
 DROP SEQUENCE {{.Index "id"}};

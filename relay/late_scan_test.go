@@ -168,7 +168,7 @@ func TestDrainReadsToTheEnd(t *testing.T) {
 				l.readers[1].cursor = 20
 			}
 			e.share, e.due.none, e.sweep.clean = 1, true, time.Now()
-			it := &item{row: storage.Row{ID: 7}, lane: l, slot: 1, doubled: c.rewound}
+			it := &item{row: storage.Row{ID: 7}, lane: l, slot: 1, idCollision: c.rewound}
 			l.add(it)
 			e.held.forget(it)
 			if got := e.drained(); got != c.over {

@@ -17,7 +17,7 @@ import (
 // Most of what a sink gets is refused, as the login of one of two tenants has expired, and some of it
 // is delivered: before a hundred messages are parked, the sink is paused for all relays, and says why.
 // Once the login is renewed and the sink resumed, all that waits is delivered.
-func TestAFuseBlows(t *testing.T) {
+func TestParkRateLimitPausesTheSink(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, relays := range []int{1, 3} {
@@ -82,14 +82,14 @@ func TestAFuseBlows(t *testing.T) {
 	}
 }
 
-// A sink that takes most of what it gets keeps its fuse, however much it refuses; and so does one whose
-// fuse is set to never.
-func TestAFuseHolds(t *testing.T) {
+// A sink that takes most of what it gets is not paused, however much it refuses; nor is one without a
+// limit.
+func TestBelowTheParkRateLimitNothingIsPaused(t *testing.T) {
 	t.Parallel()
 	refused := sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422")
 	for name, test := range map[string]struct {
-		refused, fuse int
-		says          sinks.Outcome
+		refused, limit int
+		says           sinks.Outcome
 	}{
 		"most is delivered": {4, 0, refused}, "never": {8, -1, refused},
 		"most is delivered, and what fails is tried several times": {4, 0, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")},
@@ -104,7 +104,7 @@ func TestAFuseHolds(t *testing.T) {
 					}
 					return sinks.Ok("")
 				}}
-				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, ParkRateLimit: test.fuse, MaxAttempts: 5}}})
+				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, ParkRateLimit: test.limit, MaxAttempts: 5}}})
 				for i := range 3000 {
 					topic := "good"
 					if i*7%10 < test.refused {
@@ -131,7 +131,7 @@ func TestAFuseHolds(t *testing.T) {
 
 // A few bad messages pause no sink, however many relays live: each relay meets only some of the sink's messages, and the
 // bad ones of a key all come to one relay.
-func TestAFewBadMessagesBlowNoFuseBesideManyRelays(t *testing.T) {
+func TestAFewBadMessagesPauseNoSinkBesideManyRelays(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ relays, bad int }{{10, 5}, {10, 20}, {60, 1}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
@@ -177,7 +177,7 @@ func (mayNotWriteControls) SetControl(context.Context, storage.Control, time.Dur
 
 // A relay that may not write controls pauses the sink for itself, hears each control all the same, and asks for no pause
 // that an operator has ended meanwhile.
-func TestAFuseThatCannotBeWrittenKeepsControlsHeard(t *testing.T) {
+func TestAPauseThatCannotBeWrittenKeepsControlsHeard(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAFuseThatCannotBeWrittenKeepsControlsHeard(t *testing.T) {
 					tries := 1
 					for ; !blown(); tries++ {
 						if tries == 20 {
-							t.Fatal("the fuse does not blow")
+							t.Fatal("the sink is not paused")
 						}
 					}
 					operator.set(storage.PauseSink, "main", 0)
