@@ -130,7 +130,7 @@ func (j *joiner) leave(l line) {
 func (j *joiner) join(a arrival, now time.Time) []*item {
 	f := a.item.joint
 	if f.ready = append(f.ready, a.item); len(f.ready) == 1 || a.at.Before(f.since) {
-		f.since = a.at
+		f.since, f.waits = a.at, false
 	}
 	return j.advance(f, now)
 }
@@ -146,15 +146,27 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	case len(f.left) > 1 && failed >= 0:
 		return j.settle(f, f.ready[failed:failed+1], now)
 	case len(f.ready) < len(f.left) && j.mayWait(f, now):
-		at := len(j.waiting) // behind another of its key, an outcome may have waited for longer than others here
-		for at > 0 && j.waiting[at-1].at.After(f.since) {
-			at--
-		}
-		j.waiting = slices.Insert(j.waiting, at, arrival{f.ready[0], f.since})
+		j.wait(f)
 		return nil
 	default:
 		return j.settle(f, f.ready, now)
 	}
+}
+
+// wait has the row settled once its time is over, at the latest. Behind another of its key an outcome may have waited for longer
+// than others here.
+func (j *joiner) wait(f *joint) {
+	if f.waits {
+		return
+	}
+	f.waits = true
+	at, _ := slices.BinarySearchFunc(j.waiting, f.since, func(a arrival, since time.Time) int {
+		if a.at.After(since) {
+			return 1
+		}
+		return -1
+	})
+	j.waiting = slices.Insert(j.waiting, at, arrival{f.ready[0], f.since})
 }
 
 // mayWait reports whether the sinks that are left will probably have the message soon.
@@ -190,6 +202,7 @@ func (j *joiner) late(now time.Time) (write []*item) {
 		f := j.waiting[0].item.joint
 		j.waiting[0] = arrival{}
 		j.waiting = j.waiting[1:]
+		f.waits = false
 		write = append(write, j.advance(f, now)...)
 	}
 	return write

@@ -133,6 +133,24 @@ func TestJoiner(t *testing.T) {
 	}
 }
 
+// A row stands once among those that wait, however many of its sinks have delivered it, and those that have waited longest stand first.
+func TestARowWaitsOnce(t *testing.T) {
+	t.Parallel()
+	w := newJoinerWorld()
+	for id := range 1000 {
+		w.row(fmt.Sprint(id+1, " - a,b,c"))
+	}
+	for _, sink := range []string{"a", "b"} {
+		for id := range 1000 {
+			w.do(fmt.Sprint(sink, id+1, " done"))
+		}
+		w.now = w.now.Add(time.Millisecond)
+	}
+	if len(w.waiting) != 1000 || !slices.IsSortedFunc(w.waiting, func(a, b arrival) int { return a.at.Compare(b.at) }) {
+		t.Errorf("%d rows wait, want 1000, the oldest first", len(w.waiting))
+	}
+}
+
 // TestRowOfSeveralSinksComesIntoMemory goes through the queues that a row comes into memory for, and what its items have in common.
 func TestRowOfSeveralSinksComesIntoMemory(t *testing.T) {
 	t.Parallel()
