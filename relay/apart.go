@@ -3,36 +3,34 @@ package relay
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Sinks apart. A sink that is behind reads alone until it has caught up. Pages of what is new bring its rows
-// without effect meanwhile, and of a sink that is down there may be millions. So it is set apart: these pages leave its
-// own topics out by name, and its readers stay where they are in all lanes. What it reads alone leaves out
-// the topics of the other sinks in the same way.
+// Sinks that are set apart. A sink that is behind reads for itself until it has caught up, so the pages that all sinks share
+// bring its rows in vain; for a sink that is down there may be millions. Such a sink is set apart: the shared pages leave out the
+// topics that only this sink takes, and its readers stay where they are in every lane. The pages that it reads for itself leave out
+// the other sinks' topics in the same way.
 //
-// The database walks over the rows that a page leaves out. So each page goes on for a stretch of ids only, as far
-// as takes a statement about 100 ms at most.
+// The database still walks over the rows that a page leaves out. So such a page covers a limited stretch of ids, which is
+// adjusted so that its statement takes about 100 ms at most.
 //
-// What must hold: a page that leaves out topics of a sink doesn't move this sink's readers.
+// What must hold: a page that leaves out a sink's topics does not move this sink's readers.
 
-// mostPassed is how many rows pages bring for a sink that is behind before it is set apart.
+// mostPassed is how many rows shared pages bring in vain for a sink that is behind before it is set apart.
 const mostPassed = 500
 
-// setApart decides which sinks the next page of what is new is for. A sink is apart if pages have brought many rows for it while
-// it was behind, or if it is down, others are up, and a page may have more rows than it has room for. It is back once
-// it has caught up in all lanes.
+// setApart decides which sinks the next shared page leaves out: a sink that is down while others are up, if it has less room than a
+// page may fill; and a sink that is behind, once pages have brought mostPassed rows for it in vain. A sink rejoins the
+// others when it has caught up in all lanes. A sink that shares all its topics with others is never set apart.
 func (e *byLanes) setApart() {
 	up := anyUp(e.engine.queues)
 	for _, q := range e.engine.queues {
 		hasOwn := len(e.engine.routes.ownTopics[q.index]) > 0
-		switch full := up && !q.up() && q.options.Sink != nil && q.room() < readLimit; {
-		case full:
+		switch full := q.room() < readLimit; {
+		case up && !q.up() && q.options.Sink != nil && full:
 			q.apart = hasOwn
-		case q.passed == 0 && !q.apart:
-		case !e.held.anyBehind(q):
+		case (q.apart || q.passed > 0) && !e.held.anyBehind(q):
 			q.passed, q.apart = 0, false
 		case q.passed >= e.mostPassed:
 			q.apart = hasOwn
@@ -40,7 +38,7 @@ func (e *byLanes) setApart() {
 	}
 }
 
-// leaveApart has a page of what is new leave out the sinks that are apart.
+// leaveApart makes a shared page leave out the sinks that are apart.
 func (e *byLanes) leaveApart(f *fetch) {
 	var apart []int
 	for _, q := range e.engine.queues {
@@ -54,7 +52,7 @@ func (e *byLanes) leaveApart(f *fetch) {
 	}
 }
 
-// leaveOut has a page leave out the topics of the sinks that it isn't for, and go on for a stretch of ids.
+// leaveOut makes a page leave out the topics of the sinks that it isn't for, and limits it to a stretch of ids.
 func (e *byLanes) leaveOut(f *fetch) {
 	for queue, own := range e.engine.routes.ownTopics {
 		if !f.reads(queue) {
@@ -72,18 +70,18 @@ func (e *byLanes) leaveOut(f *fetch) {
 	f.positions = lowestOf(f.positions, int64(e.pageStride))
 }
 
-// isStretch says that there may be more than the page, which no limit has ended: it was read up to an id below the last one.
+// isStretch reports whether the page ended at the end of its stretch, below the last id, so that there may be more rows.
 func (f *fetch) isStretch() bool {
 	return !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Until > 0 && p.Until < f.page.LastID })
 }
 
-// learnStride lets the next page that leaves rows out go further, or less far. One that ended before its stretch did
-// may have been quick for that alone.
+// learnStride adjusts the stretch of the next page that leaves rows out. A page that ended early counts only if it was slow: it
+// may have been quick because it ended.
 func (e *byLanes) learnStride(f *fetch) {
 	whole := !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool {
 		return p.Until-p.After >= int64(e.pageStride) && p.Until <= f.page.LastID
 	})
-	if len(f.except) > 0 && (whole || f.took > 100*time.Millisecond) {
+	if len(f.except) > 0 && (whole || f.took > slowStride) {
 		e.pageStride.learn(f.took)
 	}
 }

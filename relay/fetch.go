@@ -19,7 +19,7 @@ type fetch struct {
 	lanes     []int      // readDue, readBlocked
 	positions []storage.Position
 	reads     func(queue int) bool // whether the page is for a queue, whose readers meet its rows; nil: it is for all
-	except    []string             // topics that a page leaves out
+	except    []string             // the topics that the page leaves out
 	limit     int
 	maxBytes  int
 	keys      []*key            // readKeys, at the same places as the positions
@@ -31,7 +31,7 @@ type fetch struct {
 	again     bool              // readDue: it looks among rows that are paused
 
 	page    storage.Page
-	took    time.Duration                            // the statement of the page
+	took    time.Duration                            // by the page's statement
 	blocked []storage.BlockedKey                     // what was said of the keys
 	answers map[storage.LaneKey][]storage.BlockedKey // what was said of them in all steps; there for each key that was asked of
 	scan    *lateScan                                // readSweep: the scan that this read is

@@ -267,7 +267,7 @@ type joint struct {
 	left  []string  // the sinks whose outcomes aren't written
 	ready []*item   // whose outcomes may be written next: each is the first of its key that wasn't returned
 	since time.Time // when the earliest of these outcomes came
-	waits bool      // the joiner looks at it again once they have waited for long enough
+	waits bool      // it stands in joiner.waiting with this time
 
 	writing  []*item // whose outcomes are being written, with one settlement: that of the first of them
 	of, rest string  // the sinks that this settlement is for, and those that are left after it; both empty: it is for all that were left

@@ -35,8 +35,8 @@ type sinkQueue struct {
 	deferred int  // of those in memory, deferred rows whose time has come
 	freed    int  // keys that don't wait any more, and have rows to catch up with
 	stopped  bool // it has left a row of what is new, and reads on once it has room
-	passed   int  // rows that pages of what is new have brought for it while it was behind
-	apart    bool // these pages leave it out until it has caught up (apart.go)
+	passed   int  // rows that shared pages have brought for it in vain, while it was behind
+	apart    bool // shared pages leave it out until it has caught up (apart.go)
 
 	jobs     chan *flight
 	longest  time.Duration        // that a call of the sink may take

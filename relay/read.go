@@ -141,7 +141,7 @@ func (l *lane) readsAfter(again int64) int64 {
 }
 
 // mostRoom is the room of the queue that has most. A queue whose room is less falls behind if
-// it must, and reads for itself later, as one does that is apart. While no sink is up the buffers fill, so that the rows
+// it must, and reads for itself later; so does one that is apart. While no sink is up the buffers fill, so that the rows
 // are there when one comes back.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
@@ -367,7 +367,7 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 		through := f.page.Through
 		switch {
 		case f.page.More:
-		case p.Until > 0 && p.Until <= max(f.page.LastID, l.readers.head()): // below the head also where ids began anew since
+		case p.Until > 0 && p.Until <= max(f.page.LastID, l.readers.head()): // the head may be above LastID, if ids began anew
 			through = p.Until
 		default:
 			through = min(f.page.SafeID, f.page.LastID)

@@ -130,8 +130,8 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	return none
 }
 
-// brings says that what appeared late in a lane above an id came with the page. Of sinks that are apart it hasn't come: they
-// must be below that id, and so read it later.
+// brings reports whether the page has brought everything that appeared late in a lane above an id. It has no rows of sinks that are
+// apart; these must be below that id, so that they read them later.
 func (f *fetch) brings(l *lane, after int64) bool {
 	for i := range l.readers {
 		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {
@@ -448,13 +448,16 @@ type stride int64
 
 const minStride = 1000
 
+// slowStride is how long a read may take before the next one covers fewer ids: others wait for it.
+const slowStride = 100 * time.Millisecond
+
 // learn lets the next read go further if this one was quick, and less far if it took
 // so long that others waited for it.
 func (s *stride) learn(took time.Duration) {
 	switch {
 	case took < 20*time.Millisecond:
 		*s = min(2**s, 1<<40)
-	case took > 100*time.Millisecond:
+	case took > slowStride:
 		*s = max(*s/2, minStride)
 	}
 }
