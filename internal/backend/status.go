@@ -51,13 +51,13 @@ type StatusQueries struct {
 
 // ReadStatus asks what a database's status is, what is cheap first. What isn't answered in time is absent; only
 // without the way of claiming is there no status at all.
-func ReadStatus(ctx context.Context, q Querier, traits Capabilities) (storage.Status, error) {
-	ask := traits.Queries.Status
+func ReadStatus(ctx context.Context, q Querier, capabilities Capabilities) (storage.Status, error) {
+	ask := capabilities.Queries.Status
 	status := storage.Status{Counts: map[storage.State]int64{
 		storage.StatePending: 0, storage.StateClaimed: 0, storage.StateScheduled: 0,
 		storage.StateRetry: 0, storage.StateError: 0, storage.StateDone: 0,
 	}, Topics: map[string]int64{}}
-	if err := One(ctx, q, traits.Statements.Query("claim mode"), &status.Claim); err != nil {
+	if err := One(ctx, q, capabilities.Statements.Query("claim mode"), &status.Claim); err != nil {
 		return status, err
 	}
 	for _, gauge := range []struct {

@@ -76,7 +76,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	if claim != storage.ByRows {
 		findings = append(findings, s.checkMarks(ctx))
 	}
-	if s.traits.Queries.RowSecurity.SQL != "" {
+	if s.capabilities.Queries.RowSecurity.SQL != "" {
 		findings = append(findings, s.checkRowSecurity(ctx))
 	}
 	if explainer, ok := s.backend.(backend.Explainer); ok {
@@ -94,7 +94,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	finding := Finding{Name: "claim"}
 	var stored storage.Claim
-	err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &stored)
+	err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored)
 	switch {
 	case err != nil:
 		finding.Detail = err.Error()
@@ -111,7 +111,7 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 // still to be given out, and no message waits there, but of sinks that lag behind.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
-	marks, err := backend.Marks(ctx, s.db, s.traits.Statements.Query("marks"))
+	marks, err := backend.Marks(ctx, s.db, s.capabilities.Statements.Query("marks"))
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding
@@ -173,7 +173,7 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 	finding := Finding{Name: "columns", OK: true}
 	var missing []string
 	tables := s.table
-	if ticked := tables.Backquoted(); ticked.Pending == s.traits.Pending { // as this database's statements name them
+	if ticked := tables.Backquoted(); ticked.Pending == s.capabilities.Pending { // as this database's statements name them
 		tables = ticked
 	}
 	for _, table := range columns {
@@ -214,7 +214,7 @@ const mostAhead = 5 * time.Second
 // checkClock compares the database's clock with this host's.
 func (s *Store) checkClock(ctx context.Context) Finding {
 	began := time.Now()
-	now, _, zone, err := backend.Clock(ctx, s.db, s.traits.Statements.Query("clock"))
+	now, _, zone, err := backend.Clock(ctx, s.db, s.capabilities.Statements.Query("clock"))
 	if err != nil {
 		return Finding{Name: "clock", Detail: err.Error()}
 	}
@@ -241,7 +241,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 	if err := s.notMade(); err != nil {
 		return Finding{Name: "retention", Detail: err.Error()}
 	}
-	_, oldest, _, err := backend.Clock(ctx, s.db, s.traits.Statements.Query("clock"))
+	_, oldest, _, err := backend.Clock(ctx, s.db, s.capabilities.Statements.Query("clock"))
 	finding := Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("the oldest delivered message is %v old", oldest.Round(time.Second))}
 	if err != nil {
 		finding.OK, finding.Detail = false, err.Error()
@@ -249,7 +249,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 		finding.OK = false
 		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))
 		finding.Hint = "a relay deletes while it runs, and says in its log (stage=purge) why it can't: see with rowrelay status that one is alive. Where more is delivered than it deletes, or very much has gathered, run as the tables' owner, again and again until nothing is left: " +
-			s.traits.Statements.Text("delete old done")
+			s.capabilities.Statements.Text("delete old done")
 	}
 	return finding
 }
@@ -386,6 +386,6 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 	}
 	return Finding{
 		Name: "plans", Detail: "these read a whole table, or fail: " + strings.Join(wrong, "; "),
-		Hint: "see that the tables' indexes are there: rowrelay migrate print prints what makes them, run again what is missing. Then renew the statistics: " + s.traits.Statements.Text("renew statistics"),
+		Hint: "see that the tables' indexes are there: rowrelay migrate print prints what makes them, run again what is missing. Then renew the statistics: " + s.capabilities.Statements.Text("renew statistics"),
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Controls implements [storage.Controller].
 func (s *Store) Controls(ctx context.Context) ([]storage.Control, error) {
 	return try(ctx, s, "read the controls of table", func() ([]storage.Control, error) {
-		return backend.ReadControls(ctx, s.db, s.traits.Statements)
+		return backend.ReadControls(ctx, s.db, s.capabilities.Statements)
 	})
 }
 
@@ -23,7 +23,7 @@ func (s *Store) SetControl(ctx context.Context, control storage.Control, lasts t
 		return err
 	}
 	_, err := write(ctx, s, "control "+control.String()+" of table", func() (any, uint64, error) {
-		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, s.traits.Statements.Setting(control, lasts), func(tx *sql.Tx) error {
+		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, s.capabilities.Statements.Setting(control, lasts), func(tx *sql.Tx) error {
 			return s.logControl(ctx, tx, control.Set(lasts))
 		})
 	})
@@ -33,8 +33,8 @@ func (s *Store) SetControl(ctx context.Context, control storage.Control, lasts t
 // LiftControl implements [storage.Controller].
 func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool, error) {
 	return write(ctx, s, "lift control "+control.String()+" of table", func() (was bool, _ uint64, err error) {
-		err = backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) error {
-			lifted, err := backend.Exec(ctx, tx, s.traits.Statements.Lifting(control)...)
+		err = backend.InTx(ctx, s.db, s.capabilities.Tx, nil, func(tx *sql.Tx) error {
+			lifted, err := backend.Exec(ctx, tx, s.capabilities.Statements.Lifting(control)...)
 			if was = lifted > 0; err != nil || !was {
 				return err
 			}
@@ -46,7 +46,7 @@ func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool,
 
 // logControl writes a line that is whole.
 func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
-	statements, id := s.traits.Statements, outbox.NewID()
+	statements, id := s.capabilities.Statements, outbox.NewID()
 	_, err := backend.Exec(ctx, tx, statements.Beginning(id, action.Fits()), statements.Ending(id, 1))
 	return err
 }
@@ -54,18 +54,18 @@ func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Actio
 // BeginAction implements [storage.Controller].
 func (s *Store) BeginAction(ctx context.Context, action storage.Action) (string, error) {
 	id := outbox.NewID()
-	return id, s.changeLog(ctx, func() backend.Query { return s.traits.Statements.Beginning(id, action.Fits()) })
+	return id, s.changeLog(ctx, func() backend.Query { return s.capabilities.Statements.Beginning(id, action.Fits()) })
 }
 
 // EndAction implements [storage.Controller].
 func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
-	return s.changeLog(ctx, func() backend.Query { return s.traits.Statements.Ending(id, changed) })
+	return s.changeLog(ctx, func() backend.Query { return s.capabilities.Statements.Ending(id, changed) })
 }
 
 // changeLog asks for the query once the store is known to be made: another one has no statements.
 func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error {
 	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
-		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) error {
+		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, nil, func(tx *sql.Tx) error {
 			_, err := backend.Exec(ctx, tx, query()) // MySQL counts no row whose count is the same as before
 			return err
 		})
@@ -76,6 +76,6 @@ func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error
 // Actions implements [storage.Controller].
 func (s *Store) Actions(ctx context.Context, limit int) ([]storage.Action, error) {
 	return try(ctx, s, "read the log of actions of table", func() ([]storage.Action, error) {
-		return backend.ReadActions(ctx, s.db, s.traits.Statements, limit)
+		return backend.ReadActions(ctx, s.db, s.capabilities.Statements, limit)
 	})
 }

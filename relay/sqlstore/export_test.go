@@ -15,4 +15,4 @@ func (s *Store) BackendOn(db *sql.DB) backend.Backend {
 func (s *Store) Wrap(wrap func(backend.Backend) backend.Backend) { s.backend = wrap(s.backend) }
 
 // SetClock has the store ask for the database's time in another way.
-func (s *Store) SetClock(query string) { s.traits.Statements["clock"] = query }
+func (s *Store) SetClock(query string) { s.capabilities.Statements["clock"] = query }

@@ -51,11 +51,11 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 	if patience > 0 {
 		deadline = time.Now().Add(patience)
 	}
-	if len(filter.MessageIDs) == 0 || s.traits.Queries.WrittenFrom.SQL == "" {
+	if len(filter.MessageIDs) == 0 || s.capabilities.Queries.WrittenFrom.SQL == "" {
 		found.Infos, err = s.backend.List(ctx, filter)
 		return found, err
 	}
-	if err := backend.One(ctx, s.db, s.traits.Queries.LastID, &found.Last); err != nil {
+	if err := backend.One(ctx, s.db, s.capabilities.Queries.LastID, &found.Last); err != nil {
 		return found, err
 	}
 	found.Until = found.Last
@@ -176,7 +176,7 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 // far as halving meets it, and the first one that wasn't, or the highest id there is.
 func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
 	first = highest
-	query := backend.Query{SQL: s.traits.Queries.WrittenFrom.SQL, Args: make([]any, len(s.traits.Queries.WrittenFrom.Args))}
+	query := backend.Query{SQL: s.capabilities.Queries.WrittenFrom.SQL, Args: make([]any, len(s.capabilities.Queries.WrittenFrom.Args))}
 	for low, high := int64(0), first; low < high; {
 		middle := low + (high-low)/2
 		for i := range query.Args {

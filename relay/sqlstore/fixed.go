@@ -100,7 +100,7 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 // refuseRowSecurity fails where policies may hide rows from this user: what is hidden is never delivered,
 // and a drain would take the table for empty.
 func (s *Store) refuseRowSecurity(ctx context.Context) error {
-	query := s.traits.Queries.RowSecurity
+	query := s.capabilities.Queries.RowSecurity
 	if query.SQL == "" {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (s *Store) checkRowSecurity(ctx context.Context) Finding {
 
 // rememberFile notes which file the database is, where it is one.
 func (s *Store) rememberFile(ctx context.Context) (err error) {
-	if query := s.traits.Queries.File; query.SQL != "" {
+	if query := s.capabilities.Queries.File; query.SQL != "" {
 		if err := backend.One(ctx, s.db, query, &s.path); err != nil {
 			return err
 		}

@@ -75,7 +75,7 @@ type frontier interface {
 // openFrontier makes the answer that fits the database. Given is the highest id that was
 // given out; unordered is as in [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
-	switch s.traits.Frontier {
+	switch s.capabilities.Frontier {
 	case backend.OneWriter:
 		s.frontier = oneWriter{}
 	case backend.Snapshots:

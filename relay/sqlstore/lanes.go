@@ -25,7 +25,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		return err
 	}
 	if claim == storage.ByLanes {
-		if order := s.traits.Queries.IDsOutOfOrder; order.SQL != "" {
+		if order := s.capabilities.Queries.IDsOutOfOrder; order.SQL != "" {
 			var wrong []string
 			var setting string
 			err := backend.All(ctx, s.db, order, func() { wrong = append(wrong, setting) }, &setting)
@@ -55,7 +55,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	// heartbeat fails if it has changed in between.
 	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
 		var stored storage.Claim
-		if err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &stored); err != nil {
+		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored); err != nil {
 			return false, err
 		}
 		indexes, wanted := 0, map[storage.Claim]int{storage.ByRows: dialect.RowIndexCount}[claim]
@@ -85,7 +85,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 		if !beat.Stored {
 			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", storage.ErrOtherClaim)
 		}
-		relays, now, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
+		relays, now, err := backend.Members(ctx, s.db, s.capabilities.Queries.Members)
 		if err != nil {
 			return members, 0, err
 		}
@@ -101,10 +101,10 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 // first relay. It counts nothing, as a Status does.
 func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []storage.Member, err error) {
 	relays, err = try(ctx, s, "read the living relays of table", func() ([]storage.Member, error) {
-		if err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &claim); err != nil {
+		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &claim); err != nil {
 			return nil, err
 		}
-		relays, _, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
+		relays, _, err := backend.Members(ctx, s.db, s.capabilities.Queries.Members)
 		return relays, err
 	})
 	return claim, relays, err
@@ -113,7 +113,7 @@ func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []stora
 // Deregister implements [storage.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
 	_, err := write(ctx, s, "deregister from table", func() (any, uint64, error) {
-		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{s.traits.Statements.Query("deregister", name)}, nil)
+		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, []backend.Query{s.capabilities.Statements.Query("deregister", name)}, nil)
 	})
 	return err
 }
@@ -125,8 +125,8 @@ func (s *Store) FenceRelay(ctx context.Context, name string, claim storage.Claim
 		ending = "end claims"
 	}
 	_, err := write(ctx, s, "end what a dead relay has of table", func() (any, uint64, error) {
-		queries := []backend.Query{s.traits.Statements.Query(ending, name), s.traits.Statements.Query("deregister", name)}
-		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, queries, nil)
+		queries := []backend.Query{s.capabilities.Statements.Query(ending, name), s.capabilities.Statements.Query("deregister", name)}
+		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, queries, nil)
 	})
 	return err
 }
@@ -203,7 +203,7 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []storag
 // Journals implements [storage.Journaler].
 func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
 	return try(ctx, s, "read the journals of table", func() ([]storage.Journal, error) {
-		return backend.Journals(ctx, s.db, s.traits.Statements.Query("journals"))
+		return backend.Journals(ctx, s.db, s.capabilities.Statements.Query("journals"))
 	})
 }
 

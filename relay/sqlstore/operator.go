@@ -25,9 +25,9 @@ const (
 // span of their ids elsewhere.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
-		status, err := backend.ReadStatus(ctx, s.db, s.traits)
+		status, err := backend.ReadStatus(ctx, s.db, s.capabilities)
 		if err == nil {
-			status.Controls, err = backend.ReadControls(ctx, s.db, s.traits.Statements)
+			status.Controls, err = backend.ReadControls(ctx, s.db, s.capabilities.Statements)
 		}
 		return status, err
 	})
@@ -165,7 +165,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	return try(ctx, s, what, func() (bool, error) {
 		var claim storage.Claim
-		err := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &claim)
+		err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &claim)
 		return claim == storage.ByRows, err
 	})
 }

@@ -28,9 +28,10 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, request)
-		// Another relay has read up to a position, and left its mark; or ids began anew. Or nothing was read as far as
-		// Until, and a page of these frontiers knows only of ids that it has shown.
-		unknown := s.traits.Frontier == backend.OpenTransactions && !page.More
+		// The last id has to be asked for where a position lies above it: another relay has read up to there, or ids began anew. A
+		// frontier of open transactions knows only the ids of rows that it has read, so it also has to be asked for where a page
+		// has no row near its Until.
+		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID
 		}) {
@@ -104,7 +105,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 
 	r := reading{
 		limit: request.Limit, maxBytes: request.MaxBytes, expected: min(request.Limit, s.sizer.pageSize), positions: bounded(request.Positions),
-		byID: s.traits.Walk == backend.WalkByID && request.Positions[0].Key == "",
+		byID: s.capabilities.Walk == backend.WalkByID && request.Positions[0].Key == "",
 	}
 	read := s.sizer.ask(&r, !began.current)
 	read.Except = request.Except
@@ -207,13 +208,13 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 		return nil, nil, nil
 	}
 	positions = bounded(positions)
-	byID := s.traits.Walk == backend.WalkByID
+	byID := s.capabilities.Walk == backend.WalkByID
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
 		// It is there to check the rows' order, and is never full: candidates bring no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
 		query := s.backend.Candidates(positions, except, candidateLimit)
-		if deadline, ends := ctx.Deadline(); ends && s.traits.WithTimeLimit != nil {
-			query.SQL = s.traits.WithTimeLimit(query.SQL, max(time.Until(deadline).Round(scanRounded), scanRounded))
+		if deadline, ends := ctx.Deadline(); ends && s.capabilities.WithTimeLimit != nil {
+			query.SQL = s.capabilities.WithTimeLimit(query.SQL, max(time.Until(deadline).Round(scanRounded), scanRounded))
 		}
 		err = backend.ReadCandidates(ctx, s.db, query, func(c storage.Candidate) (bool, error) {
 			met = append(met, c)
@@ -276,7 +277,7 @@ func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (ro
 
 // lastID asks for the highest id that was given out.
 func (s *Store) lastID(ctx context.Context) (last int64, err error) {
-	if last, err = backend.LastID(ctx, s.db, s.traits.Queries.LastID); err != nil {
+	if last, err = backend.LastID(ctx, s.db, s.capabilities.Queries.LastID); err != nil {
 		err = fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
 	return last, err

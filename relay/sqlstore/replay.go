@@ -14,7 +14,7 @@ import (
 // Replays implements [storage.Replayer].
 func (s *Store) Replays(ctx context.Context) ([]storage.Replay, error) {
 	return try(ctx, s, "read the replays of table", func() ([]storage.Replay, error) {
-		return backend.ReadReplays(ctx, s.db, s.traits.Statements.Query("replays"))
+		return backend.ReadReplays(ctx, s.db, s.capabilities.Statements.Query("replays"))
 	})
 }
 
@@ -31,7 +31,7 @@ func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage
 	}
 	if was == nil {
 		last, err := try(ctx, s, "read the last delivered message of table", func() (last int64, _ error) {
-			return last, backend.One(ctx, s.db, s.traits.Statements.Query("last delivered"), &last)
+			return last, backend.One(ctx, s.db, s.capabilities.Statements.Query("last delivered"), &last)
 		})
 		if err != nil {
 			return is, err
@@ -125,7 +125,7 @@ func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, er
 		return 0, nil
 	}
 	return try(ctx, s, "count pending messages of table", func() (count int, err error) {
-		err = backend.One(ctx, s.db, backend.PendingAmong(s.traits.Pending, rows), &count)
+		err = backend.One(ctx, s.db, backend.PendingAmong(s.capabilities.Pending, rows), &count)
 		return count, err
 	})
 }

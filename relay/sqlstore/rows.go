@@ -18,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]stor
 		return nil, nil
 	}
 	if request.Unprompted {
-		free, err := s.any(ctx, "look for free rows of table", s.traits.Queries.FreeRow)
+		free, err := s.any(ctx, "look for free rows of table", s.capabilities.Queries.FreeRow)
 		if err != nil {
 			return nil, s.otherClaim(ctx, err)
 		}
@@ -41,7 +41,7 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]stor
 // the statement found nothing then, or not even its indexes.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
 	var stored storage.Claim
-	lookErr := backend.One(ctx, s.db, s.traits.Statements.Query("claim mode"), &stored)
+	lookErr := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored)
 	if lookErr != nil && err == nil {
 		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
 	}
@@ -107,7 +107,7 @@ func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
 	if err := s.notMade(); err != nil {
 		return 0, err
 	}
-	expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.EndedClaim)
+	expired, err := s.any(ctx, "look for claims that ended of table", s.capabilities.Queries.EndedClaim)
 	if err != nil {
 		return 0, s.otherClaim(ctx, err)
 	}

@@ -36,7 +36,7 @@ func TestAScanTellsTheServerWhenItEnds(t *testing.T) {
 				defer func() { _ = db.Close() }()
 				product, _, _ := databases.Of(test.dialect.Name())
 				s := &Store{db: db, dialect: test.dialect, backend: product.New(db, test.dialect, backendtest.Table(t, "outbox"), nil)}
-				s.traits = s.backend.Capabilities()
+				s.capabilities = s.backend.Capabilities()
 				ctx := t.Context()
 				if test.takes > 0 {
 					bounded, cancel := context.WithTimeout(ctx, test.takes)

@@ -113,7 +113,7 @@ func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep b
 	if tx != nil || len(groups) == 1 && ordered[0].Left == "" {
 		err = work(tx)
 	} else {
-		err = backend.InTx(ctx, s.db, s.traits.Tx, nil, work)
+		err = backend.InTx(ctx, s.db, s.capabilities.Tx, nil, work)
 	}
 	return settled, err
 }
@@ -124,10 +124,10 @@ func (s *Store) Parallelism() storage.Parallelism {
 	if s.notMade() != nil {
 		return storage.Parallelism{Claims: 1, Settles: 1}
 	}
-	if s.traits.Frontier == backend.OneWriter {
-		return storage.Parallelism{Claims: s.traits.Claims, Settles: 1}
+	if s.capabilities.Frontier == backend.OneWriter {
+		return storage.Parallelism{Claims: s.capabilities.Claims, Settles: 1}
 	}
-	return storage.Parallelism{Claims: s.traits.Claims, Settles: 2}
+	return storage.Parallelism{Claims: s.capabilities.Claims, Settles: 2}
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
@@ -223,7 +223,7 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done stora
 	if err != nil {
 		return err
 	}
-	if s.traits.Frontier == backend.OneWriter {
+	if s.capabilities.Frontier == backend.OneWriter {
 		if err := s.turn(ctx); err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settle
 	}
 	return try(ctx, s, "settle a handled row of table", func() (*sql.Tx, error) {
 		began := s.frontier.before()
-		tx, err := s.db.BeginTx(ctx, s.traits.Tx)
+		tx, err := s.db.BeginTx(ctx, s.capabilities.Tx)
 		if err != nil {
 			return nil, err
 		}
@@ -332,7 +332,7 @@ func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (
 			s.purges.since = until
 		}
 		if err == nil {
-			err = backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{s.traits.Queries.PurgeRelays}, nil)
+			err = backend.InTx(ctx, s.db, s.capabilities.Tx, []backend.Query{s.capabilities.Queries.PurgeRelays}, nil)
 		}
 		return purged, 0, err
 	})

@@ -43,8 +43,8 @@ func onSQLite() []testdb.Target {
 func TestStatusWithoutWhatTakesTooLong(t *testing.T) {
 	runOn(t, onSQLite(), func(t *testing.T, table table) {
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-		traits := table.open(t).BackendOn(nil).Capabilities()
-		ask := traits.Queries.Status
+		capabilities := table.open(t).BackendOn(nil).Capabilities()
+		ask := capabilities.Queries.Status
 		for _, test := range []struct {
 			query  backend.Query
 			absent storage.Gauge
@@ -53,7 +53,7 @@ func TestStatusWithoutWhatTakesTooLong(t *testing.T) {
 			{ask.Topics, storage.GaugeTopics}, {ask.Relays, storage.GaugeRelays}, {ask.Leased, storage.GaugeLanes},
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				status, err := backend.ReadStatus(t.Context(), stuck{table.DB, test.query.SQL}, traits)
+				status, err := backend.ReadStatus(t.Context(), stuck{table.DB, test.query.SQL}, capabilities)
 				if err != nil || !slices.Equal(status.Absent, []storage.Gauge{test.absent}) {
 					t.Fatalf("%v is absent, want %s; %v", status.Absent, test.absent, err)
 				}

@@ -65,13 +65,13 @@ type Store struct {
 	// that aren't OK are worth a line in the log.
 	Findings []Finding
 
-	db      *sql.DB
-	dialect dialect.Dialect // for its errors
-	table   dialect.Table
-	options Options
-	product backend.Database
-	backend backend.Backend
-	traits  backend.Capabilities
+	db           *sql.DB
+	dialect      dialect.Dialect // for its errors
+	table        dialect.Table
+	options      Options
+	product      backend.Database
+	backend      backend.Backend
+	capabilities backend.Capabilities
 
 	// Of pages.
 	frontier  frontier
@@ -251,7 +251,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 		return false, fmt.Errorf("there is no backend for the dialect %q", s.dialect.Name())
 	}
 	s.backend = s.product.New(s.db, s.dialect, s.table, s.options.Reader)
-	s.traits = s.backend.Capabilities()
+	s.capabilities = s.backend.Capabilities()
 	return unordered, nil
 }
 
@@ -408,7 +408,7 @@ func write[T any](ctx context.Context, s *Store, what string, work func() (value
 	if err := s.notMade(); err != nil {
 		return none, err
 	}
-	if s.traits.Frontier == backend.OneWriter {
+	if s.capabilities.Frontier == backend.OneWriter {
 		if err := s.turn(ctx); err != nil {
 			return none, fmt.Errorf("%s %s: %w", what, s.table, err)
 		}

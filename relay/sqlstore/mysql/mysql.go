@@ -65,7 +65,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		if m.skips {
 			words["skip t"] = " FOR UPDATE OF t SKIP LOCKED"
 		}
-	case mariaDB: // has no number for all times, and checks a row's constraints with each change, whatever the session that wrote it was told
+	case mariaDB: // has no number for all times
 		words["unchecked"] = "SET STATEMENT check_constraint_checks = 0 FOR\n"
 		words["server"] = "CONCAT(@@hostname, ':', @@port, '/', @@server_id)"
 	}
@@ -80,7 +80,7 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 // snapshot keeps them, up to the next row that is there. MySQL does, but a range for each lane is dear to plan: reads of
 // few rows took it 1.4 times the CPU, and a drain gained 3 % by them.
 func (m *MySQL) Capabilities() backend.Capabilities {
-	traits := backend.Capabilities{
+	capabilities := backend.Capabilities{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByID, WithTimeLimit: m.withTimeLimit,
 		Pending: m.table.Pending, Statements: m.sql,
 		Queries: backend.Queries{
@@ -96,7 +96,7 @@ func (m *MySQL) Capabilities() backend.Capabilities {
 			},
 		},
 	}
-	return traits
+	return capabilities
 }
 
 func (m *MySQL) inTx(ctx context.Context, work func(*sql.Tx) error) error {
@@ -315,8 +315,8 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 
 // walk selects columns of the rows t at the positions: without keys, by ids; with keys, along the primary key, in a
 // select for all positions in the order of lanes, and another one where that order begins anew. It names the
-// index: with other statistics than the table's own, or none, a server would read and sort all that there is. It leaves
-// topics out by their bytes: for the collation blanks at the end don't count.
+// index: with other statistics than the table's own, or none, a server would read and sort all that there is. It compares
+// the topics to leave out as bytes, since the collation ignores blanks at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {

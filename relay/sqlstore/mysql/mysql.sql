@@ -8,8 +8,8 @@
 --   skip t      the same for the rows t of a select that looks into other tables
 --   lock t      FOR UPDATE, or FOR UPDATE OF t on MySQL
 --   server      tells one server from another
---   unchecked   on MariaDB, has a change of a row not look at the row's constraints: whoever wrote it
---               may have been told not to look, and the change would fail for all rows of the statement
+--   unchecked   on MariaDB, turns the constraints off for one UPDATE: a row that was written with
+--               check_constraint_checks = 0 may violate them, and would make the UPDATE fail for all its rows
 --
 -- Numbers and lists of numbers are part of the text, in the place of words with a colon:
 -- a statement without arguments takes one journey to the server. Texts are arguments.

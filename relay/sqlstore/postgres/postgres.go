@@ -186,7 +186,8 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 }
 
 // ranges is a FROM clause that reads a range of the primary key for each position, one after the other, in the order
-// of lane and id, without rows of some topics that name no sinks; see "dear" in postgres.sql. It compares lane and id separately: up to PostgreSQL 17 a comparison of
+// of lane and id, without rows of the topics in except that name no sinks; see "dear" in postgres.sql. It compares lane
+// and id separately: up to PostgreSQL 17 a comparison of
 // rows, (lane, id) <= (…), reads on to the end of the lane.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns string, except []string, limit int) string {
 	where := ""
