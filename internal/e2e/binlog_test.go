@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// A binary log of statements takes nothing that InnoDB writes in a transaction at READ COMMITTED, as a relay's are. Whoever begins
-// on such a server is told which setting that is, each time; once it is changed, the outbox that was begun is completed.
+// With a binary log of statements InnoDB refuses the writes of transactions at READ COMMITTED, such as a relay's. Each command names
+// the setting. Once it is changed, migrate up completes what a refused one has begun.
 func TestABinaryLogOfStatementsIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]string{"mysql": testdb.MySQL, "mariadb1011": testdb.MariaDB} {

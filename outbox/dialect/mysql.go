@@ -321,7 +321,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 		return Fit{}, err
 	}
 	if facts["log_bin"] == "ON" && facts["binlog_format"] == "STATEMENT" {
-		return Fit{}, errors.New("binlog_format of the server is STATEMENT: such a log takes nothing that a transaction at READ COMMITTED writes, as a relay's are; set binlog_format to ROW or MIXED")
+		return Fit{}, errors.New("the server's binlog_format is STATEMENT, with which InnoDB refuses the writes of transactions at READ COMMITTED, such as a relay's: set binlog_format to ROW or MIXED")
 	}
 	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
 	skips := server.Skips && !versionBefore(version, firstToSkip)
