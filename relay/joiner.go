@@ -153,8 +153,8 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	}
 }
 
-// wait has the row settled once its time is over, at the latest. Behind another of its key an outcome may have waited for longer
-// than others here.
+// wait puts the row among those that late settles when their time is over, in the order of their oldest outcomes. An outcome that
+// was behind another of its key may be older than those of rows that wait already.
 func (j *joiner) wait(f *joint) {
 	if f.waits {
 		return

@@ -185,9 +185,9 @@ func (r *Relay) notMade() error {
 	return nil
 }
 
-// StandbyReasonBeside says why this relay, begun now beside the living ones, would take no message until they have stopped:
-// which they are, and in what their sinks and routes differ from its own. It is empty where the relay would take
-// its part, as it does with Join. It asks the database nothing.
+// StandbyReasonBeside returns why this relay would stand by if it started now beside the living relays: which of them have other
+// sinks or routes, and what differs. It is empty if the relay would deliver messages, as it always does with Join.
+// It does not access the database.
 func (r *Relay) StandbyReasonBeside(living []storage.Member) string {
 	if r.notMade() != nil || r.options.Join {
 		return ""

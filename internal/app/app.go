@@ -351,8 +351,8 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	return relay.New(s.table.Store, options)
 }
 
-// StandbyReasonBeside says why the relay of a configuration's source would wait if it began now beside the
-// living ones; see [relay.Relay.StandbyReasonBeside]. The store is the table's; nothing is opened, and nothing begins.
+// StandbyReasonBeside returns why the relay of a configuration's source would stand by if it started now beside the living
+// relays; see [relay.Relay.StandbyReasonBeside]. The store is the table's. Nothing is opened or started.
 func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}

@@ -329,7 +329,7 @@ type Read struct {
 	// positive. Finding out costs something.
 	MaxBytes int
 
-	// Except: rows of these topics that name no sinks may be left out. No position has a key then.
+	// Except lists topics whose rows may be left out, unless they name sinks. If it isn't empty, no position has a key.
 	Except []string
 
 	// Number: the transaction is to have a number.

@@ -50,7 +50,7 @@ func (db *DB) read(request storage.ReadRequest) (page storage.Page) {
 	return page
 }
 
-// pending goes over the rows of the hot table at the positions, but for those of the topics in except that name no sinks.
+// pending goes over the rows of the table of pending rows at the positions, without those of the topics in except that name no sinks.
 func (db *DB) pending(positions []storage.Position, except []string) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
 		for _, p := range positions {

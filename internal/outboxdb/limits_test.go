@@ -212,7 +212,7 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 			t.Parallel()
 			db := migrated(t, target, "outbox")
 			pool := db.limited(t, setting, value)
-			// unhurried calls once more where a call has failed and took so long that its own connection may have been ended.
+			// unhurried repeats a call that failed and took so long that the server may have ended its connection meanwhile.
 			unhurried := func(call func() error) (err error) {
 				for soon := time.Now().Add(5 * time.Minute); time.Now().Before(soon); {
 					began := time.Now()

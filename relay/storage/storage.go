@@ -89,15 +89,15 @@ type Config struct {
 	Joins bool `json:"joins,omitempty"`
 }
 
-// Membership says whether a relay takes its part of the messages.
+// Membership says whether a relay delivers its share of the messages.
 type Membership string
 
 // The memberships of relays.
 const (
-	Active       Membership = ""              // it takes its part
-	Begins       Membership = "begins"        // it will, unless one of another configuration is there now
-	Standby      Membership = "standby"       // it waits for the end of those that have another configuration
-	StandingDown Membership = "standing_down" // it leaves its part to others, if there are any
+	Active       Membership = ""              // it delivers messages
+	Begins       Membership = "begins"        // it will deliver, unless a relay with another configuration is active
+	Standby      Membership = "standby"       // it waits until the relays with another configuration have stopped
+	StandingDown Membership = "standing_down" // it leaves its share to others, if there are any
 )
 
 // MaxConfig is the longest text of a Config, in bytes.
@@ -487,11 +487,11 @@ type ReadRequest struct {
 	Positions []Position
 	Limit     int // at most so many rows
 
-	// MaxBytes: the page ends early once it has so many bytes of payload. It has one row at least.
+	// MaxBytes ends the page early once it has so many bytes of payload; it has at least one row.
 	MaxBytes int
 
-	// Except: rows of these topics that name no sinks may be left out, so that they need not be
-	// sent. A store may ignore it. No position has a key then.
+	// Except lists topics whose rows the page may leave out, unless a row names sinks. A store may
+	// ignore it. If it isn't empty, no position has a key.
 	Except []string
 }
 

@@ -66,8 +66,8 @@ const (
 	// slow, and how long a message waits for its turn.
 	patience = time.Second
 
-	// slowFor is how long an endpoint counts as slow at least, after its last request. For a request that took long it is ten
-	// times that, so that an endpoint that hangs holds up a Send for a tenth of the time at most.
+	// slowFor is the shortest time after its last request for which an endpoint counts as slow. If that request took long, it
+	// counts as slow for ten times as long, so that an endpoint that hangs holds up Sends for a tenth of the time at most.
 	slowFor = time.Minute
 
 	// mostFailures in a row close an endpoint.
@@ -167,7 +167,7 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	e, now := all.of(name), time.Now()
-	if e.slow() && e.inFlight == 0 && now.Sub(e.moved) > max(slowFor, 10*e.took) { // no more is known of it than at the start
+	if e.slow() && e.inFlight == 0 && now.Sub(e.moved) > max(slowFor, 10*e.took) { // it may be quick by now: it is tried as an endpoint that isn't known
 		e.took, e.answers = 0, false
 	}
 	if o, closed := e.closed(now); closed {

@@ -240,8 +240,8 @@ func TestASlowEndpointHoldsUpOneSend(t *testing.T) {
 	})
 }
 
-// TestAnEndpointThatWasSlowOnce: it has its turn though another one hangs for as long as requests may take, at first with one
-// request. One that is slow again waits for another while.
+// TestAnEndpointThatWasSlowOnce: it is tried again within a minute or so although another endpoint hangs. One that is still slow
+// then waits for another minute.
 func TestAnEndpointThatWasSlowOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
