@@ -198,7 +198,11 @@ func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
 }
 
 func shownReplay(replay storage.Replay) string {
-	return fmt.Sprintf("replay %s: %d written, up to id %d of %d, %s", replay.Name, replay.Written, replay.AfterID, replay.UntilID, operate.ReplayState(replay))
+	refused := ""
+	if replay.Refused > 0 {
+		refused = fmt.Sprintf("%d refused by the table's constraints, ", replay.Refused)
+	}
+	return fmt.Sprintf("replay %s: %d written, %sup to id %d of %d, %s", replay.Name, replay.Written, refused, replay.AfterID, replay.UntilID, operate.ReplayState(replay))
 }
 
 // replayJSON is a replay as JSON.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -70,6 +71,13 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	}
 	is.Finished = !more
 	copies, err = s.changeReplay(ctx, &was, &is, settlements)
+	if errors.Is(err, storage.ErrInvalid) {
+		if limit > 1 { // looks by halves for the message that is refused
+			return s.Replay(ctx, was, limit/2)
+		}
+		is.Refused += int64(len(settlements))
+		copies, err = s.changeReplay(ctx, &was, &is, nil)
+	}
 	if err != nil {
 		return was, nil, err
 	}

@@ -39,6 +39,7 @@ type Replay struct {
 	UntilID  int64 `json:"until_id"`           // the last that was delivered when it began: no copy is replayed
 	AfterID  int64 `json:"after_id,omitempty"` // as far as it has come
 	Written  int64 `json:"written,omitempty"`  // so many copies
+	Refused  int64 `json:"refused,omitempty"`  // messages that were passed over, as the table's constraints refuse their copies
 	Stopped  bool  `json:"stopped,omitempty"`  // by an operator
 	Finished bool  `json:"finished,omitempty"` // there is nothing left
 }
