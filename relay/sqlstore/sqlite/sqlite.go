@@ -238,14 +238,27 @@ func (s *SQLite) Reclaim(ctx context.Context, limit int) (freed int, err error) 
 	if err != nil {
 		return 0, err
 	}
+	back, err := s.bringBack(ctx, limit)
+	return freed + back, err
+}
+
+// bringBack returns how many rows are held no more, or parked. Where the constraints refuse one, it looks for that one by halves.
+func (s *SQLite) bringBack(ctx context.Context, limit int) (back int, err error) {
+	refused := false
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		back, err := backend.Exec(ctx, tx, s.sql.Query("bring back", int64(limit)))
+		back, err = backend.Exec(ctx, tx, s.sql.Query("bring back", int64(limit)))
+		if refused = s.dialect.Invalid(err); refused && limit <= 1 {
+			back, err = backend.Exec(ctx, tx, s.sql.Query("refuse the first", "the table's constraints refuse the row: "+err.Error()))
+			return err
+		}
 		if err != nil {
 			return err
 		}
-		freed += back
 		_, err = backend.Exec(ctx, tx, s.sql.Query("remove what is back", int64(limit)))
 		return err
 	})
-	return freed, err
+	if refused && limit > 1 {
+		return s.bringBack(ctx, limit/2)
+	}
+	return back, err
 }

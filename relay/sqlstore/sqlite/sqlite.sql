@@ -267,17 +267,25 @@ UNION ALL SELECT id FROM (SELECT t.id FROM {held} AS t WHERE {is due} ORDER BY {
 -- name: extend
 UPDATE {hot} SET claimed_until = {from now} WHERE {by rows} AND claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id
 
--- How many.
+-- The counts may be anything that a session wrote past the constraints, which are looked at now. How many.
 -- name: free ended claims
-UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,
+    attempts = max(0, min(CAST(attempts AS INTEGER), 2000000000)), crashes = max(0, min(CAST(crashes AS INTEGER), 2000000000)) + 1
 WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDER BY claimed_until LIMIT ?)
 
--- Inserts and then deletes what has come: an id may have other rows. Of several held
--- rows with one id one comes back at a time. How many.
+-- Of several held rows with one id one comes back at a time.
+-- name: coming back
+FROM {held} AS t WHERE {by rows} AND {is due}
+    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id
+
+-- Inserts and then deletes what has come: an id may have other rows. How many.
 -- name: bring back
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks FROM {held} AS t WHERE {by rows} AND {is due}
-    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id LIMIT ?
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks {coming back} LIMIT ?
+
+-- The first is parked again where the constraints refuse it: a session wrote it past them. Why.
+-- name: refuse the first
+UPDATE {held} SET state = 'error', last_error = ? WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks {coming back} LIMIT 1)
 
 -- How many.
 -- name: remove what is back

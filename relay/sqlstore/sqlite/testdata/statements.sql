@@ -591,7 +591,8 @@ UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?) 
 
 -- reclaim
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,
+    attempts = max(0, min(CAST(attempts AS INTEGER), 2000000000)), crashes = max(0, min(CAST(crashes AS INTEGER), 2000000000)) + 1
 WHERE id IN (SELECT id FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT ?);
 --   1: 10
 DELETE FROM app."Events_lanes" WHERE lane < 0;
