@@ -100,7 +100,7 @@ func (s *settler) add(it *item, outcome result) {
 // write has the settlements of items written.
 func (s *settler) write(items ...*item) {
 	for _, it := range items {
-		q := &s.lists[it.row.Lane%s.atOnce]
+		q := &s.lists[uint(it.row.Lane)%uint(s.atOnce)] // a session with the constraints off may write a lane below 0
 		q.unwritten = append(q.unwritten, it)
 		s.urgent = s.urgent || it.toWrite.state != storage.StateDone
 	}

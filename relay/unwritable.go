@@ -87,7 +87,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 		}
 		return true, false
 	}
-	if u.inARow >= mostUnwritable {
+	if u.inARow >= mostUnwritable && it.row.Malformed == "" {
 		if invalid || refused {
 			u.tellRefusal(err)
 		}
@@ -107,7 +107,9 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "error", err)
 		return true, false
 	}
-	u.inARow++
+	if it.row.Malformed == "" { // else the row is the cause
+		u.inARow++
+	}
 	u.items, u.tryAt = append(u.items, it), time.Now().Add(unwritablePause)
 	it.unwritable = true
 	for _, with := range it.together() {

@@ -154,6 +154,12 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	row.Message.AvailableAt = c.readable("available_at", row.Message.AvailableAt)
 	row.Message.ExpiresAt = c.readable("expires_at", row.Message.ExpiresAt)
 	row.CreatedAt = c.readable("created_at", row.CreatedAt)
+	if c.Lane < 0 || c.Lane >= storage.Lanes {
+		c.malformed("lane", strconv.FormatInt(c.Lane, 10))
+	}
+	if !IsMessageID(c.MessageID) {
+		c.malformed("message_id", c.MessageID)
+	}
 	if row.Malformed = c.Malformed; row.Malformed != "" {
 		row.Later = false // what can't be read is parked now
 		return row, nil
@@ -176,6 +182,17 @@ func (c *Columns) Row() (row storage.Row, err error) {
 		row.Message.Headers[name] = text
 	}
 	return row, nil
+}
+
+// IsMessageID says whether a message can have the id: 36 hexadecimal digits and hyphens. Statements may
+// have such an id in their text.
+func IsMessageID(id string) bool {
+	for i := range len(id) {
+		if c := id[i]; c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
+			return false
+		}
+	}
+	return len(id) == 36
 }
 
 // readable returns the time, or none where its year is not one of 0 to 9999: neither JSON nor most

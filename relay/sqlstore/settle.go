@@ -186,11 +186,11 @@ func storable(text string) string {
 func settleable(t *storage.Settlement, byRows bool) error {
 	switch {
 	case t.Lane < 0 || t.Lane >= storage.Lanes:
-		return fmt.Errorf("settle row %d: there is no lane %d", t.ID, t.Lane)
+		return fmt.Errorf("settle row %d: %w: there is no lane %d", t.ID, storage.ErrInvalid, t.Lane)
 	case byRows != (t.Token != ""):
 		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", t.ID)
-	case len(t.MessageID) != 36 || strings.Trim(t.MessageID, "-0123456789abcdefABCDEF") != "":
-		return fmt.Errorf("settle row %d: %q is no message's id", t.ID, t.MessageID)
+	case !backend.IsMessageID(t.MessageID):
+		return fmt.Errorf("settle row %d: %w: %q is no message's id", t.ID, storage.ErrInvalid, t.MessageID)
 	case t.State == storage.StatePending && !byRows:
 		return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", t.ID)
 	case t.DeadLetter != nil && t.State != storage.StateError:
