@@ -14,6 +14,23 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
+// follow starts the daemon of another configuration in the place of one that runs.
+func follow(t *testing.T, before *App, configuration config.Config) *App {
+	t.Helper()
+	next, err := before.prepare(t.Context(), configuration, func(*source) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	before.handOver(next)
+	if err := before.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
 // A new configuration ends no job, and the page keeps its charts and failed attempts: they belong to the process. Jobs end with
 // their table.
 func TestAJobSurvivesANewConfiguration(t *testing.T) {
@@ -77,17 +94,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 			changed := c
 			changed.Sources = append([]config.Source{}, c.Sources...)
 			test.change(&changed)
-			next, err := first.prepare(t.Context(), changed, func(*source) bool { return false })
-			if err != nil {
-				t.Fatal(err)
-			}
-			first.handOver(next)
-			if err := first.Stop(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := next.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			next := follow(t, first, changed)
 			waitFor(t, next, "/readyz", "200 ") // a relay that is stopped while it starts says so
 			if got := ask(next, "GET", "/api/jobs", ""); test.want == "running" && strings.Contains(got, "stopped") || test.want == "stopped" && !strings.Contains(got, "stopped") {
 				t.Errorf("the job is %s, want %s", got, test.want)
@@ -118,17 +125,7 @@ func TestCountersContinueWithANewConfiguration(t *testing.T) {
 	waitFor(t, first, "/metrics", `rowrelay_delivered_total{sink="all",source="b"} 1`)
 	changed := c
 	changed.Sources = b.config("a", "c").Sources
-	next, err := first.prepare(t.Context(), changed, func(*source) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	first.handOver(next)
-	if err := first.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := next.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	next := follow(t, first, changed)
 	b.write("a", "4")
 	waitFor(t, next, "/metrics", `rowrelay_delivered_total{sink="all",source="a"} 3`)
 	waitFor(t, next, "/metrics", `rowrelay_lag_seconds_count{sink="all",source="a"} 3`)
