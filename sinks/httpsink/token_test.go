@@ -194,3 +194,26 @@ func TestATokenErrorThatIsAnObject(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// A redirect leads neither a message with its token nor the secret for tokens to another server, whichever status it has.
+func TestRedirectsLeadNoCredentialsAway(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		elsewhere := answering(t, func(_ http.ResponseWriter, r *http.Request) {
+			t.Errorf("%d: %s came with %v", status, r.Method, r.Header)
+		})
+		away := func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, status) }
+		sink, _ := withTokens(t, away)
+		if o := sendOne(t, sink, message("k")); o.Result != sinks.Retry || o.Reason != sinks.ReasonRefused {
+			t.Errorf("%d of the endpoint: %+v", status, o)
+		}
+		sink, a := withTokens(t, func(http.ResponseWriter, *http.Request) { t.Errorf("%d: a message came without a token", status) })
+		a.answering(func(w http.ResponseWriter, _ int64) {
+			w.Header().Set("Location", elsewhere)
+			w.WriteHeader(status)
+		})
+		if o := sendOne(t, sink, message("k")); o.Result == sinks.Delivered || !strings.Contains(o.Detail, fmt.Sprint("the token url answers ", status)) {
+			t.Errorf("%d of the token url: %+v", status, o)
+		}
+	}
+}
