@@ -130,7 +130,7 @@ proof-plans: # what PostgreSQL plans for a million rows
 
 proof-pairs: # stores, on each server with each of its drivers
 	$(CHEAP) deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test $(RACE) -timeout 2h ./relay/sqlstore -pairs
-	deploy/servers/servers run mariadb1011 -- go test $(SECOND_MYSQL) -timeout 1h -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
+	deploy/servers/servers run mariadb1011 -- go test $(SECOND_MYSQL) -timeout 1h -run 'TestStore$$/mariadb1011/gomysql|TestMySQLSettings/mariadb1011' ./relay/sqlstore ./cmd/rowrelay
 
 proof-scenes: # failovers, servers that lose their last second, the backlog
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \

@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -23,6 +25,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -335,9 +338,13 @@ func TestPostgresSettingsThatStopACommandAreNamed(t *testing.T) {
 	}
 }
 
+// writersOnly names the settings that a relay refuses (TestMySQLUnfitSession), while an application may write.
+const writersOnly = "limits"
+
 // mysqlSettingsThatWork are settings of a session, some at a time, that a relay and a Writer work with. A server is given those
 // that it has. Short time limits would end calls of a slow machine: internal/outboxdb tests them with locks and connections.
 var mysqlSettingsThatWork = map[string]map[string]string{
+	writersOnly:   {"sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0"},
 	"ansi":        {"sql_mode": "'ANSI,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,NO_AUTO_VALUE_ON_ZERO'"},
 	"backslashes": {"sql_mode": "'NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,NO_ZERO_DATE,IGNORE_SPACE'"},
 	"no mode":     {"sql_mode": "''", "innodb_lock_wait_timeout": "30", "innodb_snapshot_isolation": "1", "transaction_isolation": "'SERIALIZABLE'"},
@@ -372,10 +379,12 @@ func TestMySQLSettings(t *testing.T) {
 					t.Fatal(err)
 				}
 				own.Params = map[string]string{}
+				var set []string
 				for setting, value := range settings {
 					if _, err := db.DB.ExecContext(t.Context(), "SET SESSION "+setting+" = "+value); err != nil {
 						continue // another kind of server, or version
 					}
+					set = append(set, "SET SESSION "+setting+" = "+value)
 					app.Params[setting] = value
 					if setting != "collation_connection" {
 						own.Params[setting] = value // before the command's own settings
@@ -391,8 +400,21 @@ func TestMySQLSettings(t *testing.T) {
 					return pool
 				}
 				writes := open(app, nil)
-				for who, reads := range map[string]*sql.DB{"the command": open(own, sessionSettings(0)), "a library": writes} {
-					if err := (trip{d, writes, reads, ""}).both(t.Context()); err != nil {
+				command := open(own, sessionSettings(0))
+				trips := map[string]trip{"the command": {d, writes, command, ""}, "a library": {d, writes, writes, ""}}
+				if slices.Contains(sql.Drivers(), "gomysql") { // as the Makefile links it
+					address, err := url.Parse(db.URL)
+					if err != nil {
+						t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
+					}
+					another := openSet(t, "gomysql", address.User.String()+"@"+address.Host+address.Path, set)
+					trips["the command, go-mysql-org"], trips["a library, go-mysql-org"] = trip{d, another, command, ""}, trip{d, another, another, ""}
+				}
+				if name == writersOnly {
+					maps.DeleteFunc(trips, func(who string, _ trip) bool { return strings.HasPrefix(who, "a library") })
+				}
+				for who, trip := range trips {
+					if err := trip.both(t.Context()); err != nil {
 						t.Errorf("%s: %v", who, err)
 					}
 				}
@@ -446,33 +468,92 @@ var sqliteSettings = map[string][]string{
 
 func TestSQLiteSettings(t *testing.T) {
 	t.Parallel()
-	for name, pragmas := range sqliteSettings {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "a.db")
-			parameters := url.Values{"_txlock": {"immediate"}, "_pragma": append(pragmas, "busy_timeout(120000)", "journal_mode(WAL)")}
-			app, err := sql.Open("sqlite", "file:"+path+"?"+parameters.Encode())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = app.Close() }()
-			if err := app.PingContext(t.Context()); err != nil { // makes the file, as some pragmas hold for it
-				t.Fatal(err)
-			}
-			mustRun(t, "migrate", "up", "--database", "sqlite:"+path)
-			parsed, err := config.ParseDatabase("sqlite:" + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			command, d, err := openDatabase(t.Context(), parsed, pool{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = command.Close() }()
-			for who, reads := range map[string]*sql.DB{"the command": command, "a library": app} {
-				if err := (trip{d, app, reads, ""}).both(t.Context()); err != nil {
-					t.Errorf("%s: %v", who, err)
+	parameters := map[string]string{"sqlite": "_txlock=immediate&_pragma=busy_timeout(120000)", "sqlite3": "_txlock=immediate&_busy_timeout=120000"}
+	for _, target := range testdb.Targets() {
+		if target.Kind != testdb.SQLite {
+			continue
+		}
+		for name, pragmas := range sqliteSettings {
+			t.Run(target.Name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				target.Open(t) // or it says why the driver is missing
+				path := filepath.Join(t.TempDir(), "a.db")
+				var set []string
+				for _, pragma := range append(slices.Clone(pragmas), "journal_mode(WAL)") {
+					set = append(set, "PRAGMA "+pragma)
 				}
+				app := openSet(t, target.Driver, "file:"+path+"?"+parameters[target.Driver], set)
+				if err := app.PingContext(t.Context()); err != nil { // makes the file, as some pragmas hold for it
+					t.Fatal(err)
+				}
+				mustRun(t, "migrate", "up", "--database", "sqlite:"+path)
+				parsed, err := config.ParseDatabase("sqlite:" + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				command, d, err := openDatabase(t.Context(), parsed, pool{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = command.Close() }()
+				for who, reads := range map[string]*sql.DB{"the command": command, "a library": app} {
+					if err := (trip{d, app, reads, ""}).both(t.Context()); err != nil {
+						t.Errorf("%s: %v", who, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// dsn connects by a driver that is known by its name.
+type dsn struct {
+	driver driver.Driver
+	text   string
+}
+
+func (d dsn) Driver() driver.Driver                        { return d.driver }
+func (d dsn) Connect(context.Context) (driver.Conn, error) { return d.driver.Open(d.text) }
+
+// openSet opens a pool each of whose connections runs statements first.
+func openSet(t *testing.T, driver, text string, set []string) *sql.DB {
+	t.Helper()
+	known, err := sql.Open(driver, text)
+	if err != nil {
+		t.Fatal("the DSN is malformed; it is not shown because it has a password")
+	}
+	pool := sql.OpenDB(session{dsn{known.Driver(), text}, set})
+	t.Cleanup(func() { _ = errors.Join(pool.Close(), known.Close()) })
+	return pool
+}
+
+// What a session in another encoding writes in the text of a statement, as clients in other languages do, is delivered in UTF-8.
+func TestPlainInsertInLatin1(t *testing.T) {
+	t.Parallel()
+	latin1 := map[string][]string{
+		testdb.Postgres: {"SET client_encoding = 'LATIN1'", "SET standard_conforming_strings = off"},
+		testdb.MySQL:    {"SET NAMES latin1", "SET sql_mode = ''"}, testdb.MariaDB: {"SET NAMES latin1", "SET sql_mode = ''"},
+	}
+	for _, target := range testdb.Targets() {
+		if !slices.Contains([]string{"postgres15/pgx", "postgres18/pgx", "mysql/gosql", "mariadb1011/gosql", "mariadb105/gosql"}, target.Name) {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			db := target.OpenOutbox(t)
+			app := db.OpenAnother(t)
+			app.SetMaxOpenConns(1) // settings of a session
+			for _, set := range latin1[db.Kind] {
+				execute(t, app, set)
+			}
+			execute(t, app, "INSERT INTO outbox (topic, message_key, payload_text, headers) VALUES ('caf\xe9', '\xfc', 'na\xefve', '{\"h\": \"\xdf\"}')")
+			d, err := dialect.ByName(db.Kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := outboxtest.Messages(t, db.DB, d, "outbox")
+			if len(got) != 1 || got[0].Topic != "café" || got[0].Key != "ü" || string(got[0].Payload) != "naïve" || got[0].Headers["h"] != "ß" {
+				t.Errorf("the messages are %+v", got)
 			}
 		})
 	}
