@@ -28,6 +28,8 @@ func TestHealthcheck(t *testing.T) {
 	defer broken.Close()
 	secret := httptest.NewTLSServer(answers(200, "shop: ok"))
 	defer secret.Close()
+	elsewhere := httptest.NewServer(http.RedirectHandler(ready.URL+"/readyz", http.StatusFound))
+	defer elsewhere.Close()
 
 	file := func(admin string) string {
 		name := filepath.Join(t.TempDir(), "rowrelay.yaml")
@@ -48,6 +50,7 @@ func TestHealthcheck(t *testing.T) {
 	}{
 		"ready":           {[]string{"--admin", ready.Listener.Addr().String()}, 0, "shop: ok"},
 		"not ready":       {[]string{"--admin", broken.Listener.Addr().String()}, 1, "not ready: shop: the database is gone"},
+		"no relay there":  {[]string{"--admin", elsewhere.Listener.Addr().String()}, 1, "not ready: "},
 		"nobody there":    {[]string{"--admin", nobody}, 1, "ask the relay"},
 		"by its file":     {[]string{"--config", file("admin: {listen: '0.0.0.0:" + port + "'}")}, 0, "shop: ok"},
 		"with TLS":        {[]string{"--config", file("admin: {listen: '" + secret.Listener.Addr().String() + "', tls: {cert_file: a, key_file: b}}")}, 0, "shop: ok"},
