@@ -212,7 +212,7 @@ func TestRedirectsLeadNoCredentialsAway(t *testing.T) {
 			w.Header().Set("Location", elsewhere)
 			w.WriteHeader(status)
 		})
-		if o := sendOne(t, sink, message("k")); o.Result == sinks.Delivered || !strings.Contains(o.Detail, fmt.Sprint("the token url answers ", status)) {
+		if o := sendOne(t, sink, message("k")); o.Result != sinks.Unavailable || o.Reason != sinks.ReasonAuth || !strings.Contains(o.Detail, fmt.Sprint("the token url answers ", status)) {
 			t.Errorf("%d of the token url: %+v", status, o)
 		}
 	}
