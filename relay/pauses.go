@@ -9,22 +9,21 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// control is what the engine has heard last.
+// control is the state of the operators' controls that the engine read last.
 type control struct {
-	heard      bool // else nobody knows yet
+	heard      bool // false until the first read
 	inForce    []storage.Control
-	pauses     *pauses // nil: no topic and no key
-	standsDown bool    // this relay is to leave its part to others, if others live
+	pauses     *pauses // nil: no topic and no key is paused
+	standsDown bool    // this relay leaves its share to other relays, if any are active
 }
 
-// pauses are the topics and keys that are paused. They are never changed, so that a scan may
-// have them.
+// pauses are the paused topics and keys. A value never changes, so scans may use it concurrently.
 type pauses struct{ topics, keys map[string]bool }
 
-// equal says whether the same is paused. Either may be nil.
+// equal reports whether both pause the same topics and keys. Either may be nil.
 func (p *pauses) equal(other *pauses) bool { return p.within(other) && other.within(p) }
 
-// within says whether all that is paused is also paused by others.
+// within reports whether others pauses everything that p pauses.
 func (p *pauses) within(others *pauses) bool {
 	if p == nil {
 		return true
@@ -40,32 +39,32 @@ func (p *pauses) within(others *pauses) bool {
 	return others != nil && all(p.topics, others.topics) && all(p.keys, others.keys)
 }
 
-// cover says whether a row that needs a sink is paused, or follows one that is in its key.
+// cover reports whether a row that needs the sink is paused, or whether an earlier row of its key was passed over.
 func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 	return p != nil && (p.topics[topic] || key != "" && (p.keys[key] || len(p.topics) > 0 && passed.has(queue, key)))
 }
 
-// keySet knows keys of a lane of which a row was passed over. It takes less than one of a hundred keys for others, which then
-// wait until the pause ends. It is a list of Bloom filters, each twice as large as the one before: a million keys take
-// about 4 MiB. Filters of more than mostKeyBits aren't added: beyond 2 million keys of a lane more are taken for others. The
-// loop and the scans of the reader use it concurrently.
+// keySet is the set of a lane's keys of which a row was passed over. It is a list of Bloom filters, each twice as large as the one
+// before it; a million keys take about 4 MiB. Fewer than one in a hundred other keys is a false positive, whose rows wait until the pause
+// ends. Beyond 2 million keys in a lane no filter is added (mostKeyBits), so false positives become more frequent. It may be
+// used concurrently, by the loop and the reader's scans.
 type keySet struct {
 	seed    maphash.Seed
 	mu      sync.Mutex
 	filters [][]uint64
-	room    int // the last filter has bits for this many more keys
+	room    int // the last filter has room for this many more keys
 }
 
 const (
-	leastKeyBits = 1 << 15 // of the first filter
-	mostKeyBits  = 1 << 24 // of the last one
+	leastKeyBits = 1 << 15 // the size of the first filter
+	mostKeyBits  = 1 << 24 // the size of the largest filter
 	bitsPerKey   = 16
 	hashesPerKey = 6
 )
 
 func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
 
-// places are the bits of a key; a filter takes their remainders.
+// places returns the hashes of a key. In a filter the key's bits are their remainders.
 func (s *keySet) places(queue int, key string) (places [hashesPerKey]uint64) {
 	hash := maphash.String(s.seed, key) + uint64(queue)*0x9e3779b97f4a7c15
 	for i := range places {
@@ -102,7 +101,7 @@ func (s *keySet) has(queue int, key string) bool {
 	return s.hasPlaces(&places)
 }
 
-// hasPlaces says whether a filter has all of the bits.
+// hasPlaces reports whether some filter has all of the bits.
 func (s *keySet) hasPlaces(places *[hashesPerKey]uint64) bool {
 	return slices.ContainsFunc(s.filters, func(filter []uint64) bool {
 		for _, place := range places {

@@ -10,21 +10,20 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// quarantine finds a message that brings its relays down. For a while (calmAfter) after it
-// has taken over a lane that was not released, a relay writes down what it is about to send,
-// one batch a sink. What was being sent when a relay died is a suspect, and is sent alone.
-// A message that was alone, and nothing else under way, at maxCrashes deaths is
-// parked. A relay that is killed for other reasons parks no message by it.
+// quarantine finds a message that crashes the relays that send it. When a relay takes over a lane that its last holder did not
+// release, it writes each batch to the lane's journal before it sends it, for calmAfter, and sends one batch at a time per sink. The
+// messages that were in flight when the holder died are suspects, and each is sent alone. A message that was the only one in
+// flight at maxCrashes deaths is parked. So a relay that is killed for another reason parks no message.
 type quarantine struct {
 	journal *journal
 	dedup   *dedup // nil if no sink is deduplicating
 
-	// waiting is the sink that has a suspect to send. Until the suspect is sent, nothing else is, so that it is
-	// alone. This ends with journalAll at the latest.
+	// waiting is the sink that has a suspect to send. No sink is sent anything else before that suspect, so that it is alone.
+	// This ends with journalAll at the latest.
 	waiting *sinkQueue
 }
 
-// inherit takes note of how a relay that died has left a lane.
+// inherit takes over the suspects of a lane whose last holder died.
 func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	if g.dedup != nil {
 		g.dedup.inherit(l, grant)
@@ -42,15 +41,14 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	}
 }
 
-// start sends one batch, once it is written down: one suspect alone, or those before
-// the first suspect.
+// start sends one batch after journalling it: one suspect alone, or the messages before the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if !now.Before(g.journal.engine.journalAll) {
 		g.waiting = nil
 		return false
 	}
 	if w := g.waiting; w != nil && (!w.up() || w.waiting.empty() && len(w.flights) == 0) {
-		g.waiting = nil // it was sent, or its sink is not there
+		g.waiting = nil // the suspect was sent, or the sink is down
 	}
 	if len(q.flights) > 0 || g.journal.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
 		return true
@@ -83,7 +81,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	return true
 }
 
-// journals lists all that is under way, and the references that hold.
+// journals returns the lanes' journals: the messages in flight, and the batch references that are still valid.
 func (g *quarantine) journals() []storage.Journal {
 	var journals []storage.Journal
 	total := 0
@@ -95,7 +93,7 @@ func (g *quarantine) journals() []storage.Journal {
 		total += len(j.Suspects)
 		something := len(j.Suspects)+len(j.Batches) > 0
 		if something || l.journaled.stale {
-			journals = append(journals, j) // an empty one clears what was sent before
+			journals = append(journals, j) // an empty journal clears the one that is stored
 		}
 		l.journaled.stale = something
 	}
@@ -106,7 +104,7 @@ func (g *quarantine) journals() []storage.Journal {
 	return journals
 }
 
-// inFlight lists what of a lane is being sent.
+// inFlightOf returns the messages of a lane that are in flight.
 func inFlightOf(l *lane) (suspects []storage.Suspect) {
 	for it := range l.items() {
 		if it.stage == inFlight {
@@ -118,7 +116,7 @@ func inFlightOf(l *lane) (suspects []storage.Suspect) {
 	return suspects
 }
 
-// answered clears a message of its suspicion: its relay lives.
+// answered ends the suspicion of a message, since the relay survived sending it.
 func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	if g.waiting == it.queue {
 		g.waiting = nil
@@ -129,31 +127,30 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// A journal is what is written down of a lane before it is sent, so that whoever takes
-// the lane over from a relay that died knows of it: which messages were under way, for
-// quarantine, and which planned batches they were in, for dedup. Journals are written one
-// at a time: each has all that was before it.
+// A lane's journal is stored before its messages are sent. If the relay dies, the next holder of the lane reads which
+// messages were in flight (for quarantine) and which planned batches they were in (for dedup). Journals are written one at a
+// time, since each contains everything of the one before it that is still valid.
 
-// journal writes journals.
+// journal writes the lanes' journals.
 type journal struct {
 	engine  *engine
 	held    *heldLanes
 	store   storage.Journaler
-	writing bool // one is on its way
+	writing bool // a write is in progress
 }
 
-// begin has a batch written down, and sent.
+// begin hands a batch to a worker, which writes the journals and then sends it.
 func (j *journal) begin(q *sinkQueue, b job, items []*item) {
 	j.writing = true
 	j.engine.give(q, b, items)
 }
 
-// journaledBatch is a batch that is written down before it is sent.
+// journaledBatch is a batch that is journalled before it is sent.
 type journaledBatch struct {
 	batch
 	journal  *journal
 	journals []storage.Journal
-	err      error // it wasn't written, and nothing was sent
+	err      error // why the journals were not written, so that nothing was sent
 }
 
 func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
@@ -162,8 +159,8 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 	}
 }
 
-// write says whether the batch may be sent. The loop is told at once, so that the next
-// journal can be written.
+// write writes the journals and reports whether the batch may be sent. It calls note on the loop as soon as they are written,
+// so that the next journals can be written while the batch is sent.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
 	ctx, cancel := context.WithTimeout(ctx, j.engine.callTimeout)
@@ -189,13 +186,13 @@ func (b *journaledBatch) done(e *engine, f *flight) {
 	b.batch.done(e, f)
 }
 
-// notSent takes back a batch whose journal could not be written.
+// notSent requeues a batch whose journals could not be written.
 func (b *journaledBatch) notSent(f *flight) {
 	j := b.journal
 	j.engine.failed("journal", b.err)
 	for _, written := range b.journals {
 		if l := j.held.lanes[written.Lane]; l != nil {
-			l.journaled.stale = true // nobody knows: it is written again
+			l.journaled.stale = true // the stored journal is unknown, so it is written again
 		}
 	}
 	j.putBack(f.queue, f.items)
@@ -205,7 +202,7 @@ func (b *journaledBatch) notSent(f *flight) {
 	f.queue.pauseUntil = now.Add(settlePause.Min)
 }
 
-// putBack takes items back that were not handed to a worker after all.
+// putBack requeues items that were taken for a batch and not handed to a worker.
 func (j *journal) putBack(q *sinkQueue, items []*item) {
 	for _, it := range items {
 		if it.key != nil {

@@ -9,57 +9,56 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A sink in use: what waits for it, how much of it is in memory, whether it is there (its breaker), and the jobs under way.
-// Queues know nothing of each other, so that the trouble of one is no other's.
+// A sink's queue holds the messages in memory that wait for the sink, its breaker, and its jobs in flight. Queues know nothing of
+// each other, so a sink that is down does not delay another.
 
-// sinkQueue is one sink in use.
+// sinkQueue is the queue of one sink. The engine's loop owns it.
 type sinkQueue struct {
 	base    *base
 	name    string
 	index   int
 	options SinkOptions
 	order   sinks.Order
-	tx      sinks.TxSink // set if its handler runs in the transaction that settles the message
-	ordered bool         // batches are sorted as they were written: by lanes
+	tx      sinks.TxSink // set if the sink's handler runs in the transaction that settles the message
+	ordered bool         // batches are sorted by id (by lanes)
 
-	// maxUnsettled bounds the messages that were sent and aren't settled: all of them would come
-	// again if the relay died. Together with what is in flight it is half of the buffer, or
-	// three batches for each worker if that is more. By rows it is 0: the buffer, which is
-	// smaller, is bound enough.
+	// maxUnsettled limits the messages that were sent and are not settled yet, all of which would be sent again if the relay
+	// died. Together with the messages in flight they are at most half of the buffer, or three batches for each worker if that
+	// is more. By rows it is 0, since the buffer is smaller and limits them enough.
 	maxUnsettled int
 
 	waiting  waitingLine
-	buffered int // items in memory, with those that are not settled
+	buffered int // items in memory, including those that are sent and not settled
 	bytes    int
-	settling int  // items whose outcome is being written back
-	deferred int  // of those in memory, deferred rows whose time has come
-	freed    int  // keys that don't wait any more, and have rows to catch up with
-	stopped  bool // it has left a row of what is new, and reads on once it has room
-	passed   int  // rows that shared pages have brought for it in vain, while it was behind
+	settling int  // items whose outcome is being written
+	deferred int  // deferred rows in memory that are due
+	freed    int  // keys that were unblocked and whose remaining rows are not read yet
+	stopped  bool // it had no room for a new row, and resumes reading once it has
+	passed   int  // rows that shared pages brought without effect, because the queue was behind
 	apart    bool // shared pages leave it out until it has caught up (apart.go)
 
 	jobs     chan *flight
-	longest  time.Duration        // that a call of the sink may take
-	flights  map[*flight]struct{} // the jobs under way
-	allStuck bool                 // no worker is left
+	longest  time.Duration        // the longest time that a call of the sink may take
+	flights  map[*flight]struct{} // the jobs that workers have
+	allStuck bool                 // every worker hangs in a call
 	breaker  breaker
 
-	suspended []*item   // that failed, and wait until they are tried again, the first that failed first
-	retryAt   time.Time // when to look for one that is to be tried again; zero: now
+	suspended []*item   // items that failed and wait for their next attempt, ordered by their failure
+	retryAt   time.Time // when the next of them is due; zero: look now
 
 	pauseUntil time.Time
-	paused     bool   // by an operator, or its breaker has tripped
-	wasUp      bool   // the observer was told so once
-	isDown     bool   // the observer was told so
-	downDetail string // what the log said last of why
+	paused     bool   // by an operator, or since the breaker tripped
+	wasUp      bool   // the observer was told once that the sink is up
+	isDown     bool   // the observer was told that the sink is down
+	downDetail string // the reason that was logged last
 
-	relays   int       // that have the sink and take part, with this one
-	capacity int       // how many messages may be in memory
-	rate     int       // messages a second of all relays together; 0: no limit
-	share    float64   // of these, this relay's part
-	credit   float64   // messages that may be sent of it
-	credited time.Time // when that was so
-	limitAt  time.Time // when the next one may be sent
+	relays   int     // active relays that have the sink, including this one
+	capacity int     // the most messages in memory
+	rate     int     // the limit in messages a second for all relays together; 0: no limit
+	share    float64 // this relay's share of the rate
+	credit   float64 // messages that the share allowed at the time credited
+	credited time.Time
+	limitAt  time.Time // when the next message may be sent
 }
 
 func newSinkQueue(b *base, name string, index int) *sinkQueue {
@@ -70,7 +69,7 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 		q.order = ordered.Order()
 	}
 	q.tx, _ = options.Sink.(sinks.TxSink)
-	if _, each := options.Sink.(sinks.OneByOne); each || q.tx != nil { // whose time-out is each message's
+	if _, each := options.Sink.(sinks.OneByOne); each || q.tx != nil { // the time-out is for each message
 		q.longest += min(options.Timeout, beginFor)
 	}
 	if q.ordered = b.options.Claim == storage.ByLanes; q.ordered {
@@ -80,10 +79,10 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	return q
 }
 
-// is says whether it is the queue with this index.
+// is reports whether the queue has this index.
 func (q *sinkQueue) is(index int) bool { return q.index == index }
 
-// room is how many more messages the queue can take.
+// room returns how many more messages the queue may hold.
 func (q *sinkQueue) room() int {
 	if q.bytes >= q.options.BufferBytes || q.allStuck {
 		return 0
@@ -91,9 +90,8 @@ func (q *sinkQueue) room() int {
 	return q.capacity - q.buffered
 }
 
-// roomForDeferred is how many more of them may be deferred rows that are due: at most half
-// of the buffer, so that thousands of retries a second don't take the place of what
-// is new; and none while many keys that they have set free are to be caught up with.
+// roomForDeferred returns how many deferred rows that are due the queue may take. They fill at most half of the buffer, so that
+// thousands of retries a second leave room for new messages. While many unblocked keys have rows to read, it is 0.
 func (q *sinkQueue) roomForDeferred() int {
 	if q.freed >= maxFreedKeys {
 		return 0
@@ -101,15 +99,14 @@ func (q *sinkQueue) roomForDeferred() int {
 	return min(q.room(), max(1, q.options.Buffer/2)-q.deferred)
 }
 
-// maxFreedKeys bounds the keys of a sink that are to be caught up with.
+// maxFreedKeys is how many unblocked keys of a sink may have rows to read before no more keys are unblocked.
 const maxFreedKeys = 10_000
 
-// hasReadRoom says that reading for the queue is worth while: a read for each place
-// that becomes free would be many small ones, and each has its price. As long as
-// settlements are about to free more, it waits for half of the buffer.
+// hasReadRoom reports whether the queue has enough room to be worth a read. Reading whenever one place becomes free would cost
+// many small queries. While settlements are about to free more places, it waits for half of the buffer.
 func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
-// shouldRead says the same of a part of the buffer, in which there is so much room.
+// shouldRead is hasReadRoom for a part of the buffer that has this size and this room.
 func (q *sinkQueue) shouldRead(room, buffer int) bool {
 	if q.settling > 0 {
 		return room > 0 && room >= min(buffer/2, readLimit)
@@ -117,35 +114,35 @@ func (q *sinkQueue) shouldRead(room, buffer int) bool {
 	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
 }
 
-// up says that the sink may be given messages.
+// up reports whether the sink may be sent messages.
 func (q *sinkQueue) up() bool { return q.breaker.sending() && !q.paused }
 
-// anyUp says that some sink takes messages.
+// anyUp reports whether some sink may be sent messages.
 func anyUp(queues []*sinkQueue) bool { return slices.ContainsFunc(queues, (*sinkQueue).up) }
 
-// waitingLine holds what is to be sent: items without a key, and keys that have items.
-// What came back goes first; then what is tried again takes turns with all else,
-// so that neither waits for the other: first come first served.
+// waitingLine orders the entries that wait to be sent: items without a key, and keys that have items. Entries that a worker gave
+// back unsent come first. After them retries and untried entries alternate, each in their order of arrival, so that neither
+// kind delays the other.
 type waitingLine struct {
-	back        []queued
-	untried     []queued // what wasn't tried before
-	retries     []queued // what was
-	retriesNext bool     // it is the turn of retries
+	back        []queued // given back unsent
+	untried     []queued
+	retries     []queued
+	retriesNext bool // the next entry is a retry
 }
 
-// queued is one place in a queue.
+// queued is an entry of a waitingLine: an item without a key, or a key.
 type queued struct {
-	item *item // without a key
+	item *item
 	key  *key
 }
 
-// putFirst puts entries, in their order, before all others.
+// putFirst puts entries before all others and keeps their order.
 func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
 }
 
-// preferOther puts the first entry whose topic wasn't probed before all others: the trouble may be that of some topics only. With all of
-// them probed it is the first entry's turn, as requeue puts what was probed behind all others.
+// preferOther puts the first entry whose topic was not probed before all others, since only some topics may be failing. If every
+// topic was probed, it forgets the probed topics and leaves the order: requeue has put probed entries last.
 func (w *waitingLine) preferOther(probed map[string]struct{}) {
 	for _, line := range []*[]queued{&w.back, &w.untried, &w.retries} {
 		for at, entry := range *line {
@@ -166,7 +163,7 @@ func (w *waitingLine) preferOther(probed map[string]struct{}) {
 	clear(probed)
 }
 
-// next takes the entry whose turn it is. There must be one.
+// next removes and returns the next entry. The line must not be empty.
 func (w *waitingLine) next() queued {
 	line := &w.back
 	if len(*line) == 0 {
@@ -183,7 +180,7 @@ func (w *waitingLine) next() queued {
 
 func (w *waitingLine) empty() bool { return len(w.back)+len(w.untried)+len(w.retries) == 0 }
 
-// add counts an item that comes into memory, and puts it where it waits for its turn.
+// add counts an item that was read, and queues it.
 func (q *sinkQueue) add(it *item) {
 	m := &it.row.Message
 	it.bytes = len(m.Payload) + len(m.Topic) + len(m.Key)
@@ -198,7 +195,7 @@ func (q *sinkQueue) add(it *item) {
 	q.putLast(it)
 }
 
-// putLast puts an item behind all others that wait for their turn.
+// putLast queues an item behind all others of its kind.
 func (q *sinkQueue) putLast(it *item) {
 	switch {
 	case it.key != nil:
@@ -211,7 +208,7 @@ func (q *sinkQueue) putLast(it *item) {
 	}
 }
 
-// enqueue puts a key into the queue if something of it may be sent.
+// enqueue queues a key if one of its items may be sent.
 func (q *sinkQueue) enqueue(k *key) {
 	if k.queued || k.suspended != nil || k.inFlight > 0 || len(k.items) == 0 {
 		return
@@ -223,7 +220,7 @@ func (q *sinkQueue) enqueue(k *key) {
 	}
 }
 
-// release ends the counting of an item that leaves memory.
+// release uncounts an item that leaves memory.
 func (q *sinkQueue) release(it *item) {
 	q.buffered--
 	q.bytes -= it.bytes
@@ -232,8 +229,8 @@ func (q *sinkQueue) release(it *item) {
 	}
 }
 
-// retrySuspended puts suspended messages before all else in the queue whose time has come. While one message at a time is
-// sent, that is one, once everything else was tried.
+// retrySuspended queues the suspended messages that are due before all others. While the breaker probes with one message at a
+// time, it queues only the first, and only once every other message was tried.
 func (q *sinkQueue) retrySuspended(now time.Time) {
 	if len(q.suspended) == 0 || !q.breaker.sending() || now.Before(q.retryAt) {
 		return
@@ -258,7 +255,7 @@ func (q *sinkQueue) retrySuspended(now time.Time) {
 	q.resume(ready)
 }
 
-// fails says that all that could be sent has failed for some time, and that the breaker hasn't opened.
+// fails reports whether every message that could be sent has been failing for suspectFor, although the breaker is not open.
 func (q *sinkQueue) fails(now time.Time) bool {
 	return len(q.suspended) > 0 && q.waiting.empty() && q.breaker.sending() && !slices.ContainsFunc(q.suspended, func(it *item) bool {
 		d := q.breaker.destinations[it.suspension.destination]
@@ -266,7 +263,7 @@ func (q *sinkQueue) fails(now time.Time) bool {
 	})
 }
 
-// resume puts messages that were suspended before all else in the queue.
+// resume queues suspended messages before all others.
 func (q *sinkQueue) resume(items []*item) {
 	var again []queued
 	for _, it := range items {
@@ -285,17 +282,17 @@ func (q *sinkQueue) resume(items []*item) {
 	q.waiting.putFirst(again...)
 }
 
-// Limits: a sink that all relays together may send so many messages a second gets its part from
-// each of those that have it. A relay that has come is counted by the others within two seconds.
+// Rate limits. A sink's limit in messages a second is for all relays together. Each relay that has the sink sends an equal share.
+// The other relays count a new one within two seconds.
 
-// limitBurst is what may be sent at once after a rest: a tenth of a second's messages.
+// limitBurst is the time whose messages may be sent in one burst after a pause.
 const limitBurst = 100 * time.Millisecond
 
 // sendersTo returns how many of the relays have the sink. Consumers have no sinks.
 func sendersTo(sink string, relays []storage.Member) (n int) {
 	for i := range relays {
 		if slices.ContainsFunc(relays[i].Config.Sinks, func(text string) bool {
-			return text == "…" || strings.HasPrefix(text, sink+": ") // "…": there are more than a sign of life has room for
+			return text == "…" || strings.HasPrefix(text, sink+": ") // "…": the heartbeat has no room for all sinks
 		}) {
 			n++
 		}
@@ -303,8 +300,8 @@ func sendersTo(sink string, relays []storage.Member) (n int) {
 	return n
 }
 
-// limit gives the sink its part of a rate, which the relays that have it share; a rate of 0 is no limit. By rows
-// no more is in memory than may be sent in two seconds: what one relay has claimed no other sends.
+// limit sets the rate that the relays share; 0 means no limit. By rows the relay holds at most what it may send in two seconds,
+// since no other relay can send the rows that this one has claimed.
 func (q *sinkQueue) limit(rate int) {
 	q.rate, q.share, q.limitAt = rate, float64(rate)/float64(max(1, q.relays)), time.Time{}
 	if q.capacity = q.options.Buffer; rate > 0 && !q.ordered {
@@ -312,18 +309,17 @@ func (q *sinkQueue) limit(rate int) {
 	}
 }
 
-// allowed is how many messages a sink with a limit may be sent now, most at most; where that is
-// none it says when the next one may.
+// allowed returns how many messages the rate allows now, at most most. If it allows none, it sets limitAt.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now
 	if q.credit < 1 {
-		q.limitAt = now.Add(time.Duration((1-q.credit)/q.share*float64(time.Second)) + time.Millisecond) // no moment too early
+		q.limitAt = now.Add(time.Duration((1-q.credit)/q.share*float64(time.Second)) + time.Millisecond) // rounded up
 	}
 	return min(most, int(q.credit))
 }
 
-// inFlight is how many messages are being sent.
+// inFlight returns how many messages are being sent.
 func (q *sinkQueue) inFlight() (n int) {
 	for f := range q.flights {
 		n += len(f.items)
