@@ -8,25 +8,61 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The end of a drain. Once its reads find nothing more, a survey asks the store for all rows that are due, which it finds by
-// their times alone: messages that are paused, and messages that could be delivered but that no read found. What must hold:
-// a drain ends without an error only if no message is left that is due, whatever hides it from the reads. Two kinds of messages
-// don't count: those of other relays' lanes or topics, and those whose key waits at each of their sinks for a message that is
-// not due.
+// The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due, which it finds by their
+// times alone. It finds paused messages, and messages that could be delivered although no read found them. What must hold: a
+// drain ends without an error only if no message is left that is due, whatever hides it from the reads. Messages of other relays'
+// lanes or topics don't count, and neither do messages that wait at each of their sinks for another message of their key that
+// is not due.
 
 const (
-	// surveyInterval is the time between two surveys of a drain, where one has failed or has found an unread message.
+	// surveyInterval is the time before the next survey if one has failed or has found an unread message.
 	surveyInterval = 500 * time.Millisecond
 
-	// unreadFor is how long a message stays unread, or surveys fail, until the drain fails: another transaction may have
-	// locked the message, or have written it just now.
+	// unreadFor is how long a message must stay unread, or surveys must fail, before the drain fails: another transaction may
+	// have locked the message or just written it.
 	unreadFor = 10 * time.Second
 
-	// mostFailures is how many surveys fail at least until the drain does.
+	// mostFailures is how many consecutive surveys must fail before the drain fails.
 	mostFailures = 3
 )
 
-// beginSurvey has the table surveyed. all: the messages of other relays' lanes count, too.
+// continueDrain takes the next step towards the end of a drain. It is called while nothing is under way. The drain reads again
+// until two consecutive reads have found nothing, then surveys the table, and ends with the survey's result.
+func (e *engine) continueDrain(p progress, now time.Time) {
+	readsAreEmpty := e.poll.empty >= 2
+	switch {
+	case e.settle.unwritable.refusal != nil:
+		e.beginStop(now)
+	case e.drain.busy || now.Before(e.drain.next):
+	case p.buffered > 0 && readsAreEmpty && e.leftAlone(now) != nil && e.claiming.drained():
+		e.stopping.err = e.leftAlone(now)
+		e.beginStop(now)
+	case p.allPaused && e.lease.relays > 0 || readsAreEmpty && p.buffered == 0 && e.claiming.drained():
+		e.endDrain(p.allPaused, now)
+	case p.buffered == 0 && !readsAreEmpty:
+		e.drain.last = nil
+		e.poll.fresh = true
+		e.claiming.startRead(now) // without waiting for the next poll
+	}
+}
+
+// endDrain stops the drain with the result of the last survey, or begins one. allPaused: every sink is paused.
+func (e *engine) endDrain(allPaused bool, now time.Time) {
+	switch {
+	case len(e.settle.unwritable.items) > 0: // they are still due in the table, and the drain fails because of them
+		e.beginStop(now)
+	case e.drain.last == nil:
+		e.beginSurvey(allPaused)
+	default:
+		for topic := range e.unrouted.topics {
+			e.drain.last.unrouted[topic] = true
+		}
+		e.stopping.err = e.drain.last.drained()
+		e.beginStop(now)
+	}
+}
+
+// beginSurvey starts a survey. If all is true, messages of other relays' lanes count, too.
 func (e *engine) beginSurvey(all bool) {
 	s := &survey{byRows: e.options.Claim == storage.ByRows, topics: e.options.Topics, pauses: e.control.pauses, before: e.drain.unread, began: time.Now(),
 		heldUp: map[int64]bool{}, isPaused: map[storage.ControlKind]map[string]bool{}, unrouted: map[string]bool{}}
@@ -40,8 +76,8 @@ func (e *engine) beginSurvey(all bool) {
 	e.surveyor.jobs <- s
 }
 
-// afterSurvey has the drain look again if the survey has found a message that could be delivered, or has failed, unless that
-// lasts.
+// afterSurvey keeps the result of a survey. If the survey found an unread message or failed, the drain reads and surveys again, for
+// unreadFor at least.
 func (e *engine) afterSurvey(s *survey) {
 	d, now := &e.drain, time.Now()
 	d.busy, d.last = false, s
@@ -68,8 +104,8 @@ func (e *engine) afterSurvey(s *survey) {
 	}
 }
 
-// leftAlone returns what a drain ends with whose last messages fail while nothing else is delivered: they may be bad, or their
-// sink is down. It returns nil while others may still be sent.
+// leftAlone returns the error of a drain whose last messages fail while no others are delivered, because they are bad or their sink
+// is down. It returns nil while other messages may still be sent.
 func (e *engine) leftAlone(now time.Time) error {
 	var problems []error
 	for _, q := range e.queues {
@@ -78,7 +114,7 @@ func (e *engine) leftAlone(now time.Time) error {
 		case !q.fails(now):
 			return nil
 		default:
-			problems = append(problems, fmt.Errorf("drained, but %d messages are left that sink %q does not take, or that wait behind those; the last answer: %s", q.buffered, q.name, q.breaker.lastAnswer()))
+			problems = append(problems, fmt.Errorf("drained, but %d messages are left that sink %q does not accept, or that wait behind those; the last answer: %s", q.buffered, q.name, q.breaker.lastAnswer()))
 		}
 	}
 	return errors.Join(problems...)

@@ -115,28 +115,28 @@ func (w waker) wake() {
 	}
 }
 
-// stop is how far the engine has come with stopping.
+// stop is the state of a stop (stop.go).
 type stop struct {
 	begun    bool
-	ready    bool // nothing is under way: the relay may leave
-	left     bool // the leaser has taken the relay out of its table
+	ready    bool // nothing is under way, so the leaser may take the relay out of its table
+	left     bool // the leaser has taken it out
 	leaveErr error
-	aborted  bool // sends were cancelled; the deadline is for settling now
+	aborted  bool // the sends were cancelled; the deadline is for settling now
 	deadline time.Time
-	tellAt   time.Time // when the log is told what is waited for; zero once it was
-	gaveUp   bool      // that deadline has passed, too
+	logAt    time.Time // when to log what the stop waits for; zero once logged
+	gaveUp   bool      // the deadline for settling has passed
 	err      error
 }
 
-// draining is how far the end of a drain has come.
+// draining is the state of a drain that has found no more messages (drain.go).
 type draining struct {
-	busy bool
-	last *survey // of the moment; nil once there is something to deliver again
-	next time.Time
+	busy bool      // a survey is running
+	last *survey   // the last survey; nil if reads have found a message since
+	next time.Time // when the next survey may begin
 
-	unread int64     // the message that the last survey has found unread; 0: none
-	since  time.Time // when it was found first
+	unread int64     // the id of the message that the last survey found unread; 0: none
+	since  time.Time // when a survey first found it
 
-	failures int       // surveys that failed, one after the other
+	failures int       // consecutive surveys that failed
 	failing  time.Time // when the first of them began
 }

@@ -168,7 +168,7 @@ func (e *engine) loop(ctx context.Context) error {
 			e.startSettlements(now)
 		}
 		// Only times after now count: what was due earlier has just been started, or waits for an answer that wakes the loop.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.unwritable.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.tellAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.unwritable.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.logAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
 		}

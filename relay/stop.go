@@ -9,27 +9,26 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The end of a run. Nothing more is read or sent, what is in flight is waited for (up to a
-// deadline), settled, and the rights are given back. A drain ends so by itself.
+// The end of a run. The relay reads and sends no more, waits until the messages in flight are settled or the deadline passes, and
+// gives back its leases or claims. A drain stops in the same way when no message is left (drain.go).
 
-// abortGrace is how long sends and settlements may take after they were told
-// to end.
+// abortGrace is how long sends and settlements may take after they were cancelled.
 const abortGrace = 5 * time.Second
 
-// stopTellAfter is how long a stop takes until the log says what it waits for.
-const stopTellAfter = time.Second
+// logStopAfter is how long a stop takes before the log says what it waits for.
+const logStopAfter = time.Second
 
-// beginStop reads and sends no more, and waits for what is under way.
+// beginStop ends reading and sending.
 func (e *engine) beginStop(now time.Time) {
 	if e.stopping.begun {
 		return
 	}
 	e.stopping.begun, e.settle.joiner.patience = true, 0
-	e.stopping.deadline, e.stopping.tellAt = now.Add(e.options.DrainTimeout), now.Add(stopTellAfter)
+	e.stopping.deadline, e.stopping.logAt = now.Add(e.options.DrainTimeout), now.Add(logStopAfter)
 	e.claiming.giveUpQueued()
 }
 
-// abort cancels what is being sent.
+// abort cancels the sends in flight.
 func (e *engine) abort(now time.Time) {
 	e.beginStop(now)
 	e.stopping.aborted = true
@@ -37,59 +36,53 @@ func (e *engine) abort(now time.Time) {
 	e.cancelSend(errAborted)
 }
 
-// over says whether the loop is at its end, and brings that nearer: a drain stops once
-// nothing is left that could be delivered now, a stop leaves once nothing is under way, and
-// what takes too long is given up.
-func (e *engine) over() (bool, error) {
-	s, now := &e.stopping, time.Now()
-	unsettled, sending, buffered, allPaused := e.settle.count(), 0, 0, true
+// progress is what keeps a run from ending.
+type progress struct {
+	unsettled int  // outcomes that are not written
+	sending   int  // calls of sinks
+	buffered  int  // messages in memory for sinks that are not paused
+	allPaused bool // every sink is paused
+	quiet     bool // nothing is being read, sent or settled
+}
+
+func (e *engine) progress() progress {
+	p := progress{unsettled: e.settle.count(), allPaused: true}
 	for _, q := range e.queues {
-		sending += len(q.flights)
+		p.sending += len(q.flights)
 		if !q.paused {
-			buffered += q.buffered
-			allPaused = allPaused && q.options.Sink == nil
+			p.buffered += q.buffered
+			p.allPaused = p.allPaused && q.options.Sink == nil
 		}
 	}
-	quiet := sending == 0 && (unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.unwritable.trying
-	switch {
-	case e.options.Drain && !s.begun && quiet && e.settle.unwritable.refusal != nil:
-		e.beginStop(now)
-	case !e.options.Drain || s.begun || !quiet || e.drain.busy || now.Before(e.drain.next):
-	case buffered > 0 && e.poll.empty >= 2 && e.leftAlone(now) != nil && e.claiming.drained():
-		s.err = e.leftAlone(now)
-		e.beginStop(now)
-		return false, nil // what is given back now has to be written
-	case allPaused && e.lease.relays > 0 || e.poll.empty >= 2 && buffered == 0 && e.claiming.drained():
-		// Either all sinks are paused; or two looks in a row found nothing, nothing that may be sent is in memory, and
-		// the table has nothing else that could be delivered now. The survey shows what is left all the same.
-		if len(e.settle.unwritable.items) > 0 { // these are due in the table, and the drain fails for them
-			e.beginStop(now)
-			break
-		}
-		if e.drain.last == nil {
-			e.beginSurvey(allPaused)
-			break
-		}
-		for topic := range e.unrouted.topics {
-			e.drain.last.unrouted[topic] = true
-		}
-		s.err = e.drain.last.drained()
-		e.beginStop(now)
-	case buffered == 0 && e.poll.empty < 2: // it doesn't wait for the poll's time
-		e.drain.last = nil
-		e.poll.fresh = true
-		e.claiming.startRead(now)
+	p.quiet = p.sending == 0 && (p.unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.unwritable.trying
+	return p
+}
+
+// over reports whether the run has ended, and with which error. Until then it takes the next step towards the end: of a drain, and of
+// a stop once one has begun.
+func (e *engine) over() (bool, error) {
+	now, p := time.Now(), e.progress()
+	if e.options.Drain && !e.stopping.begun && p.quiet {
+		e.continueDrain(p, now)
+		p = e.progress() // the end of a drain gives back messages, which has to be written
 	}
-	if !s.begun {
+	if !e.stopping.begun {
 		return false, nil
 	}
-	if !s.tellAt.IsZero() && !now.Before(s.tellAt) {
-		s.tellAt = time.Time{}
-		if !quiet && !s.aborted {
-			e.logStopping(now, unsettled)
+	return e.continueStop(p, now)
+}
+
+// continueStop lets the leaser leave once nothing is under way. When the deadline passes it cancels the sends, and when the deadline
+// passes again it ends the run without them.
+func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
+	s := &e.stopping
+	if !s.logAt.IsZero() && !now.Before(s.logAt) {
+		s.logAt = time.Time{}
+		if !p.quiet && !s.aborted {
+			e.logStopping(now, p.unsettled)
 		}
 	}
-	if !s.left && !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
+	if !s.left && !now.Before(s.deadline) {
 		if s.aborted {
 			s.gaveUp = true
 		} else {
@@ -97,29 +90,34 @@ func (e *engine) over() (bool, error) {
 		}
 	}
 	if tooLate := s.gaveUp && now.After(s.deadline.Add(2*abortGrace)); s.left || tooLate {
-		problems := []error{s.err, s.leaveErr}
-		if !s.left {
-			problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
-		}
-		if unsettled += len(e.settle.unwritable.items); sending > 0 || unsettled > 0 {
-			text := fmt.Sprintf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again", sending, unsettled)
-			if e.settle.unwritable.refusal != nil {
-				problems = append(problems, fmt.Errorf("%s: %w", text, e.settle.unwritable.refusal))
-			} else {
-				problems = append(problems, errors.New(text))
-			}
-		}
-		return true, errors.Join(problems...)
+		return true, e.stopped(p)
 	}
-	if !s.ready && (s.gaveUp || quiet) {
+	if !s.ready && (s.gaveUp || p.quiet) {
 		s.ready = true
 		e.lease.next = time.Time{}
 	}
 	return false, nil
 }
 
-// stopOtherClaim ends a relay that finds out, by whichever call, that the table was
-// changed to the other way of claiming while it was taken for dead.
+// stopped returns the error that a run ends with; nil if it left nothing unfinished.
+func (e *engine) stopped(p progress) error {
+	problems := []error{e.stopping.err, e.stopping.leaveErr}
+	if !e.stopping.left {
+		problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
+	}
+	if unsettled := p.unsettled + len(e.settle.unwritable.items); p.sending > 0 || unsettled > 0 {
+		text := fmt.Sprintf("stop the relay: %d sends were still in flight and %d outcomes were not written; these messages will be sent again", p.sending, unsettled)
+		if e.settle.unwritable.refusal != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", text, e.settle.unwritable.refusal))
+		} else {
+			problems = append(problems, errors.New(text))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// stopOtherClaim stops a relay if a call has failed because the table's way of claiming was changed. That happens only while
+// other relays take this one for dead.
 func (e *engine) stopOtherClaim(err error) bool {
 	if !errors.Is(err, storage.ErrOtherClaim) || e.stopping.begun {
 		return false
@@ -129,7 +127,7 @@ func (e *engine) stopOtherClaim(err error) bool {
 	return true
 }
 
-// logStopping tells whoever has asked for a stop, and waits, for what.
+// logStopping logs what a stop waits for.
 func (e *engine) logStopping(now time.Time, unsettled int) {
 	var waits []string
 	for _, q := range e.queues {
@@ -140,6 +138,6 @@ func (e *engine) logStopping(now time.Time, unsettled int) {
 	if unsettled > 0 {
 		waits = append(waits, fmt.Sprintf("the database, to write %d outcomes", unsettled))
 	}
-	e.options.Logger.Info("relay: stopping, but not before what is in flight has ended", "relay", e.options.Name,
-		"waits for", strings.Join(waits, "; "), "at most", e.stopping.deadline.Sub(now).Round(time.Second))
+	e.options.Logger.Info("relay: stopping when the messages in flight are settled", "relay", e.options.Name,
+		"waits_for", strings.Join(waits, "; "), "at_most", e.stopping.deadline.Sub(now).Round(time.Second))
 }

@@ -210,7 +210,7 @@ func TestStopSaysWhatItWaitsFor(t *testing.T) {
 					r.Abort()
 				}
 				_ = stop() // what it returns has tests of its own
-				if n := log.with("level=INFO", "relay: stopping", "relay=one", `"waits for"="3 messages in flight at sink \"main\""`, `"at most"=24s`); n != c.lines {
+				if n := log.with("level=INFO", "relay: stopping", "relay=one", `waits_for="3 messages in flight at sink \"main\""`, `at_most=24s`); n != c.lines {
 					t.Errorf("%d lines say what the stop waits for, want %d:\n%s", n, c.lines, log.text.String())
 				}
 			})

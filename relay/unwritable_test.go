@@ -242,7 +242,7 @@ func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 		_, stop := start(t, store, relay.Options{Sinks: to(sink)})
 		time.Sleep(20 * time.Second)
 		began := time.Now()
-		if err := stop(); err == nil || !strings.Contains(err.Error(), "1 outcomes not written back") {
+		if err := stop(); err == nil || !strings.Contains(err.Error(), "1 outcomes were not written") {
 			t.Errorf("stop: %v", err)
 		}
 		if took := time.Since(began); took > 10*time.Second {
@@ -354,7 +354,7 @@ func TestADrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "1 outcomes not written back") || strings.Contains(err.Error(), "can't read") {
+				if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "1 outcomes were not written") || strings.Contains(err.Error(), "can't read") {
 					t.Errorf("drain: %v", err)
 				}
 				if took := time.Since(began); took > 5*time.Second {

@@ -181,7 +181,7 @@ func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
 						if !drain {
 							stop()
 						}
-						if err := <-ended; err == nil || !strings.Contains(err.Error(), "not written back") {
+						if err := <-ended; err == nil || !strings.Contains(err.Error(), "were not written") {
 							t.Errorf("the end of the relay: %v", err)
 						}
 						stop()
