@@ -10,17 +10,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// base is what every part of the engine needs: the table, the options, and whom to tell
-// of trouble. Any goroutine may use it.
+// base is what all parts of the engine share: the store, the options, and reporting of errors. Any goroutine may use it.
 type base struct {
 	store       storage.Store
 	options     Options
-	callTimeout time.Duration // of one call of the database, which must not hold the relay for longer than its lease
+	callTimeout time.Duration // the time-out of a database call, shorter than the lease
 	health      *health
 	logLimiter  logLimiter
 }
 
-// reached notes how a call of the database went that began then.
+// reached records the result of a database call.
 func (b *base) reached(call string, began time.Time, err error) {
 	b.options.Observer.Called(call, time.Since(began))
 	if err == nil {
@@ -38,19 +37,18 @@ func (b *base) reached(call string, began time.Time, err error) {
 	}
 }
 
-// failed reports trouble with a stage, which will try again. Of trouble that
-// lasts, a line now and then is enough.
+// failed reports the error of a stage, which will try again. Of a lasting failure it logs a line now and then.
 func (b *base) failed(stage string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	b.options.Observer.Failed(stage, err)
 	if allowed, more := b.logLimiter.allow("failed " + stage); allowed {
-		b.options.Logger.Warn("relay: trouble, trying again", "relay", b.options.Name, "stage", stage, "error", err, "unsaid", more)
+		b.options.Logger.Warn("relay: a database call failed, trying again", "relay", b.options.Name, "stage", stage, "error", err, "suppressed", more)
 	}
 }
 
-// tried notes how a call went whose trouble may last.
+// tried records the result of a call that [Relay.Healthy] watches.
 func (b *base) tried(l *lasting, err error) {
 	if err == nil {
 		l.since.Store(0)
@@ -63,23 +61,23 @@ func (b *base) tried(l *lasting, err error) {
 	}
 }
 
-// backAfter is how long a database must have been silent for its return to be told.
+// backAfter is how long every call must have failed before the database's return is logged.
 const backAfter = time.Second
 
-// logBack tells that the database answers again, after every call had failed for so long.
+// logBack logs that the database answers again.
 func (b *base) logBack(silent time.Duration) {
 	if silent < backAfter {
 		return
 	}
 	if allowed, more := b.logLimiter.allow("back"); allowed {
-		b.options.Logger.Info("relay: the database is back", "relay", b.options.Name, "after", silent.Round(time.Millisecond), "unsaid", more)
+		b.options.Logger.Info("relay: the database is back", "relay", b.options.Name, "after", silent.Round(time.Millisecond), "suppressed", more)
 	}
 }
 
-// quietTime is how long a line of the log that was written is not repeated.
+// quietTime is how long a log line is suppressed after it was logged.
 const quietTime = 10 * time.Second
 
-// logLimiter keeps trouble that lasts from filling the log.
+// logLimiter keeps lasting failures from filling the log. It may be used concurrently.
 type logLimiter struct {
 	mu    sync.Mutex
 	lines map[string]limitedLine
@@ -90,8 +88,7 @@ type limitedLine struct {
 	more int
 }
 
-// allow says whether a line may be written now, and how many like it were not
-// since the last one.
+// allow reports whether a line may be logged now, and how many like it were suppressed since the last one.
 func (q *logLimiter) allow(line string) (ok bool, more int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,7 +105,7 @@ func (q *logLimiter) allow(line string) (ok bool, more int) {
 	return true, l.more
 }
 
-// sleep waits for d and says whether the context still lives.
+// sleep waits for d, and reports whether the context is still alive.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -120,7 +117,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// earliest returns the earlier of two times. A zero one isn't set.
+// earliest returns the earlier of two times, ignoring a zero one.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -2,19 +2,18 @@ package relay
 
 import "time"
 
-// databaseClock is the database's time, as a relay knows it: what the database said last, and
-// when that was heard. The two clocks needn't agree.
+// databaseClock estimates the database's time from its last answer. The database's clock and this host's may differ.
 type databaseClock struct {
-	said, heard time.Time
+	said, heard time.Time // the last answer, and when it arrived by this host's clock
 }
 
-// passed says that a time has passed by the database's clock. Of a clock that was never heard
-// none has. It may be wrong by the time that the answer took, but never says so too early.
+// passed reports whether a time has passed by the database's clock. It may report so late, by the time that the answer took, and never
+// too early. Before the first answer it returns false.
 func (c *databaseClock) passed(at time.Time) bool {
 	return !at.IsZero() && !c.said.IsZero() && !c.now().Before(at)
 }
 
-// now is the database's time, or this process's while that was never heard.
+// now returns the database's time, or before the first answer this host's.
 func (c *databaseClock) now() time.Time {
 	if c.said.IsZero() {
 		return time.Now()

@@ -180,7 +180,7 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 		case clock.passed(expires):
 			become, problem := by.expire(&row)
 			if err = d.settle(ctx, become, 0, 0, problem, ""); err == nil {
-				by.tellExpired(c.options.Observer, c.options.Logger, &c.logLimiter, c.options.Name, "consumer", &row, "")
+				by.reportExpired(c.options.Observer, c.options.Logger, &c.logLimiter, c.options.Name, "consumer", &row, "")
 			}
 		case row.Malformed != "":
 			err = d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.Malformed)), "")

@@ -7,13 +7,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What operators have put in force, which is stored with the table and asked for about once a
-// second. A sink that is paused is one that isn't there, as one whose breaker is open: its rows
-// fill its buffer, and then are skipped. The rows of a paused topic or key don't come into
-// memory: their lane keeps the place of the first one, and goes on from there when the pause
-// ends. What must hold: what follows a row of a paused topic in its key waits, too.
+// Controls are the pauses and limits that operators have set. They are stored with the table, and each relay reads them about once
+// a second. A paused sink is treated like one whose breaker is open: its rows fill its buffer, and further rows are skipped. Rows of
+// a paused topic or key are not kept in memory. Their lane remembers the first of them, and reads from there when the pause ends.
+// What must hold: rows that follow a row of a paused topic in their key wait, too.
 
-// heard takes in what is in force.
+// heard applies the controls that were read.
 func (e *engine) heard(inForce []storage.Control) {
 	if len(inForce)+len(e.control.inForce) > 0 {
 		e.obey(inForce)
@@ -21,7 +20,7 @@ func (e *engine) heard(inForce []storage.Control) {
 	e.control.heard = true
 }
 
-// obey has what is in force now hold, where that is something, or was.
+// obey applies controls and logs the changes.
 func (e *engine) obey(inForce []storage.Control) {
 	for _, c := range inForce {
 		if !slices.ContainsFunc(e.control.inForce, func(old storage.Control) bool { return old.Kind == c.Kind && old.Name == c.Name && old.Rate == c.Rate }) {
@@ -53,7 +52,7 @@ func (e *engine) obey(inForce []storage.Control) {
 	}
 	paused := of(storage.PauseSink)
 	for _, q := range e.queues {
-		if q.breaker.state == breakerTripped && paused[q.name] { // its control is in force, and holds from now on
+		if q.breaker.state == breakerTripped && paused[q.name] { // the stored pause takes the place of the breaker's
 			e.report(q, q.breaker.close())
 		}
 		wasPaused := q.paused

@@ -8,21 +8,22 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// controlInterval is how often what is in force is asked for: a pause is to be heard within a
-// second, with the time of the question itself.
+// controlInterval is the time between two reads of the controls: a pause must take effect within a second, including the time of
+// the query.
 const controlInterval = 700 * time.Millisecond
 
-// controller asks what is in force, and has a sink paused for all relays whose breaker has tripped.
+// controller reads the controls, and stores the pauses of sinks whose breakers have tripped, so that they hold for all relays.
 type controller struct {
 	base    *base
-	trips   chan storage.Control            // pauses that tripped breakers want
-	results chan<- func()                   // the loop calls each
-	heard   func(inForce []storage.Control) // called in the loop at first, and when it has changed
+	trips   chan storage.Control            // the pauses of tripped breakers
+	results chan<- func()                   // functions that the loop calls
+	heard   func(inForce []storage.Control) // called by the loop with the first controls, and when they have changed
 }
 
-// work asks until the context ends. Nothing is read or sent before the first answer; where there is none later, the last one holds.
+// work reads the controls until the context ends. The relay reads and sends no messages before the first answer. If a later read
+// fails, the last answer holds.
 func (c *controller) work(ctx context.Context) {
-	var last, wanted []storage.Control // wanted: pauses that tripped breakers want, and that aren't in force yet
+	var last, wanted []storage.Control // wanted: pauses of tripped breakers that are not in force yet
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
 		wanted = c.pauseTripped(ctx, wanted)
 		began := time.Now()
@@ -49,8 +50,8 @@ func (c *controller) work(ctx context.Context) {
 	}
 }
 
-// pauseTripped has the sinks whose breakers have tripped paused for all relays. It returns the pauses that it couldn't write, to be
-// tried again. Meanwhile this relay pauses the sink for itself.
+// pauseTripped stores the pauses of tripped breakers. It returns those that it couldn't store, to be tried again. Meanwhile this relay
+// pauses the sink for itself.
 func (c *controller) pauseTripped(ctx context.Context, wanted []storage.Control) (left []storage.Control) {
 	for len(c.trips) > 0 {
 		wanted = append(wanted, <-c.trips)

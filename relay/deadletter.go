@@ -14,12 +14,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Dead letters. By choice a message that is parked is sent elsewhere, too: as a message of its
-// own, which the settlement that parks it writes from its row (see [storage.Copy]). So there is
-// one for each time that a message was parked, whatever is repeated or fenced, and it is read,
-// routed, sent and tried again as any other.
+// Dead letters. If a sink has a dead letter topic or sink, a message that it parks is also sent there. The dead letter is a new message,
+// which the settlement that parks the original writes from its row (see [storage.Copy]). So each parking writes exactly one,
+// even if settlements are repeated or fenced, and the dead letter is read, routed, sent and retried like any other message.
 
-// The headers of a dead letter, beside those of its message.
+// The headers of a dead letter, in addition to those of its message.
 const (
 	deadLetterMessage = sinks.DeadLetterHeader + "message-id"
 	deadLetterTopic   = sinks.DeadLetterHeader + "topic"
@@ -31,14 +30,13 @@ const (
 	deadLetterParked  = sinks.DeadLetterHeader + "parked-at"
 )
 
-// mostErrorHeader is how many bytes of an error a dead letter shows: servers of HTTP take some
-// 8 KiB of headers, and all of it stands with the parked message.
+// mostErrorHeader is the most bytes of an error in a dead letter's header: HTTP servers accept about 8 KiB of headers. The parked
+// message has the whole error.
 const mostErrorHeader = 500
 
-// addDeadLetter has the settlement that parks a message of the sink now, by the database's clock, write its dead letter, if it
-// gets one, and returns what the log is to say of that. A dead letter gets none: it would come
-// back for ever.
-func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (said string) {
+// addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has dead letters, and returns a note for the
+// log. A dead letter that is parked gets no dead letter, which would loop for ever. now is the database's time.
+func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (note string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {
 		return ""
@@ -69,7 +67,7 @@ func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *resul
 	return "; its dead letter goes to " + cmp.Or(to.Sink, to.Topic)
 }
 
-// withoutError is a dead letter that says of an error that the database can't store it.
+// withoutError returns a dead letter without its error text, which the database can't store.
 func withoutError(letter storage.Copy) *storage.Copy {
 	headers := map[string]string{}
 	_ = json.Unmarshal([]byte(letter.Headers), &headers) // made by headersText
@@ -79,12 +77,11 @@ func withoutError(letter storage.Copy) *storage.Copy {
 }
 
 func headersText(headers map[string]string) string {
-	text, _ := json.Marshal(headers) // a map of texts always can be
+	text, _ := json.Marshal(headers) // can't fail for a map of strings
 	return string(text)
 }
 
-// headerText is what every sink can carry as a header's value: HTTP takes no line breaks, and no
-// blanks at the ends.
+// headerText returns a text that every sink accepts as a header value: HTTP allows no line breaks, and no blanks at the ends.
 func headerText(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -94,8 +91,8 @@ func headerText(text string) string {
 	}, text))
 }
 
-// checkDeadLetter wants that the sink's dead letters come somewhere. A sink that holds keys can't
-// have its own: they would wait behind their message.
+// checkDeadLetter checks that the sink's dead letters have a destination other than the sink itself. In particular they must not be
+// routed to a sink that holds the keys of parked messages: they would wait behind their own message.
 func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
 	to, problem := s.DeadLetter, ""
 	switch {

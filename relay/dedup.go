@@ -409,7 +409,7 @@ func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	at := slices.IndexFunc(r.outcomes, sinks.IsOpen)
 	if allowed, more := q.base.logLimiter.allow("unresolved " + q.name); allowed && at >= 0 {
 		q.base.options.Logger.Warn("relay: it is not known whether the sink has some messages: their keys wait", "relay", q.base.options.Name,
-			"sink", q.name, "batches", open, "retry_in", wait, "detail", loggable(&r.outcomes[at]), "unsaid", more)
+			"sink", q.name, "batches", open, "retry_in", wait, "detail", loggable(&r.outcomes[at]), "suppressed", more)
 	}
 }
 

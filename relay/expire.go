@@ -8,18 +8,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Expiry. A message is too old to be sent from its ExpiresAt on, or from its route's ExpireAfter
-// after it was written, whichever is earlier, by the database's clock. It is looked at when it
-// comes into memory (admit.go, rows.go), and once more when it is taken for a batch (send.go); a
-// message that is too old goes to settle, to be parked or discarded, in the place of its sink.
+// Expiry. A message expires at its ExpiresAt, or its route's ExpireAfter after it was written, whichever is earlier, by the
+// database's clock. The engine checks this when it reads the message (admit.go, rows.go), and again when it takes the message for
+// a batch (send.go). An expired message is not sent. It is settled as parked or discarded.
 //
-// What must hold: what is in flight never expires, nor what a sink may have from before. Nothing
-// of a key is sent after a message that has expired until that is written: else a successor whose
-// routes are others might send it after later ones. So it counts as in flight for its key, and
-// its followers wait in memory.
+// What must hold: a message that is in flight, or that a sink may have from an earlier attempt, never expires. Until the settlement
+// of an expired message is written, no later message of its key is sent; otherwise a successor with other routes might send the
+// expired message after them. So it counts as in flight for its key, and the later messages wait in memory.
 
-// expiryOf is when a message is too old, and the route that says what becomes of it then. The
-// zero time means never.
+// expiryOf returns when a message expires, and the route that says what happens to it then. The zero time means never.
 func (r *router) expiryOf(row *storage.Row) (at time.Time, by target) {
 	at = row.Message.ExpiresAt
 	if row.NeverExpires || at.IsZero() && !r.expires {
@@ -31,7 +28,7 @@ func (r *router) expiryOf(row *storage.Row) (at time.Time, by target) {
 	return at, by
 }
 
-// tooOld reports whether a row must not be sent any more. A row without a route, and without a time of its own, waits.
+// tooOld reports whether a row has expired. A row without a route waits, unless it has an ExpiresAt.
 func (r *router) tooOld(row *storage.Row, clock *databaseClock) bool {
 	if row.Message.ExpiresAt.IsZero() && !r.expires {
 		return false
@@ -40,7 +37,7 @@ func (r *router) tooOld(row *storage.Row, clock *databaseClock) bool {
 	return clock.passed(at) && by.sinks[0] < len(r.names)
 }
 
-// expire is what becomes of a row that is too old, and its last error.
+// expire returns the state of an expired row, and its last error.
 func (t target) expire(row *storage.Row) (become storage.State, problem string) {
 	if t.onExpire == DiscardExpired {
 		return storage.StateDiscarded, ""
@@ -48,21 +45,21 @@ func (t target) expire(row *storage.Row) (become storage.State, problem string) 
 	return storage.StateError, shorten(t.describeExpired(row), 1000)
 }
 
-// tellExpired tells of a row that is too old what becomes of it: to the observer of each, to the
-// log of some, with what else is said of it.
-func (t target) tellExpired(observer Observer, logger *slog.Logger, limiter *logLimiter, relay, sink string, row *storage.Row, said string) {
+// reportExpired tells the observer of an expired row, and logs it unless a similar line was logged just before. The text note is
+// added to the log message.
+func (t target) reportExpired(observer Observer, logger *slog.Logger, limiter *logLimiter, relay, sink string, row *storage.Row, note string) {
 	observer.Expired(sink, t.onExpire)
 	level, did := logger.Error, "parked"
 	if t.onExpire == DiscardExpired {
 		level, did = logger.Info, "discarded"
 	}
 	if allowed, more := limiter.allow("expired " + sink + did); allowed {
-		level("relay: "+did+" a message that is too old to be sent"+said, "relay", relay, "sink", sink,
-			"topic", row.Message.Topic, "id", row.Message.ID, "detail", t.describeExpired(row), "unsaid", more)
+		level("relay: "+did+" a message that has expired"+note, "relay", relay, "sink", sink,
+			"topic", row.Message.Topic, "id", row.Message.ID, "detail", t.describeExpired(row), "suppressed", more)
 	}
 }
 
-// describeExpired is what an operator reads on the row: since when it was too old, and why.
+// describeExpired returns the error text of an expired row: since when it has been expired, and why.
 func (t target) describeExpired(row *storage.Row) string {
 	at, why := row.Message.ExpiresAt, "its expires_at"
 	if t.expireAfter > 0 {

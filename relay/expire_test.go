@@ -421,7 +421,7 @@ func TestConsumerReceivesNothingThatHasExpired(t *testing.T) {
 					t.Fatalf("received %v, %v; want row %d", got, err, written[1])
 				}
 				told.want(t, fmt.Sprintf("map[consumer %s:2]", become))
-				if strings.Count(log.String(), "too old to be sent") != 1 {
+				if strings.Count(log.String(), "a message that has expired") != 1 {
 					t.Errorf("the log has %s", log.String())
 				}
 				if n := len(db.Messages()); n != left {

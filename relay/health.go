@@ -6,45 +6,45 @@ import (
 	"time"
 )
 
-// health tells Healthy how the loop does.
+// health is what [Relay.Healthy] needs to know of a run. All goroutines may use it. Times are nanoseconds since epoch.
 type health struct {
 	started atomic.Bool
-	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
+	looped  atomic.Int64 // when the loop last began a round
 	reached atomic.Int64 // when the database last answered
 	epoch   time.Time
 
-	safeUntil atomic.Int64 // nothing is sent after it
-	readFails atomic.Int64 // since when some kind of read has been failing; 0 if none is
+	safeUntil atomic.Int64 // when the relay stops sending, unless its leases are renewed
+	readFails atomic.Int64 // since when some kind of read has been failing; 0: none is
 
-	lease   lasting // the leases can't be renewed
-	journal lasting // what is to be sent can't be written down
-	reclaim lasting // by rows: what is due can't be brought back
+	lease   lasting // leases can't be renewed
+	journal lasting // journals can't be written
+	reclaim lasting // by rows: expired claims can't be freed
 
-	silentSince atomic.Int64 // since when every call of the database fails; 0 if the last one didn't
+	silentSince atomic.Int64 // since when every call of the database has failed; 0: the last call succeeded
 
 	readError  atomic.Pointer[string] // the last error of a read
-	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds
-	stuck      atomic.Pointer[string] // the last send that doesn't return
-	unwritable atomic.Pointer[string] // what of the outcomes it refuses
-	waits      atomic.Pointer[string] // why it takes no part; empty if it does, none before it is known
+	problem    atomic.Pointer[string] // the error of the last call of the database; nil: it succeeded
+	stuck      atomic.Pointer[string] // the last call of a sink that hangs
+	unwritable atomic.Pointer[string] // the outcomes that the database refuses
+	waits      atomic.Pointer[string] // why the relay stands by; empty: it is active; nil: not known yet
 }
 
 func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
 
-// readFailed is told of each read's error before readFails is.
+// readFailed keeps the error of a read. It is called before readFails is set.
 func (p *health) readFailed(err error) {
 	text := err.Error()
 	p.readError.Store(&text)
 }
 
-// lasting is trouble with one kind of call. What isn't needed any more isn't tried any more: so
-// trouble that didn't come again for a while is over.
+// lasting records that one kind of call keeps failing. A call that is no longer needed is not repeated, so a failure that has not
+// occurred again for a while counts as over.
 type lasting struct {
-	since, last atomic.Int64 // as health.now has it; 0: there is none
+	since, last atomic.Int64 // the first and the last failure, in the time of health.now; 0: the last call succeeded
 	problem     atomic.Pointer[string]
 }
 
-// unhealthy is the trouble if it has lasted for longer than a lease.
+// unhealthy returns an error if the call has been failing for longer than a lease.
 func (l *lasting) unhealthy(now int64, what string, lease time.Duration) error {
 	since := l.since.Load()
 	if since == 0 || time.Duration(now-since) <= lease || time.Duration(now-l.last.Load()) > 2*max(lease, 5*time.Second) {

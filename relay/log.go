@@ -12,15 +12,15 @@ import (
 // What the log says, and at which level:
 //
 //	debug  each failed attempt of each message
-//	info   what begins, ends, or works again; and what was done in the last minute
-//	warn   trouble that the relay deals with by itself: a sink or a database that is gone, and
-//	       of a message's failed attempts the first and each tenth
-//	error  what waits for somebody: a parked message, a sink that is stuck, an outcome that
-//	       the database refuses
+//	info   starts, stops and recoveries, and once a minute what was delivered
+//	warn   failures that the relay handles itself: a sink or a database that is down, and a message's
+//	       first and every tenth failed attempt
+//	error  what an operator must look at: a parked message, a sink that hangs, an outcome that the
+//	       database refuses
 //
-// What may come often is bounded by logLimiter. Nothing here holds a payload.
+// logLimiter limits lines that may be frequent. No line has a payload.
 
-// logAttempt writes a line about what a sink answered for a message.
+// logAttempt logs a sink's answer for a message.
 func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sinks.Outcome, more ...any) {
 	if !b.options.Logger.Enabled(context.Background(), level) {
 		return
@@ -30,48 +30,47 @@ func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sink
 		"reason", string(outcome.Reason), "detail", loggable(outcome)}, more...)...)
 }
 
-// tellEach: of a message that fails again and again, so many attempts make one more line than
-// the first.
-const tellEach = 10
+// warnEvery is how many failed attempts of one message make another warning, after the first.
+const warnEvery = 10
 
-// logRetry tells of a failed attempt that is charged, and when the next one is.
+// logRetry logs a failed attempt that is charged, and the time of the next one.
 func (b *base) logRetry(it *item, outcome *sinks.Outcome, attempts int, wait time.Duration) {
-	b.tellAttempt("is tried again", it, outcome)
-	level, unsaid := slog.LevelDebug, 0
-	if attempts == 1 || attempts%tellEach == 0 {
+	b.observeAttempt("is tried again", it, outcome)
+	level, suppressed := slog.LevelDebug, 0
+	if attempts == 1 || attempts%warnEvery == 0 {
 		if allowed, more := b.logLimiter.allow("failed " + it.queue.name + string(outcome.Reason)); allowed {
-			level, unsaid = slog.LevelWarn, more
+			level, suppressed = slog.LevelWarn, more
 		}
 	}
-	b.logAttempt(level, "relay: a message failed and is tried again", it, outcome,
-		"next", time.Now().Add(wait).Round(time.Millisecond), "unsaid", unsaid)
+	b.logAttempt(level, "relay: a message failed and will be tried again", it, outcome,
+		"next", time.Now().Add(wait).Round(time.Millisecond), "suppressed", suppressed)
 }
 
-// logUncharged tells of an attempt that costs the message nothing: the trouble is its
-// destination's, or it is tried again before that is known.
+// logUncharged logs a failed attempt that is not charged, since the destination is down, or since it is not known yet whether
+// the message or the destination is the cause.
 func (b *base) logUncharged(it *item, outcome *sinks.Outcome) {
-	b.tellAttempt("waits uncharged", it, outcome)
-	level, unsaid := slog.LevelDebug, 0
+	b.observeAttempt("waits uncharged", it, outcome)
+	level, suppressed := slog.LevelDebug, 0
 	if outcome.Result != sinks.Unavailable && it.suspension != nil && it.suspension.tries == 1 {
 		if allowed, more := b.logLimiter.allow("suspended " + it.queue.name + string(outcome.Reason)); allowed {
-			level, unsaid = slog.LevelWarn, more
+			level, suppressed = slog.LevelWarn, more
 		}
 	}
-	b.logAttempt(level, "relay: a message failed, and waits uncharged until others are delivered", it, outcome, "unsaid", unsaid)
+	b.logAttempt(level, "relay: a message failed and waits uncharged until others are delivered", it, outcome, "suppressed", suppressed)
 }
 
-// logParked tells of a message that waits for an operator, and why.
+// logParked logs that a message was parked, and why.
 func (b *base) logParked(what string, it *item, outcome *sinks.Outcome) {
-	b.tellAttempt("is parked", it, outcome)
+	b.observeAttempt("is parked", it, outcome)
 	if allowed, more := b.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
-		b.logAttempt(slog.LevelError, what, it, outcome, "unsaid", more)
+		b.logAttempt(slog.LevelError, what, it, outcome, "suppressed", more)
 	} else {
 		b.logAttempt(slog.LevelDebug, what, it, outcome)
 	}
 }
 
-// tellAttempt hands an attempt on to an Observer that wants to know.
-func (b *base) tellAttempt(became string, it *item, outcome *sinks.Outcome) {
+// observeAttempt passes an attempt to the observer if it implements [AttemptObserver].
+func (b *base) observeAttempt(became string, it *item, outcome *sinks.Outcome) {
 	if observer, wants := b.options.Observer.(AttemptObserver); wants {
 		observer.Attempted(Attempt{
 			At: time.Now(), Sink: it.queue.name, Topic: it.row.Message.Topic, ID: it.row.ID, MessageID: it.row.Message.ID, Number: it.row.Attempts + 1,
@@ -80,7 +79,7 @@ func (b *base) tellAttempt(became string, it *item, outcome *sinks.Outcome) {
 	}
 }
 
-// traceClaimed tells the tracer of rows that came into memory.
+// traceClaimed passes the messages that were read to the tracer.
 func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
 	if len(rows) == 0 {
 		return
@@ -92,7 +91,7 @@ func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
 	b.options.Tracer.Claimed(began, messages)
 }
 
-// traceSettled tells it of outcomes that were written back.
+// traceSettled passes the messages whose outcomes were written to the tracer.
 func (b *base) traceSettled(began time.Time, items []*item, err error) {
 	messages := make([]sinks.Message, len(items))
 	for i, it := range items {
@@ -101,8 +100,8 @@ func (b *base) traceSettled(began time.Time, items []*item, err error) {
 	b.options.Tracer.Settled(began, messages, err)
 }
 
-// work is what a relay has done since it last told so in the log.
+// work counts what a relay has done since its last summary in the log.
 type work struct {
-	started, began, lookedAfter         time.Time // lookedAfter: when the loop did what it does each second
+	started, began, lookedAfter         time.Time // lookedAfter: when the loop last did its housekeeping, once a second
 	delivered, retried, parked, expired int       // since began
 }

@@ -78,7 +78,7 @@ func TestLogOfManyThatFailIsBounded(t *testing.T) {
 		if n := log.with("level=WARN", "is tried again"); n < 2 || n > 3 {
 			t.Errorf("%d lines in 30 s, want one in ten:\n%s", n, log.text.String())
 		}
-		if n := log.with("level=WARN", "is tried again", "unsaid=99"); n == 0 {
+		if n := log.with("level=WARN", "will be tried again", "suppressed=99"); n == 0 {
 			t.Errorf("no line says how many were left out:\n%s", log.text.String())
 		}
 	})

@@ -79,7 +79,7 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 			e.logUncharged(it, outcome)
 		}
 		if postponed(*outcome) && outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
-			e.unrouted.tell(it.row.Message.Topic)
+			e.unrouted.report(it.row.Message.Topic)
 		}
 		e.putOff(it, *outcome, v)
 		return false
@@ -295,7 +295,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if gone.state == storage.StateError {
 		said = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
 	}
-	by.tellExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, said)
+	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, said)
 	it.row.Message.Payload, it.row.Message.Headers = nil, nil // no buffer may count them
 	e.settle.add(it, gone)
 	return true

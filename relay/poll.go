@@ -7,35 +7,34 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// polling is when the table is read for what is new.
+// polling decides when new rows are read.
 type polling struct {
-	under      int           // reads under way: by lanes 2 while a full page is taken in, else 1 at most; by rows as many as there are claimers
-	fresh      bool          // there may be new rows: look
-	polled     bool          // the poll's time is the only reason for the next look
-	unasked    bool          // the poll's time was the only reason for the last look
-	pace       time.Duration // until the next look, at most Options.Poll
-	began      time.Time     // of the last look
-	at         time.Time     // of the next one, if nothing asks for one before
-	dueAt      time.Time     // by lanes: of the next look at the deferred rows
-	pauseUntil time.Time
-	rowBytes   int // of a row, about
+	under      int           // reads in progress: by lanes at most 1, or 2 while a full page is merged; by rows at most one per claimer
+	fresh      bool          // there may be new rows, so read now
+	polled     bool          // the next read has no other reason than the poll interval
+	unasked    bool          // the last read had no other reason than the poll interval
+	pace       time.Duration // the current poll interval, at most Options.Poll
+	began      time.Time     // when the last read began
+	at         time.Time     // when the next read begins if nothing asks for an earlier one
+	dueAt      time.Time     // by lanes: when deferred rows are read next
+	pauseUntil time.Time     // after a failed read: when reading resumes
+	rowBytes   int           // the average size of a row, estimated
 
-	empty int // looks in a row that found nothing, for a drain
+	empty int // consecutive reads that found nothing, for a drain
 }
 
-// quickPoll is the pace of looks that nobody asked for, while they find something. Each that finds
-// nothing makes the next one later, by a sixteenth: so a message that comes after a pause waits for little
-// more than a sixteenth of that pause, and a pause costs few looks.
+// quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So a message
+// that is written after a pause waits for little more than a sixteenth of the pause, and a pause costs few polls.
 const quickPoll = 7 * time.Millisecond
 
-// begin notes that a look begins, and when the next one is due.
+// begin records that a read begins, and schedules the next one.
 func (p *polling) begin(now time.Time, longest time.Duration) {
 	p.unasked, p.fresh, p.polled = p.polled, false, false
 	p.pace = min(cmp.Or(p.pace, longest), longest)
 	p.began, p.at = now, now.Add(p.pace)
 }
 
-// count counts the looks in a row that found nothing new, and says how soon the next one is.
+// count counts consecutive empty reads, and adapts the poll interval.
 func (p *polling) count(empty bool) {
 	if empty {
 		p.empty++
@@ -49,28 +48,28 @@ func (p *polling) count(empty bool) {
 	}
 }
 
-// dueRows is when deferred rows are read, in passes over those whose time has come.
+// dueRows decides when deferred rows are read. They are read in passes over the rows that are due.
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
 
-	// All rows up to here are paused: a pass begins behind them. What appears among them is found by one page a second,
+	// Up to pausedTo all rows are paused, so passes begin behind it. Rows that appear among these are found by one page a second,
 	// which begins at again.
 	pausedTo storage.DueCursor
 	again    storage.DueCursor
 	againAt  time.Time
-	next     time.Time // when the next deferred row that is known of becomes due
-	none     bool      // the last read took nothing into memory, and probably nothing more is due
+	next     time.Time // when the next known deferred row becomes due
+	none     bool      // the last read found nothing to send, and probably nothing more is due
 }
 
-// restart has the next pass begin with the first deferred row.
+// restart makes the next pass begin with the first deferred row.
 func (d *dueRows) restart() {
 	d.cursor, d.pausedTo, d.again = storage.DueCursor{}, storage.DueCursor{}, storage.DueCursor{}
 }
 
 const (
-	// readLimit bounds the rows of one read.
+	// readLimit is the most rows of one read.
 	readLimit = 2000
 
-	// readBytes bounds the payload of one read; a single larger row is read.
+	// readBytes is the most payload of one read in bytes, except for a single larger row.
 	readBytes = 8 << 20
 )

@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// Back at once. A relay that dies holds its lanes until its leases end. Two things prove sooner that it
-// is dead: that another begins with the name which an operator gave it; and, of relays without
-// such a name, that their process is no more. For this their names tell the process: the host, the number
-// of the process, when it began, and of which boot and which space of processes (containers have one
-// each) the number is. What is concluded wrongly costs duplicates and nothing else: who lives is fenced.
+// Fast restart. A relay that dies holds its lanes until its leases expire. Another relay may take them sooner if it knows that the
+// dead one is gone: because it has the same name, which an operator configured, or because the dead one's process no longer
+// exists. For the second case the default name of a relay identifies its process: the host, the process id, the start time, and a
+// hash of the boot id and the PID namespace (each container has its own). A wrong conclusion costs duplicates and nothing else,
+// since a relay that is still alive is fenced.
 
-// process tells one process of all there are on a host, since it was booted.
+// process identifies a process of a host.
 type process struct {
 	host  string
 	pid   int
-	began string // in ticks since the boot; empty where the system doesn't tell
-	space string // of the boot and the numbers of processes; empty where the system doesn't tell
+	began string // the start time in ticks since boot; empty if the system doesn't report it
+	space string // a hash of the boot id and the PID namespace; empty if the system doesn't report them
 }
 
-// thisProcess is the one that runs.
+// thisProcess returns the current process.
 func thisProcess() process {
 	p := process{host: "unknown", pid: os.Getpid()}
 	if host, err := os.Hostname(); err == nil {
@@ -41,7 +41,7 @@ func thisProcess() process {
 	return p
 }
 
-// name is one for a relay of this process.
+// name returns a new name for a relay of this process.
 func (p process) name() string {
 	if p.space == "" {
 		return fmt.Sprintf("%s-%d-%08x", p.host, p.pid, rand.Uint32())
@@ -49,7 +49,7 @@ func (p process) name() string {
 	return fmt.Sprintf("%s-%d-%s-%s-%04x", p.host, p.pid, p.began, p.space, rand.N(1<<16))
 }
 
-// isGone reports whether the relay's name is one of a process that ran here, and is no more.
+// isGone reports whether the relay's name is that of a process of this host that no longer exists.
 func (p process) isGone(relay string) bool {
 	own, found := strings.CutPrefix(relay, p.host+"-")
 	parts := strings.Split(own, "-")
@@ -63,19 +63,19 @@ func (p process) isGone(relay string) bool {
 	if began := beginning(pid); began != "" {
 		return began != parts[1]
 	}
-	other, err := os.FindProcess(pid) // what can't be looked at may be there all the same
+	other, err := os.FindProcess(pid) // a process that can't be signalled may exist
 	return err == nil && errors.Is(other.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-// beginning is when a process began, by the field starttime of proc_pid_stat(5); "ended" if it has
-// ended, and its parent hasn't heard of it; empty where there is none, or it can't be seen.
+// beginning returns the start time of a process, from the field starttime of proc_pid_stat(5). It returns "ended" for a zombie, and
+// "" if no such process exists or it can't be read.
 func beginning(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
 	_, rest, _ := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(" "))
-	fields := strings.Fields(string(rest)) // from the third on: the state
+	fields := strings.Fields(string(rest)) // from the third field on, which is the state
 	if len(fields) < 20 {
 		return ""
 	}

@@ -9,20 +9,20 @@ const (
 	// purgeInterval is how often delivered rows past their retention are deleted.
 	purgeInterval = 10 * time.Second
 
-	// purgeBatch bounds the rows of one deletion.
+	// purgeBatch is the most rows of one deletion.
 	purgeBatch = 1000
 
-	// purgeRest is how many times as long as a deletion took there is none, so that
-	// the database has time for messages; but for no longer than longestRest.
+	// After a full batch the janitor pauses for purgeRest times as long as the deletion took, at most longestRest, so that the
+	// database has time for messages.
 	purgeRest   = 3
 	longestRest = time.Second / 4
 )
 
-// janitor deletes what is past its retention, in small batches with rests in between,
-// so that it never holds a lock for long, nor keeps a core busy.
+// janitor deletes delivered rows past their retention, in small batches with pauses between them, so that it holds locks only
+// briefly and does not keep a core of the database busy.
 func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
-		if why := b.health.waits.Load(); why == nil || *why != "" { // it takes no part yet, and its retention may be shorter than theirs who do
+		if why := b.health.waits.Load(); why == nil || *why != "" { // the active relays may have a longer retention than this one, which stands by
 			pause = time.Second
 			continue
 		}

@@ -112,7 +112,7 @@ func (e *engine) afterLease(r leaseJob) {
 	leased, lost := r.rights.conclude(r.err)
 	e.options.Observer.LanesHeld(leased, lost)
 	for topic := range e.unrouted.topics {
-		e.unrouted.tell(topic)
+		e.unrouted.report(topic)
 	}
 }
 

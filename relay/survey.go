@@ -13,22 +13,22 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The search for what a drain leaves, and why (drain.go says when).
+// A survey searches for the messages that a drain would leave, and finds the reasons. drain.go decides when.
 
-// survey is a search for rows that are due, and what it has found. It runs beside the loop, on copies of the loop's state.
+// survey is one search for rows that are due, and its results. It runs concurrently with the loop, on copies of the loop's state.
 type survey struct {
-	lanes  map[int]bool // only messages of these lanes; nil: of all
-	topics []string     // only messages of these topics; empty: of all
+	lanes  map[int]bool // only messages of these lanes count; nil: of all lanes
+	topics []string     // only messages of these topics count; empty: of all topics
 	byRows bool
 	pauses *pauses
-	sinks  []bool // by queue: paused
-	before int64  // the id of the row that the survey before found unread; 0: none
+	sinks  []bool // by queue: whether the sink is paused
+	before int64  // the id of the row that the previous survey found unread; 0: none
 	began  time.Time
 
-	heldUp   map[int64]bool                          // held rows that are due, and whose keys wait
-	isPaused map[storage.ControlKind]map[string]bool // the controls that hold something back
-	unrouted map[string]bool                         // topics
-	unread   *storage.Row                            // a message that could be delivered; nil if there is none
+	heldUp   map[int64]bool                          // held rows that are due and whose keys wait for another row
+	isPaused map[storage.ControlKind]map[string]bool // the pauses that messages wait for
+	unrouted map[string]bool                         // topics without a route
+	unread   *storage.Row                            // a message that could be delivered; nil: none was found
 	err      error
 }
 
@@ -37,11 +37,11 @@ type surveyor struct {
 	base    *base
 	routes  *router
 	jobs    chan *survey
-	results chan<- func()   // the loop calls each
+	results chan<- func()   // functions that the loop calls
 	after   func(s *survey) // called in the loop when the survey has ended
 }
 
-// work carries out one survey after the other until the context ends.
+// work carries out surveys, one at a time, until the context ends.
 func (v *surveyor) work(ctx context.Context) {
 	for {
 		select {
@@ -56,7 +56,7 @@ func (v *surveyor) work(ctx context.Context) {
 	}
 }
 
-// survey asks for the rows that are due until all are judged, or a reason is found why the drain can't succeed.
+// survey reads the rows that are due until all are judged, or until it finds a reason why the drain can't succeed.
 func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
@@ -89,7 +89,7 @@ func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// drained returns what a drain ends with that leaves these messages behind.
+// drained returns the error of a drain that leaves the messages that the survey found; nil if it found none.
 func (s *survey) drained() error {
 	var problems []error
 	if s.err != nil {
@@ -118,18 +118,17 @@ func (s *survey) drained() error {
 }
 
 const (
-	// surveyTimeout bounds a survey: a million rows that are due and don't count take seconds.
+	// surveyTimeout limits a survey: a million rows that are due and don't count take seconds.
 	surveyTimeout = time.Minute
 
-	// surveyRows is how many rows are judged together, and how many the first look asks for. Nearly always it is
-	// enough.
+	// surveyRows is how many rows are judged together, and the limit of the first query, which usually suffices.
 	surveyRows = 1000
 )
 
-// found says that the drain can't succeed now.
+// found reports whether the survey found a reason why the drain can't succeed now.
 func (s *survey) found() bool { return len(s.isPaused)+len(s.unrouted) > 0 || s.unread != nil }
 
-// queues are the places in the router's names of the sinks that a message is for.
+// queues returns the indexes in router.names of the sinks that a message is for.
 func (s *survey) queues(routes *router, topic, sinks string) []int {
 	queues := routes.named(sinks)
 	if sinks == "" {
@@ -141,7 +140,7 @@ func (s *survey) queues(routes *router, topic, sinks string) []int {
 	return queues
 }
 
-// judge finds out why rows are left.
+// judge finds the reasons why rows are left, or an unread row.
 func (s *survey) judge(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) error {
 	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	var unread []storage.Row
@@ -167,8 +166,8 @@ func (s *survey) judge(ctx context.Context, store storage.Store, routes *router,
 	return nil
 }
 
-// withoutHeldUp leaves out the rows whose key waits at each of their sinks. A held row that is due itself holds nothing up, and
-// is judged as any other.
+// withoutHeldUp removes the rows that wait at each of their sinks for a blocked key. A held row that is due blocks no other row,
+// and is judged like any other.
 func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) ([]storage.Row, error) {
 	keyOf := func(row *storage.Row) storage.LaneKey { return storage.LaneKey{Lane: row.Lane, Key: row.Message.Key} }
 	asked := map[storage.LaneKey]bool{}
@@ -188,7 +187,7 @@ func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes 
 		storage.LaneKey
 		queue int
 	}
-	holders := map[place][]int64{} // ids of the rows that hold the key up
+	holders := map[place][]int64{} // ids of the rows that block the key
 	for _, b := range blocked {
 		for _, queue := range s.queues(routes, b.Topic, b.Sinks) {
 			at := place{storage.LaneKey{Lane: b.Lane, Key: b.Key}, queue}
@@ -209,7 +208,7 @@ func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes 
 	}), nil
 }
 
-// explain notes why a row is left for a queue, and says whether there is a reason.
+// explain records why a row is left for a queue, and reports whether it found a reason.
 func (s *survey) explain(routes *router, passed map[keyRef]string, row *storage.Row, queue int) bool {
 	note := func(kind storage.ControlKind, name string) bool {
 		if s.isPaused[kind] == nil {

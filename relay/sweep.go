@@ -146,7 +146,7 @@ func (s *sweep) merge(f *fetch) {
 	s.base.options.Observer.Failed("found_late", errFoundLate)
 	if allowed, more := s.base.logLimiter.allow("found_late"); allowed {
 		s.base.options.Logger.Warn("relay: messages waited where none were expected any more, and are delivered now, some perhaps after later ones of their keys: "+errFoundLate.Error(),
-			"relay", s.base.options.Name, "first", lowest, "lanes", lanes, "unsaid", more)
+			"relay", s.base.options.Name, "first", lowest, "lanes", lanes, "suppressed", more)
 	}
 }
 

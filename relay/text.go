@@ -7,15 +7,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// What the log and a row show of an answer.
+// Texts of sinks' answers, for the log and for rows.
 
-// describe is what an operator reads on the row.
+// describe returns the text of an outcome that is stored as the row's last error.
 func describe(outcome sinks.Outcome) string {
 	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
 }
 
-// loggable is what the log may have of an outcome. What follows the status of an
-// answer is the destination's own text, which may repeat a payload.
+// loggable returns the text of an outcome without the destination's own text, which follows the status and may repeat a payload.
 func loggable(outcome *sinks.Outcome) string {
 	cause, detail := "", shorten(outcome.Detail, 4000)
 	if outcome.Reason == sinks.ReasonExhausted { // the last reason and its detail
@@ -42,5 +41,5 @@ func shorten(s string, n int) string {
 	return s[:n]
 }
 
-// unwritableText stands for an error's text that the database can't store.
+// unwritableText takes the place of an error text that the database can't store.
 const unwritableText = "(the database refused to store this error's text; the relay's log may have it)"

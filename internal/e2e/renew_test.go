@@ -314,7 +314,7 @@ func TestRenewedPasswordOfADatabase(t *testing.T) {
 			execute(fmt.Sprintf(password, "two"))
 			s.hangUp(user, hangUp)
 			s.writeOrders(100, 1000)
-			p.says(t, "trouble, trying again")
+			p.says(t, "a database call failed")
 			m.swap(map[string]string{"url": as("two") + "\n"})
 			s.wantAll(200)
 			if strings.Count(p.log.String(), "relaying") != 1 {

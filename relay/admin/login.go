@@ -48,9 +48,9 @@ type guard struct {
 	refused    func()
 	checks     chan struct{} // has an element for each token that is being checked
 
-	mu     sync.Mutex
-	told   time.Time // when refused logins were last logged
-	unsaid int
+	mu         sync.Mutex
+	told       time.Time // when refused logins were last logged
+	suppressed int
 }
 
 func newGuard(options Options, state *State) *guard {
@@ -206,11 +206,11 @@ func (g *guard) logRefused(request *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.told) < 10*time.Second {
-		g.unsaid++
+		g.suppressed++
 		return
 	}
-	g.logger.Warn("admin: a login was refused", "from", request.RemoteAddr, "unsaid", g.unsaid)
-	g.told, g.unsaid = time.Now(), 0
+	g.logger.Warn("admin: a login was refused", "from", request.RemoteAddr, "suppressed", g.suppressed)
+	g.told, g.suppressed = time.Now(), 0
 }
 
 // free is what a request without a token may do.
