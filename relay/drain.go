@@ -26,40 +26,35 @@ const (
 	mostFailures = 3
 )
 
-// continueDrain takes the next step towards the end of a drain. It is called while nothing is under way. The drain reads again
-// until two consecutive reads have found nothing, then surveys the table, and ends with the survey's result.
-func (e *engine) continueDrain(p progress, now time.Time) {
+// continueDrain takes the next step towards the end of a drain, and reports whether the drain has ended and with which error. It is
+// called while nothing is under way. The drain reads until two consecutive reads have found nothing, then surveys the table,
+// and ends with the survey's result.
+func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error) {
 	readsAreEmpty := e.poll.empty >= 2
 	switch {
 	case e.settle.unwritable.refusal != nil:
-		e.beginStop(now)
+		return true, nil // the stop returns the refusal
 	case e.drain.busy || now.Before(e.drain.next):
 	case p.buffered > 0 && readsAreEmpty && e.leftAlone(now) != nil && e.claiming.drained():
-		e.stopping.err = e.leftAlone(now)
-		e.beginStop(now)
+		return true, e.leftAlone(now)
 	case p.allPaused && e.lease.relays > 0 || readsAreEmpty && p.buffered == 0 && e.claiming.drained():
-		e.endDrain(p.allPaused, now)
+		if len(e.settle.unwritable.items) > 0 { // they are still due in the table, and the stop fails because of them
+			return true, nil
+		}
+		if e.drain.last == nil {
+			e.beginSurvey(p.allPaused)
+			return false, nil
+		}
+		for topic := range e.unrouted.topics {
+			e.drain.last.unrouted[topic] = true
+		}
+		return true, e.drain.last.drained()
 	case p.buffered == 0 && !readsAreEmpty:
 		e.drain.last = nil
 		e.poll.fresh = true
 		e.claiming.startRead(now) // without waiting for the next poll
 	}
-}
-
-// endDrain stops the drain with the result of the last survey, or begins one. allPaused: every sink is paused.
-func (e *engine) endDrain(allPaused bool, now time.Time) {
-	switch {
-	case len(e.settle.unwritable.items) > 0: // they are still due in the table, and the drain fails because of them
-		e.beginStop(now)
-	case e.drain.last == nil:
-		e.beginSurvey(allPaused)
-	default:
-		for topic := range e.unrouted.topics {
-			e.drain.last.unrouted[topic] = true
-		}
-		e.stopping.err = e.drain.last.drained()
-		e.beginStop(now)
-	}
+	return false, nil
 }
 
 // beginSurvey starts a survey. If all is true, messages of other relays' lanes count, too.

@@ -36,35 +36,16 @@ func (e *engine) abort(now time.Time) {
 	e.cancelSend(errAborted)
 }
 
-// progress is what keeps a run from ending.
-type progress struct {
-	unsettled int  // outcomes that are not written
-	sending   int  // calls of sinks
-	buffered  int  // messages in memory for sinks that are not paused
-	allPaused bool // every sink is paused
-	quiet     bool // nothing is being read, sent or settled
-}
-
-func (e *engine) progress() progress {
-	p := progress{unsettled: e.settle.count(), allPaused: true}
-	for _, q := range e.queues {
-		p.sending += len(q.flights)
-		if !q.paused {
-			p.buffered += q.buffered
-			p.allPaused = p.allPaused && q.options.Sink == nil
-		}
-	}
-	p.quiet = p.sending == 0 && (p.unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.unwritable.trying
-	return p
-}
-
 // over reports whether the run has ended, and with which error. Until then it takes the next step towards the end: of a drain, and of
 // a stop once one has begun.
 func (e *engine) over() (bool, error) {
 	now, p := time.Now(), e.progress()
 	if e.options.Drain && !e.stopping.begun && p.quiet {
-		e.continueDrain(p, now)
-		p = e.progress() // the end of a drain gives back messages, which has to be written
+		if ended, err := e.continueDrain(p, now); ended {
+			e.stopping.err = err
+			e.beginStop(now)
+			p = e.progress() // it has given back messages, which has to be written
+		}
 	}
 	if !e.stopping.begun {
 		return false, nil
