@@ -7,11 +7,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// From verdicts to settlements. A batch comes back from its sink with an outcome a message, the sink's breaker says what each
-// means (breaker.go), and each goes to settle as done, retry or error, stays in memory, or goes back into the queue. What must
-// hold: a retry blocks its key until it is over, a park until it is written, and a suspended message until it is sent again.
+// From verdicts to settlements. A sink returns one outcome for each message of a batch, and its breaker judges what each outcome means
+// (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the queue. What must
+// hold: a retry blocks its key until the message is settled for good, a park until it is written, and a suspended message until it
+// is sent again.
 
-// done turns what a sink answered into states.
+// done processes the outcomes of a batch.
 func (b *batch) done(e *engine, f *flight) {
 	q, outcomes := f.queue, b.outcomes
 	q.observeSent(f.took, outcomes)
@@ -43,11 +44,11 @@ func (b *batch) done(e *engine, f *flight) {
 	}
 	e.requeue(q, rest, probed)
 	e.report(q, told)
-	q.retryAt = time.Time{} // something may have been delivered, or suspended
+	q.retryAt = time.Time{} // a delivery or a suspension may change which suspended message is due
 	e.resume(f.items)
 }
 
-// observeSent counts outcomes.
+// observeSent passes the number of each kind of outcome to the observer.
 func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
 	counts := map[OutcomeKind]int{}
 	for _, outcome := range outcomes {
@@ -56,7 +57,7 @@ func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
 	q.base.options.Observer.Sent(q.name, took, counts)
 }
 
-// resume lets the next messages of the items' keys have their turn.
+// resume queues the keys of items again, if they have more messages to send.
 func (e *engine) resume(items []*item) {
 	for _, it := range items {
 		if k := it.key; k != nil {
@@ -66,7 +67,7 @@ func (e *engine) resume(items []*item) {
 	}
 }
 
-// apply carries out the verdict on an item that wasn't delivered, and says whether the item goes back to its queue.
+// apply carries out the verdict on an item that wasn't delivered, and reports whether the item returns to its queue.
 func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns bool) {
 	switch v.action {
 	case park:
@@ -78,7 +79,7 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 		} else {
 			e.logUncharged(it, outcome)
 		}
-		if postponed(*outcome) && outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
+		if postponed(*outcome) && outcome.Reason == sinks.ReasonUnroutable { // the sink has no handler for the topic
 			e.unrouted.report(it.row.Message.Topic)
 		}
 		e.putOff(it, *outcome, v)
@@ -94,8 +95,8 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 	}
 }
 
-// delivered marks the item done and lets its key go on at once: should the
-// mark be lost, its successor begins with this message, and all keeps its order.
+// delivered settles the item as done. Its key continues immediately: if the settlement is lost, the successor sends this message
+// again before the later ones, so the order holds.
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.work.delivered++
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
@@ -103,7 +104,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}
-	// A lost answer says why the message may have come twice, also where it was charged nothing.
+	// The text of a lost answer explains why the message may have been delivered twice.
 	done := result{state: storage.StateDone, charged: 1, problem: it.lostAnswer}
 	if outcome.Receipt != "" {
 		done.receipt = shorten(outcome.Receipt, 255)
@@ -117,7 +118,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.settle.add(it, done)
 }
 
-// deliveredBefore settles an item that waits, and that its sink has.
+// deliveredBefore settles a waiting item that its sink already has.
 func (e *engine) deliveredBefore(it *item, outcome sinks.Outcome) {
 	if it.key != nil {
 		it.key.remove(it)
@@ -126,13 +127,13 @@ func (e *engine) deliveredBefore(it *item, outcome sinks.Outcome) {
 	e.resume([]*item{it})
 }
 
-// park has the item parked. Its key waits until that is written: a park that is
-// lost would send this message after the next one. With HoldKey it waits for an operator.
-// The message may be sent elsewhere, too (deadletter.go).
+// park settles the item as parked. Its key is blocked until that is written; otherwise, if the settlement were lost, this message would be
+// sent after later ones. With HoldKey the key stays blocked until an operator decides. The message may also be sent elsewhere
+// (deadletter.go).
 func (e *engine) park(it *item, outcome sinks.Outcome) {
 	holds, what := it.key != nil && it.queue.options.OnPark == HoldKey, "relay: parked a message, which waits for an operator"
 	if holds {
-		what = "relay: parked a message, which waits for an operator, and all of its key with it"
+		what = "relay: parked a message, which waits for an operator; the later messages of its key wait, too"
 	}
 	e.claiming.block(it)
 	parked := result{state: storage.StateError, charged: 1, holds: holds, problem: describe(outcome)}
@@ -142,15 +143,15 @@ func (e *engine) park(it *item, outcome sinks.Outcome) {
 	e.settle.add(it, parked)
 }
 
-// putOff has the item written as one that is tried again after a while, and blocks its key.
+// putOff settles the item as a retry with a delay, and blocks its key.
 func (e *engine) putOff(it *item, outcome sinks.Outcome, v verdict) {
 	e.claiming.block(it)
 	e.settle.add(it, result{state: storage.StateRetry, charged: v.charged, problem: describe(outcome), delay: v.delay})
 }
 
-// suspend keeps an item, and with it its key, out of the queue until it is tried again. Where others need the room it is
-// written as a retry: so it is for one of several destinations, whose messages must not fill the memory. suspend says whether
-// the item goes back to its queue, as it can't stay in memory.
+// suspend keeps an item in memory, but out of the queue, until it is tried again. Its key waits. If others need the room, the item is
+// settled as a retry instead, so that the messages of one destination don't fill the buffer of a sink that has several. suspend
+// reports whether the item returns to its queue, because it can't stay in memory.
 func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns bool) {
 	q := it.queue
 	if !e.mayStay(it) {
@@ -170,7 +171,7 @@ func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns b
 	return false
 }
 
-// requeue queues items again that were not handed over: before all others, or behind them if the sink was probed with them.
+// requeue queues unsent items before all others, or behind them if they were probes.
 func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	var back []queued
 	for _, it := range items {
@@ -193,12 +194,12 @@ func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	q.waiting.putFirst(back...)
 }
 
-// mayStay says that the item is the relay's to send, for good.
+// mayStay reports whether the relay may keep the item: it is not stopping, and not giving up the item's lane.
 func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
 
-// written takes out of memory what has been written back, and goes on with what waits for that.
+// written removes items from memory whose outcomes are written, and continues what waited for that.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {
@@ -207,28 +208,28 @@ func (e *engine) written(items []*item, counts storage.Settled) {
 	e.work.retried, e.work.parked = e.work.retried+states[storage.StateRetry], e.work.parked+states[storage.StateError]
 	e.options.Observer.Settled(counts, states)
 	if counts.Fenced > 0 {
-		e.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing", "relay", e.options.Name, "rows", counts.Fenced)
-		e.lease.next = time.Now() // lanes may be lost: a renewal tells which
+		e.options.Logger.Warn("relay: settlements rejected: lease lost (fenced)", "relay", e.options.Name, "rows", counts.Fenced)
+		e.lease.next = time.Now() // the renewal shows which lanes are lost
 	}
 }
 
-// finish ends an item whose outcome is written, and those that were written with it, counts
-// their states, and goes on with what waits for that.
+// finish removes an item whose outcome is written, and the items that were written with it, counts their states, and continues
+// what waited for that.
 func (e *engine) finish(it *item, states map[storage.State]int) {
 	if letter := it.toWrite.refusedLetter; letter != nil {
 		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", letter.Topic)
 	}
-	if it.toWrite.deadLetter != nil { // it is pending now: look, and end no drain before
+	if it.toWrite.deadLetter != nil { // the dead letter is pending now: read it, before a drain ends
 		e.poll.fresh, e.poll.empty = true, 0
 	}
 	for _, with := range it.together() {
-		if with.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
+		if with.row.Holds == storage.NoHold { // skipped and discarded rows were counted when they were parked
 			states[with.toWrite.state]++
 		}
 		with.endBatchRef()
 		if q := with.queue; q != nil {
-			if with.stage == inSettle { // and not written by a handler's transaction
+			if with.stage == inSettle { // not written by a handler's transaction
 				q.settling--
 			}
 			q.release(with)
@@ -241,25 +242,25 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 	}
 }
 
-// done lets messages go to a sink that was opened, or waits before the next try.
+// done reports to the breaker whether the sink was opened.
 func (j *opening) done(e *engine, f *flight) {
 	e.report(f.queue, f.queue.breaker.opened(j.err, time.Now()))
 }
 
-// report tells the observer and the log what has become known of a sink.
+// report passes a change of a sink's state to the observer and the log.
 func (e *engine) report(q *sinkQueue, n news) {
 	switch why := n.down; {
 	case n.tripped != "":
 		q.paused = true
-		e.options.Logger.Error("relay: the breaker has tripped: the sink refuses most of what it gets, and is paused until you resume it", "relay", e.options.Name,
+		e.options.Logger.Error("relay: the breaker has tripped: the sink refuses most messages and is paused until you resume it", "relay", e.options.Name,
 			"sink", q.name, "detail", loggable(&q.breaker.last))
 		e.controller.trips <- storage.Control{Kind: storage.PauseSink, Name: q.name, By: shorten("breaker of "+e.options.Name, 255), Reason: shorten(n.tripped, 255)}
 	case why != nil && !q.isDown:
 		q.isDown, q.downDetail = true, shorten(why.Detail, 1000)
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
-		e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
+		e.options.Logger.Warn("relay: the sink is unavailable; its messages wait", "relay", e.options.Name,
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
-	case why != nil: // tell if it has become another trouble, or has come further, as a search through a long log does
+	case why != nil: // the detail may have changed: another error, or the progress of a search through a long topic
 		detail := shorten(why.Detail, 1000)
 		if detail == q.downDetail {
 			break
@@ -277,8 +278,8 @@ func (e *engine) report(q *sinkQueue, n news) {
 	}
 }
 
-// expire parks or discards an item that is too old, and says whether it did: it doesn't if the
-// sink may have the message from before. Where there is a key, that waits until it is written.
+// expire settles an expired item as parked or discarded. It returns false, and does nothing, if the sink may have the message from an
+// earlier attempt. The item's key waits until the settlement is written.
 func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if it.maybeCommitted || it.batchRef() != nil {
 		return false
@@ -291,12 +292,12 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 	}
 	var gone result
 	gone.state, gone.problem = by.expire(&it.row)
-	said := ""
+	note := ""
 	if gone.state == storage.StateError {
-		said = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
+		note = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
 	}
-	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, said)
-	it.row.Message.Payload, it.row.Message.Headers = nil, nil // no buffer may count them
+	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, note)
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // they are not counted in a buffer, so free them
 	e.settle.add(it, gone)
 	return true
 }

@@ -55,7 +55,7 @@ var failed = map[string]sinks.Outcome{
 	"refuses": sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422 Unprocessable Entity"),
 }
 
-// A sink that refuses most of what it gets, message by message, is not in trouble: rows of failures come by
+// A sink that refuses most messages, message by message, is not in trouble: rows of failures come by
 // chance. What it takes is delivered, what it refuses is charged and parked with the reason, and
 // it isn't called down again and again.
 func TestRefusingMostIsNoTrouble(t *testing.T) {
@@ -148,7 +148,7 @@ func TestBadMessagesThatLeaveTheBufferAreJudged(t *testing.T) {
 	})
 }
 
-// An outage of a sink that refuses most of what it gets is known for one, and costs no message an attempt.
+// An outage of a sink that refuses most messages is known for one, and costs no message an attempt.
 func TestAnOutageAmongRefusalsIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,51 +13,49 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settling. Workers' outcomes are collected and written in batches, each under its lane's
-// fence or its claim's token. What must hold: outcomes of one key keep their order. A batch that
-// fails is written again. An outcome of a lost lane changes nothing: its fence doesn't come again.
+// Settling. The settler collects the outcomes of messages and writes them in batches, each outcome under the fence of its lane or
+// the token of its claim. What must hold: the outcomes of a key are written in order. A batch that fails is written again. An outcome
+// of a lost lane changes nothing, because fences are never reused.
 
 const (
-	// At most this many settlements run at once; less where the store gains nothing by it.
-	// Each has its own lanes, so a key's outcomes stay in order: what a successor repeats
-	// after a crash then ends with the key's last message. If all of it fits into one
-	// settlement, one is made: two small ones would slow the database and each other.
+	// settlers is the most settlements in progress. A store may allow fewer. Each has its own lanes, so the outcomes of a key are
+	// written in order, and what a successor sends again after a crash ends with the key's last message. Outcomes that fit into one
+	// settlement make one: two small ones would slow down the database and each other.
 	settlers = 2
 
-	// settleBatch bounds the rows of one settlement.
+	// settleBatch is the most rows of one settlement.
 	settleBatch = 2000
 
-	// settleLinger is how long delivered messages wait, from the last settlement on, to
-	// be written back together: where a few come at a time, writing each alone is most of
-	// what a relay costs. settleFew is the number that wait at most.
+	// settleLinger is how long deliveries wait after the last settlement to be written together, because writing each alone is
+	// most of a relay's cost when messages are few. At most settleFew deliveries wait.
 	settleLinger = 80 * time.Millisecond
 	settleFew    = 64
 )
 
-// settlePause bounds the wait before outcomes are written back again.
+// settlePause is the back-off of a settlement that failed.
 var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 
-// settler has outcomes written back. It keeps a list for each of the settlements that may run at once. The loop calls it, but for
-// work, which runs in goroutines of its own and gives back what it has done through results.
+// settler writes outcomes. It keeps a list for each settlement that may be in progress. Only the loop calls its methods, except for
+// work, which runs in other goroutines and returns its results through the channel results.
 type settler struct {
 	base    *base
 	jobs    chan settleJob
-	results chan<- func()                               // the loop calls each
-	written func(items []*item, counts storage.Settled) // called in the loop once the outcomes of items are written
+	results chan<- func()                               // functions that the loop calls
+	written func(items []*item, counts storage.Settled) // called by the loop once the outcomes of items are written
 
-	lists  [settlers]unsettled // not to be taken for the sinks' queues
-	atOnce int                 // so many of the lists are in use
+	lists  [settlers]unsettled
+	atOnce int // how many of the lists are used
 
-	began  time.Time // of the last settlement
-	urgent bool      // something unwritten is no delivery, and is written at once
+	began  time.Time // when the last settlement began
+	urgent bool      // some unwritten outcome is not a delivery, so settle now
 	dueAt  time.Time // until when deliveries wait to be written together
-	proven bool      // the last settlement but for unwritable rows was written, or failed for a reason that passes
+	proven bool      // the last settlement, except of unwritable rows, was written or failed for a temporary reason
 
 	joiner     joiner
 	unwritable unwritable
 }
 
-// newSettler returns a settler that runs so many settlements at once.
+// newSettler returns a settler that runs at most atOnce settlements concurrently.
 func newSettler(b *base, names []string, atOnce int, results chan<- func(), written func([]*item, storage.Settled)) *settler {
 	return &settler{
 		base: b, jobs: make(chan settleJob, settlers+1), results: results, written: written, atOnce: min(settlers, atOnce),
@@ -65,26 +63,27 @@ func newSettler(b *base, names []string, atOnce int, results chan<- func(), writ
 	}
 }
 
+// unsettled is one list of items whose outcomes are to be written.
 type unsettled struct {
 	unwritten []*item
 	inFlight  int // items whose outcomes are being written
 	failures  int
 	retryAt   time.Time
 
-	most     int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
-	failed   int   // rows of the settlement that failed last
-	since    int64 // when a settlement of so many rows first failed, by the clock of health
-	refusals int   // how often a row was refused alone
+	most     int   // the most rows of the next settlement, while searching for a row that the database refuses; 0: no limit
+	failed   int   // how many rows the last failed settlement had
+	since    int64 // when a settlement of that many rows first failed, in the time of health.now
+	refusals int   // how often a row was refused when written alone
 }
 
 // settleJob is one call of Settle.
 type settleJob struct {
 	items             []*item
-	of                [settlers]int // so many are of each list, one after the other
-	retriesUnwritable bool          // an unwritable item is tried again
+	of                [settlers]int // how many of the items each list contributed, in the order of the lists
+	retriesUnwritable bool          // the job is another attempt for an unwritable item
 }
 
-// add has an item's outcome written back: with those of its message's other sinks, if there are any.
+// add queues an item's outcome. If its message has several sinks, the outcome may first wait for theirs.
 func (s *settler) add(it *item, outcome result) {
 	it.stage, it.toWrite = inSettle, outcome
 	if it.queue != nil {
@@ -97,7 +96,7 @@ func (s *settler) add(it *item, outcome result) {
 	}
 }
 
-// write has the settlements of items written.
+// write queues the settlements of items.
 func (s *settler) write(items ...*item) {
 	for _, it := range items {
 		q := &s.lists[uint(it.row.Lane)%uint(s.atOnce)] // a session with the constraints off may write a lane below 0
@@ -106,11 +105,9 @@ func (s *settler) write(items ...*item) {
 	}
 }
 
-// start hands what there is to the goroutines: all at once, or, where that is much, each
-// list by itself. While one list is being written, a few rows of the other one wait for it. Fewer deliveries than
-// few wait for more, up to settleLinger: nobody waits for a message to be marked,
-// as its key goes on, and its place in memory is needed only where there are many. Retries
-// and parked messages are written at once, as their keys wait.
+// start hands unwritten outcomes to the goroutines: both lists as one settlement, or as one each if they are long. While one list is
+// being written, a short other list waits. Fewer than few deliveries wait for more, up to settleLinger, since nothing depends on them:
+// their keys have continued, and memory is not short. Retries and parked messages don't wait, because their keys are blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {
@@ -126,9 +123,9 @@ func (s *settler) start(now time.Time, few int) {
 			waiting += len(q.unwritten)
 		}
 	}
-	worth := settleBatch / 2 // of one list, to be settled though the other one is under way
+	worth := settleBatch / 2 // how long a list must be to be settled concurrently with the other one
 	if s.base.options.Retention != KeepNothing {
-		worth /= 2 // rows that are kept take the database longer than all else does
+		worth /= 2 // keeping rows is the slowest part of a relay's work
 	}
 	together := inFlight == 0 && waiting <= settlers*worth && !looking
 	if due := s.began.Add(settleLinger); together && !s.urgent && now.Before(due) && waiting < few {
@@ -159,9 +156,9 @@ func (s *settler) start(now time.Time, few int) {
 	}
 }
 
-// work writes batches back until the context ends.
+// work writes settlements until the context ends.
 func (s *settler) work(ctx context.Context) {
-	var settlements []storage.Settlement // of one call after the other, in the same memory
+	var settlements []storage.Settlement // reused by all calls
 	for {
 		select {
 		case <-ctx.Done():
@@ -184,14 +181,14 @@ func (s *settler) work(ctx context.Context) {
 	}
 }
 
-// inTableOrder is the order in which stores write settlements. Those that come in it needn't be
-// copied, which is a matter of some percent of a drain.
+// inTableOrder is the order in which stores write settlements. A store need not copy settlements that are in this order already,
+// which saves a few percent of a drain.
 func inTableOrder(a, b *item) int {
 	return cmp.Or(a.row.Lane-b.row.Lane, cmp.Compare(a.row.ID, b.row.ID))
 }
 
-// after takes in what became of a settlement. A batch that failed is written again. If the database
-// had stored it after all, the repetition changes nothing.
+// after processes the result of a settlement. A batch that failed is written again; if the database stored it nevertheless, the
+// repetition changes nothing.
 func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 	switch {
 	case job.retriesUnwritable:
@@ -204,7 +201,7 @@ func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 		for i, n := range job.of {
 			if q := &s.lists[i]; n > 0 {
 				q.inFlight, q.failures, q.failed, q.refusals = 0, 0, 0, 0
-				if q.most *= 2; q.most >= settleBatch { // settlements grow again
+				if q.most *= 2; q.most >= settleBatch { // settlements may be larger again
 					q.most = 0
 				}
 			}
@@ -235,19 +232,19 @@ func (s *settler) writeAgain(job settleJob, err error) {
 	s.base.failed("settle", err)
 }
 
-// mayHaveMore says that something more may be sent: outcomes can be written, as far as is known. A relay that has just
-// begun, or that the database refuses every outcome, sends no more while some aren't written. Else all of it would come again
-// with each start.
+// mayHaveMore reports whether more messages may be sent. As long as no settlement has succeeded, or while the database refuses every
+// outcome, the relay sends nothing while outcomes are unwritten: otherwise it would send all of these messages again with every
+// start.
 func (s *settler) mayHaveMore() bool {
 	return s.proven || !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return len(q.unwritten)+q.inFlight > 0 })
 }
 
-// hopeless says that no outcome can be written: nobody needs to wait for that.
+// hopeless reports whether the database refuses every outcome, so that a stop need not wait for them.
 func (s *settler) hopeless() bool {
 	return s.unwritable.refusal != nil && !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return q.inFlight > 0 })
 }
 
-// count is the number of items whose outcome is not written back yet.
+// count returns how many items have an outcome that is not written.
 func (s *settler) count() (n int) {
 	n = s.joiner.count
 	for i := range s.lists {
@@ -256,9 +253,9 @@ func (s *settler) count() (n int) {
 	return n
 }
 
-// narrow looks for the row because of which n of them could not be written. Where the
-// reason may pass, it waits until the database has answered something else since: where it is not
-// there, or busy, no row is to blame. It says whether less is to be written now, for a reason that lasts.
+// narrow searches for the row that made a settlement of n rows fail, by halving the next settlement. If the error may be temporary, it
+// first waits until another call of the database has succeeded, since an unreachable or busy database proves nothing about a
+// row. It reports whether a smaller settlement should be written now, because the reason is lasting.
 func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) {
 	if isUnreachable(err) {
 		q.failed = 0
@@ -279,7 +276,7 @@ func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) 
 		q.failures, q.refusals = 1, 0
 		return lasts
 	}
-	if errors.Is(err, storage.ErrTimeout) { // no row is to blame: the server is slow, or its limit too low for anything
+	if errors.Is(err, storage.ErrTimeout) { // not the row's fault: the server is slow, or its time limit too low
 		return false
 	}
 	if q.refusals++; !lasts && q.refusals%enoughRefusals != 0 {
@@ -294,7 +291,7 @@ func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) 
 	return (changed || setAside) && lasts
 }
 
-// failing says that outcomes could not be written lately.
+// failing reports whether the last settlement of some list failed.
 func (s *settler) failing() bool {
 	for i := range s.lists {
 		if s.lists[i].failures > 0 || s.lists[i].most > 0 {

@@ -173,7 +173,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 				if err := r.Healthy(); err != nil {
 					t.Errorf("in the end: %v", err)
 				}
-				if refused, stored := log.with("level=ERROR", "refuses an outcome for good"), log.with("level=INFO", "has stored what it had refused"); refused != 4 || stored != 1 {
+				if refused, stored := log.with("level=ERROR", "setting it aside"), log.with("level=INFO", "has stored all outcomes that it had refused"); refused != 4 || stored != 1 {
 					t.Errorf("%d lines say that an outcome is refused, want 4, and %d that all are stored, want 1", refused, stored)
 				}
 				if err := stop(); err != nil {

@@ -43,7 +43,7 @@ func TestLostLeasesExplainWhatCameAfterThem(t *testing.T) {
 	t.Parallel()
 	kills := lostLeases(t, "/relay-46", `time=2026-11-22T08:09:07.100Z level=INFO msg=relaying source=outbox
 time=2026-11-22T08:09:12.684Z level=WARN msg="relay: the leases could not be renewed in time, sending stops" source=outbox
-time=2026-11-22T08:09:14.024Z level=WARN msg="relay: outcomes came after the lease was lost and changed nothing" source=outbox rows=19
+time=2026-11-22T08:09:14.024Z level=WARN msg="relay: settlements rejected: lease lost" source=outbox rows=19
 `)
 	kills = append(kills, &kill{from: "/relay-46", at: time.Date(2026, 11, 22, 8, 9, 15, 0, time.UTC)})
 	for after, want := range map[time.Duration]*kill{0: nil, 12684 * time.Millisecond: kills[0], 14 * time.Second: kills[0], 16 * time.Second: kills[1]} {
