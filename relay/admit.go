@@ -7,14 +7,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Into memory. A row comes in from a page (read.go), and goes into its sink's queue, or leaves
-// a place from which it will be read again. What must hold: every row that is passed is known
-// or above such a place, a row is in memory once, and it leaves only when no read that is
-// under way can bring it back.
+// Admission. A row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from which the
+// row will be read again. What must hold: every row that a reader has passed is in memory or above such a position. A row is in
+// memory at most once. It leaves memory only when no read in progress can return it.
 
-// admit takes a row into memory, for each of the sinks that need it, and says whether it did for
-// any. Where it is in memory already it is ignored. Where a sink is full or a key is blocked it
-// leaves a place to read it from later.
+// admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
+// ignored. If a sink is full or a key is blocked, the reader remembers where to read the row later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	queues := e.engine.routes.queuesOf(row.Message.Topic, row.Sinks)
 	var f *joint
@@ -27,8 +25,7 @@ func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	return taken
 }
 
-// admitTo takes a row into memory for one of its sinks. Where several need it, f is what they have
-// in common.
+// admitTo admits a row for one of its sinks. If several sinks need the row, f is their common state.
 func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	r := &l.readers[queue]
 	var meets meeting
@@ -37,7 +34,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	}
 	a := r.offer(row, meets)
 	if a == rowUnasked {
-		if !e.blocked.recall(l, keyRef{queue, row.Message.Key}) { // nobody was asked whether it is blocked
+		if !e.blocked.recall(l, keyRef{queue, row.Message.Key}) { // whether the key is blocked is not known
 			r.stopBefore(row)
 			a = rowStopped
 		} else {
@@ -69,7 +66,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	return false
 }
 
-// meets returns what there is to know of a row that isn't in memory.
+// meets returns the circumstances that decide whether a row that isn't in memory is admitted.
 func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 	q := e.engine.queues[queue]
 	if q.options.Sink == nil && !l.draining {
@@ -77,7 +74,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // it is put away
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // it is settled without being sent
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
@@ -90,14 +87,14 @@ func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
 	return q.room()
 }
 
-// take takes a row into memory that a reader has taken.
+// take puts a row into memory that a reader has accepted.
 func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	q := e.engine.queues[queue]
-	var k *key // nil without order
+	var k *key // nil: the message has no key
 	if row.Message.Key != "" {
 		k = l.key(keyRef{queue, row.Message.Key})
 	}
-	if row.Holds != storage.NoHold { // also of one that is too old by now
+	if row.Holds != storage.NoHold { // even if it has expired
 		e.skipOrDiscard(l, queue, k, row)
 		return true
 	}
@@ -107,7 +104,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 			l.add(it)
 			return true
 		}
-		if e.roomFor(q, row) <= 0 { // its sink may have it from before, so it is sent once there is room
+		if e.roomFor(q, row) <= 0 { // the sink may have it from an earlier attempt, so it is sent once there is room
 			l.readers[queue].stopBefore(row)
 			l.forget(k)
 			return false
@@ -120,14 +117,14 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	}
 	q.add(it)
 	e.engine.poll.rowBytes += (it.bytes - e.engine.poll.rowBytes) / 16
-	if t := it.batchRef(); t != nil && t.status != nil { // its sink has it from before
+	if t := it.batchRef(); t != nil && t.status != nil { // its sink has it from an earlier attempt
 		e.engine.deliveredBefore(it, *t.status)
 	}
 	return true
 }
 
-// skipOrDiscard carries out what an operator has decided about a parked row that holds its key. The key goes
-// on once that is written, from where it was left.
+// skipOrDiscard carries out an operator's decision about a parked row that blocks its key. Once that is written, the key resumes where
+// it was blocked.
 func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, idGeneration: e.late.numberingOf(row)}
 	l.add(it)
@@ -139,8 +136,8 @@ func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	e.engine.settle.add(it, result{state: state})
 }
 
-// waitForSameID has a row wait: another message in memory, it, has the row's id. The row is read
-// again when that one has left; the rows that follow in its key wait too.
+// waitForSameID makes a row wait for the item in memory that has the same id. When that item has left memory, the row is read again.
+// The later rows of its key wait, too.
 func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	it.idCollision = true
 	if row.Message.Key == "" {
@@ -163,8 +160,8 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	}
 }
 
-// numberingOf returns the current numbering if the row's id is unique among pending rows, else
-// -1. After ids began anew a new row may have the id of one from before.
+// numberingOf returns the current id generation if the row's id is unique among pending rows, otherwise -1. After the id sequence was
+// reset, a new row may have the id of an older one.
 func (r *lateRows) numberingOf(row *storage.Row) int {
 	if row.Deferred || row.ID > r.safeID && r.lastID <= r.highest {
 		return -1
@@ -172,9 +169,8 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 	return r.idGeneration
 }
 
-// settled forgets an item, and does what had to wait until its state was written. A
-// read that is under way may bring the row back from an older snapshot, so the item is
-// remembered until that is over.
+// settled removes an item whose settlement is written, and continues what waited for that. A read in progress may return the row from
+// an older snapshot, so until the read has ended the item stays known.
 func (e *byLanes) settled(it *item) {
 	if e.engine.poll.under > 0 {
 		e.settledDuringRead = append(e.settledDuringRead, it)
@@ -201,8 +197,8 @@ func (e *byLanes) settled(it *item) {
 	}
 }
 
-// dueSooner brings the next read of deferred rows forward to when the next of them is known to
-// become due. The database's clock may be a little behind.
+// dueSooner moves the next read of deferred rows forward to the time when the next known one becomes due. The database's clock
+// may be slightly behind.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {
 		e.engine.poll.dueAt = earliest(e.engine.poll.dueAt, e.due.next)
@@ -211,15 +207,15 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 }
 
-// giveUp drops an item that waits, and remembers to read it again: with its key, if that
-// waits for another message, or with its lane.
+// giveUp drops a waiting item, to be read again: when its key is unblocked if another message blocks it, otherwise with the lane's new
+// rows.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.blocked.leaveBehind(it)
 		return
 	}
 	if !it.row.Deferred {
-		it.lane.readers.rewind(it.row.ID - 1) // all: so whoever holds the lane next reads for its sinks together
+		it.lane.readers.rewind(it.row.ID - 1) // all readers, so that the lane's next holder reads for its sinks together
 		e.held.rewound = true
 	}
 	if it.key != nil {

@@ -8,31 +8,29 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Leases. A renewal takes the lanes that the relay holds, with their marks, and comes back with what was kept, lost and won. A
-// lane is released when nothing of it is in flight or unsettled.
+// Leases. A renewal carries the lanes that the relay holds, with their marks, to the leaser, and returns the lanes that were kept, lost
+// and acquired. A lane is released when none of its messages is in flight or unsettled.
 
-// calmAfter is how long a relay writes down what it sends after it has taken over a
-// lane of a dead one.
+// calmAfter is how long a relay journals what it sends after it has taken over a lane from a dead relay.
 const calmAfter = time.Minute
 
-// laneRights are the lanes that a relay holds, as they are when a renewal begins, and
-// what becomes of them.
+// laneRights is a renewal of the lanes that a relay held when it began, and its result.
 type laneRights struct {
 	of       *byLanes
-	renewals []storage.Renewal // to keep
-	released []storage.Renewal // to give back
-	lapsing  []storage.Renewal // not released, which would clear their journals: their leases run out
+	renewals []storage.Renewal // lanes to keep
+	released []storage.Renewal // lanes to give back
+	lapsing  []storage.Renewal // lanes whose leases run out, because a release would clear their journals
 
 	epoch   string
 	share   int
-	yields  bool // takes no lanes
+	yields  bool // acquire no lanes
 	kept    []storage.Lease
 	granted []storage.Grant
 }
 
 func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{of: e, yields: time.Now().Before(e.engine.lease.yieldsUntil)}
-	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // what is sent is written down before
+	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // batches are journalled before they are sent
 	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
 		for it := range l.items() {
@@ -43,7 +41,7 @@ func (e *byLanes) rights(leave bool) rights {
 		switch {
 		case !leave && (!l.draining || has[inFlight] || has[inSettle]):
 			r.renewals = append(r.renewals, renewal)
-		case has[inFlight] || len(l.journaled.batchRefs) > 0: // it may still be sent; a release would clear its journal
+		case has[inFlight] || len(l.journaled.batchRefs) > 0: // a message may still be on its way to the sink, so its journal must stay
 			r.lapsing = append(r.lapsing, renewal)
 		default:
 			r.released = append(r.released, renewal)
@@ -52,9 +50,9 @@ func (e *byLanes) rights(leave bool) rights {
 	return r
 }
 
-// renew renews leases, releases lanes, and acquires what the relay's share lacks. A relay that its operator has named,
-// and that has lost lanes, acquires none for a while. Another relay may have been started in its place, with the same
-// name: it has ended these leases, and is about to acquire the lanes.
+// renew renews leases, releases lanes, and acquires the lanes that the relay's share lacks. A relay with a name from its operator that has
+// lost lanes acquires none for a while: another relay with the same name may have been started in its place, which has ended
+// these leases and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
@@ -78,8 +76,7 @@ func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPa
 	return true, err
 }
 
-// conclude forgets what was lost or given back, begins with what is new, and gives up what
-// is beyond the fair share.
+// conclude drops the lanes that were lost or released, begins with the acquired ones, and starts to give up lanes beyond the fair share.
 func (r *laneRights) conclude(err error) (held, lost int) {
 	kept := map[storage.Lease]bool{}
 	for _, lease := range r.kept {
@@ -102,7 +99,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 		r.of.engine.options.Logger.Warn("relay: lost lanes", "relay", r.of.engine.options.Name, "lanes", lost)
 	}
-	if err == nil || len(r.granted) > 0 { // else perhaps not released: released again next time
+	if err == nil || len(r.granted) > 0 { // otherwise the release may have failed, and is repeated by the next renewal
 		for _, renewal := range slices.Concat(r.released, r.lapsing) {
 			if l := r.of.held.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
 				r.of.dropLane(l)
@@ -116,8 +113,8 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 				r.of.dropLane(old)
 			}
 			l := newLane(g, r.of.engine.routes.print, r.of.engine.names, now)
-			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
-			// It is swept before it is first read, unless that is from its beginning.
+			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // the blocked keys are read from the database
+			// The lane is swept before its first read, unless it is read from the beginning.
 			r.of.sweep.left = slices.DeleteFunc(r.of.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
 			if l.unswept = l.readers.head() > 0; l.unswept {
 				r.of.sweep.left = append(r.of.sweep.left, storage.Position{Lane: l.Lane, Until: l.readers.head()})
@@ -142,9 +139,9 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	return len(r.of.held.lanes), lost
 }
 
-// beyondShare are the lanes to give up; they are released when nothing of them is under way any
-// more. What is being given up stays chosen. The others come from full and empty lanes alike, so
-// that a relay that comes to help gets its part of the work. What is void always goes.
+// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. Lanes that are being
+// given up stay chosen, and void lanes are always chosen. The others are chosen evenly from full and empty lanes, so that a relay
+// that joins gets its share of the work.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}
 	var others []*lane
@@ -168,8 +165,8 @@ func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	return chosen
 }
 
-// fairShare is the number of lanes of a relay among others: all get the same,
-// and the first ones by name one of those that are left over.
+// fairShare returns how many lanes a relay gets. All relays get the same number, and the first ones by name get one of the
+// remaining lanes each.
 func fairShare(relays []storage.Member, name string) int {
 	n := max(1, len(relays))
 	share := storage.Lanes / n
@@ -179,8 +176,7 @@ func fairShare(relays []storage.Member, name string) int {
 	return share
 }
 
-// dropLane forgets a lane and all that waits in it. What is under way comes
-// back to a lane that is no more, and its outcome is fenced.
+// dropLane removes a lane and its waiting items. Items in flight return to a lane that is lost, and their outcomes are fenced.
 func (e *byLanes) dropLane(l *lane) {
 	for it := range l.items() {
 		if it.stage == inQueue {
@@ -202,14 +198,14 @@ func (e *byLanes) dropLane(l *lane) {
 	delete(e.held.lanes, l.Lane)
 }
 
-// lookEverywhere has the drain end only after another sweep, which begins now.
+// lookEverywhere lets a drain end only after another sweep, which begins now.
 func (e *byLanes) lookEverywhere() {
 	if len(e.sweep.left) == 0 {
 		e.sweep.clean, e.sweep.next = time.Time{}, time.Time{}
 	}
 }
 
-// ownLanes are the lanes that the relay holds.
+// ownLanes returns the lanes that the relay holds.
 func (e *byLanes) ownLanes() map[int]bool {
 	own := map[int]bool{}
 	for number := range e.held.lanes {
@@ -218,8 +214,8 @@ func (e *byLanes) ownLanes() map[int]bool {
 	return own
 }
 
-// abandon forgets the lanes of a send that doesn't return. Their leases aren't renewed and run out, and then any relay
-// may acquire the lanes.
+// abandon drops the lanes of a call that hangs. Their leases are not renewed, so other relays may acquire the lanes when they
+// expire.
 func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.items {
 		if l := it.lane; e.held.lanes[l.Lane] == l {
@@ -228,8 +224,7 @@ func (e *byLanes) abandon(f *flight) {
 	}
 }
 
-// drainLane begins or ends the giving up of a lane. What waits is dropped, and
-// read again by whoever holds the lane next.
+// drainLane starts giving up a lane, or revokes that. Waiting items are dropped; the lane's next holder reads them again.
 func (e *byLanes) drainLane(l *lane, draining bool) {
 	l.draining = draining
 	if !draining {

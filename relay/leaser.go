@@ -7,64 +7,62 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// leasing is what the engine knows of its right to lanes, or to claimed rows.
+// leasing is the state of the relay's leases of lanes, or of its claims of rows.
 type leasing struct {
-	busy        bool
-	next        time.Time     // the next renewal
-	interval    time.Duration // from one to the next: 2 s at most, to notice relays that came or went
-	safeUntil   time.Time     // nothing is sent after this, by the relay's own clock
-	ended       bool          // the sends were cancelled because of it
-	downUntil   time.Time     // it leaves its lanes to others, as it can't read
-	yieldsUntil time.Time     // until then it acquires no lanes: another relay with its name may be about to
-	relays      int           // that take part or are about to, and this one
-	failures    int
-	waits       bool // for the end of relays that have another setup: it takes no part
+	busy        bool          // a renewal is in progress
+	next        time.Time     // when the next renewal begins
+	interval    time.Duration // between renewals; at most 2 s, to notice relays that start or stop
+	safeUntil   time.Time     // nothing is sent after this time, by the relay's own clock
+	ended       bool          // safeUntil has passed, and the sends were cancelled
+	downUntil   time.Time     // until when the relay leaves its lanes to others, because it can't read
+	yieldsUntil time.Time     // until when it acquires no lanes, because another relay with its name may acquire them
+	relays      int           // active relays, and those about to be, including this one
+	failures    int           // consecutive renewals that failed
+	waits       bool          // it stands by for relays with another configuration
 }
 
-// rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
+// rights is a renewal of what the relay holds: leases of lanes, or claims of rows.
 type rights interface {
-	// renew keeps the rights, gives back those that were given up, and, if the relay takes
-	// part, acquires what its share lacks. Without members the relay leaves, and keeps none.
-	// The leaser calls it.
+	// renew extends the rights, gives back those that the relay gives up, and, if the relay takes part, acquires what
+	// its share lacks. Without members the relay leaves and gives back everything. The leaser calls it.
 	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
 
-	// conclude takes note of what renew has done, and says how many lanes the relay holds
-	// now, and how many it has lost. The loop calls it.
+	// conclude applies the result of renew, and returns how many lanes the relay holds and how many it has lost. The loop
+	// calls it.
 	conclude(err error) (held, lost int)
 }
 
-// leaseJob asks for a sign of life and for longer rights, or, where the relay stops,
-// for the end of both.
+// leaseJob is a heartbeat and a renewal; or, if the relay stops, the end of both.
 type leaseJob struct {
 	rights     rights
 	leave      bool
-	standsDown bool // the relay is not to be counted, if there are others
+	standsDown bool // the relay gets no share if other relays are active
 
 	began   time.Time
-	heard   time.Time       // when the members were; zero if they weren't
-	members storage.Members // those that take part, and this one
-	waits   string          // why this one doesn't
+	heard   time.Time       // when the members were read; zero: they were not
+	members storage.Members // the active relays, including this one
+	waits   string          // why this relay stands by; empty: it is active
 	renewed bool
 	err     error
 }
 
-// leaser keeps the relay among the living ones, and its rights.
+// leaser sends heartbeats and renews the relay's rights.
 type leaser struct {
 	base    *base
 	process process
 	setup   storage.Config
-	named   bool // the relay's name is an operator's
+	named   bool // the relay's name was set by its operator
 	jobs    chan leaseJob
-	results chan<- func()      // the loop calls each
-	after   func(job leaseJob) // called in the loop when a job was carried out
+	results chan<- func()      // functions that the loop calls
+	after   func(job leaseJob) // called by the loop with the result of a job
 }
 
-// work carries out one job after the other, as much of each as it can.
+// work carries out jobs, one at a time, until the context ends.
 func (l *leaser) work(ctx context.Context) {
 	o := &l.base.options
 	self := storage.Identity{Name: o.Name, Host: l.process.host, Version: o.Version, Claim: o.Claim, Config: l.setup}
 	part := participation{base: l.base, process: l.process, self: self, takes: o.Join}
-	predecessor := l.named // a relay of the same name may have run before: what it holds is ended first
+	predecessor := l.named // a relay with this name may have run before; its rights are ended first
 	for {
 		select {
 		case <-ctx.Done():

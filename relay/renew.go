@@ -8,22 +8,18 @@ import (
 	"time"
 )
 
-// The right to send. A renewal goes out in time to the leaser, as rights to lanes or to
-// claimed rows, with the lanes' marks; what was kept, lost and won comes back. What must
-// hold: nothing is sent after safeUntil, which is counted from before the renewal was asked
-// for; and a lane is released when nothing of it is in flight or unsettled. At the end of a run
-// the rights are given back.
+// The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost and
+// acquired. What must hold: nothing is sent after safeUntil, which is counted from before the renewal began. A lane is released
+// only when none of its messages is in flight or unsettled. At the end of a run the rights are given back.
 
-// startLease renews in time. It is the loop that starts each renewal, so a loop
-// that stalls loses its lanes to others.
+// startLease starts a renewal when it is due. The loop starts each of them, so a loop that stalls loses its lanes to other relays.
 //
-// Where the leases could not be renewed in time it cancels what is being sent: soon another
-// relay may send the same.
+// If the leases were not renewed in time, startLease cancels the sends in flight, since another relay may soon send the same messages.
 func (e *engine) startLease(now time.Time) {
 	if !e.lease.ended && !e.lease.safeUntil.IsZero() && !now.Before(e.lease.safeUntil) {
 		e.lease.ended = true
 		e.cancelSend(errLeaseEnding)
-		e.options.Logger.Warn("relay: the leases could not be renewed in time, sending stops", "relay", e.options.Name)
+		e.options.Logger.Warn("relay: the leases were not renewed in time; sending stops", "relay", e.options.Name)
 	}
 	if e.lease.busy || now.Before(e.lease.next) || e.stopping.left {
 		return
@@ -31,19 +27,19 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.busy = true
 	e.lease.next = now.Add(e.lease.interval)
 	leave := e.stopping.ready
-	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
+	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // every worker of a sink hangs, so others should have the lanes
 	failing := e.health.readFails.Load()
 	if failing == 0 && !e.lease.downUntil.IsZero() {
 		e.lease.downUntil = time.Time{}
 		e.options.Logger.Info("relay: the table can be read again", "relay", e.options.Name)
 	}
-	e.leaser.jobs <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.readsInVain(now, failing)}
+	e.leaser.jobs <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.leavesLanes(now, failing)}
 }
 
-// readsInVain says that this relay should leave its lanes to others, if there are any: since then, for longer than a lease,
-// reads have failed here, though heartbeats may succeed, as where a right was revoked. After standDownTime the relay tries
+// leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing, since that time, for
+// longer than a lease. Heartbeats may succeed meanwhile, for example if a right was revoked. After standDownTime the relay tries
 // again, for two leases.
-func (e *engine) readsInVain(now time.Time, since int64) bool {
+func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {
 	case time.Duration(e.health.now()-since) <= e.options.Lease:
@@ -51,7 +47,7 @@ func (e *engine) readsInVain(now time.Time, since int64) bool {
 		return true
 	case until.IsZero() || now.After(until.Add(2*e.options.Lease)):
 		*until = now.Add(standDownTime)
-		e.options.Logger.Error("relay: the table can't be read, others get the lanes if there are any", "relay", e.options.Name, "error", *e.health.readError.Load())
+		e.options.Logger.Error("relay: the table can't be read; leaving the lanes to other relays, if any are active", "relay", e.options.Name, "error", *e.health.readError.Load())
 		return true
 	}
 	return false
@@ -60,7 +56,7 @@ func (e *engine) readsInVain(now time.Time, since int64) bool {
 // standDownTime is how long a relay that can't read leaves its lanes to others before it tries again.
 const standDownTime = time.Minute
 
-// afterLease takes note of what was kept, lost and won.
+// afterLease applies the result of a renewal.
 func (e *engine) afterLease(r leaseJob) {
 	e.lease.busy = false
 	if r.leave {
@@ -100,10 +96,10 @@ func (e *engine) afterLease(r leaseJob) {
 			}
 		}
 	}
-	if e.lease.waits { // others may look at the same moments
+	if e.lease.waits { // other relays that stand by should not renew at the same moments
 		e.lease.next = time.Now().Add(e.lease.interval/2 + rand.N(e.lease.interval/2))
 	}
-	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
+	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease expires
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
 		e.lease.ended = false
@@ -116,7 +112,7 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 }
 
-// noteWaits takes note of whether the relay waits for others to end.
+// noteWaits records whether and why the relay stands by for relays with another configuration.
 func (e *engine) noteWaits(why string) {
 	was := ""
 	if text := e.health.waits.Swap(&why); text != nil {
@@ -128,10 +124,10 @@ func (e *engine) noteWaits(why string) {
 	}
 	e.options.Observer.Standby(why)
 	if why == "" {
-		e.options.Logger.Info("relay: it waits no longer, and takes its part", "relay", e.options.Name)
+		e.options.Logger.Info("relay: active", "relay", e.options.Name)
 		e.poll.fresh = true
 		return
 	}
-	e.options.Logger.Warn("relay: it waits: "+why, "relay", e.options.Name)
+	e.options.Logger.Warn("relay: standing by", "relay", e.options.Name, "reason", why)
 	e.claiming.giveUpQueued()
 }

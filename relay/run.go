@@ -12,9 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The loop. It alone changes the engine's state. Answers come in by channels, are taken in,
-// and whatever can be started then is started: leases, settlements, reads, sends. It never
-// waits for the database or a sink: goroutines do, which all are started here.
+// The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts what can be
+// started: renewals, settlements, reads and sends. It never waits for the database or a sink; other goroutines do, which are all
+// started here.
 
 func (r *Relay) newEngine() *engine {
 	now, options := time.Now(), r.options
@@ -33,8 +33,8 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent = make(chan *flight, workers)
-	// A place for each that there can be, of journals, settlements, the lease, reads or claims, controls, and a survey: nobody
-	// waits for a loop that has ended.
+	// The capacity is the most results that can be outstanding: of journals, settlements, a renewal, reads or claims, controls, and
+	// a survey. So no goroutine blocks when the loop has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
 	e.unrouted = unrouted{base: e.base, topics: map[string]time.Time{}, sinks: map[string]time.Time{}}
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
@@ -51,8 +51,8 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes makes an engine by lanes. mostBlocked bounds the blocked keys in memory, mostPassed the rows that pages
-// bring for a sink that is behind.
+// newByLanes returns the claiming by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows that pages may bring
+// without effect for a sink that is behind.
 func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, queues: e.queues, control: &e.control, lateAfter: none, stride: leastStride}
@@ -84,9 +84,8 @@ func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	return b
 }
 
-// run starts all that runs, loops until the relay has stopped, and waits for all of it; a
-// sink that doesn't return though it was told to is left behind. Every goroutine of the
-// package is started here.
+// run starts the goroutines, runs the loop until the relay has stopped, and waits for the goroutines. It abandons a sink that does not
+// return after its context has ended. Every goroutine of the package is started here.
 func (e *engine) run(ctx context.Context) error {
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	start := func(work func(context.Context)) { e.workers.Go(func() { work(background) }) }
@@ -107,7 +106,7 @@ func (e *engine) run(ctx context.Context) error {
 	if e.options.Drain {
 		start(e.surveyor.work)
 	}
-	if e.options.Listener != nil && !e.options.Drain { // a drain looks again by itself until nothing is left
+	if e.options.Listener != nil && !e.options.Drain { // a drain reads until nothing is left, without notifications
 		start(e.listen)
 	}
 	problems := []error{e.loop(ctx)}
@@ -115,7 +114,7 @@ func (e *engine) run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { e.workers.Wait(); close(ended) }()
 	grace := abortGrace
-	if e.stopping.gaveUp { // they have had their time
+	if e.stopping.gaveUp { // the sends have already had their time
 		grace = time.Second
 	}
 	select {
@@ -128,20 +127,18 @@ func (e *engine) run(ctx context.Context) error {
 			}
 		}
 	}
-	for len(e.sent) > 0 { // they returned after the loop
+	for len(e.sent) > 0 { // these returned after the loop had ended
 		f := <-e.sent
 		delete(f.queue.flights, f)
 	}
 	return errors.Join(append(problems, e.closeSinks(ctx))...)
 }
 
-// wakePace is the shortest time between the beginnings of two reads that somebody asks
-// for. Where messages come one by one, each read then finds several; a message waits this
-// long at most.
+// wakePace is the shortest time between the starts of two reads that were requested. If messages arrive one by one, each read
+// then finds several. It delays a message by at most this time.
 const wakePace = 2 * time.Millisecond
 
-// loop is the only place that changes the engine's state. It starts whatever can be
-// started, waits for the next answer, wish or time, and takes it in.
+// loop starts whatever can be started, waits for the next result, request or time, and applies it.
 func (e *engine) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -151,23 +148,23 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.startSettlements(now)
-		over, err := e.over() // before the next read begins: those of a slow database follow one another without a gap
+		over, err := e.over() // before the next read starts, since reads of a slow database follow each other without a gap
 		if now.Sub(e.work.lookedAfter) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.lookedAfter = now
 			e.findStuck(now)
 			e.reportIdle(now)
-			e.tellWork(now, over)
+			e.reportWork(now, over)
 		}
 		if over {
 			return err
 		}
-		e.startLease(now) // to leave, where over has found that nothing is under way
+		e.startLease(now) // again, since over may have found that the relay can leave
 		e.claiming.startRead(now)
 		e.startSends(now)
-		if e.settle.urgent { // startSends has parked messages, or found some that have expired: these are written now
+		if e.settle.urgent { // startSends has parked messages or found expired ones
 			e.startSettlements(now)
 		}
-		// Only times after now count: what was due earlier has just been started, or waits for an answer that wakes the loop.
+		// Only times after now count: what was due earlier has just been started, or waits for a result, which wakes the loop.
 		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.unwritable.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.logAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
@@ -184,17 +181,17 @@ func (e *engine) loop(ctx context.Context) error {
 		timer.Reset(next.Sub(now))
 		select {
 		case <-timer.C:
-		case <-e.wake: // there may be new messages: look, at once unless there was a look just now
+		case <-e.wake: // there may be new messages, so read now, or wakePace after the last read began
 			if soonest := e.poll.began.Add(wakePace); time.Now().Before(soonest) {
 				e.poll.at = earliest(e.poll.at, soonest)
 			} else {
 				e.poll.fresh, e.poll.polled = true, false
 			}
-		case takeIn := <-e.results:
-			takeIn()
+		case apply := <-e.results:
+			apply()
 		case f := <-e.sent:
 			sent := []*flight{f}
-			for len(e.sent) > 0 { // what else has been sent is settled together
+			for len(e.sent) > 0 { // batches that were sent meanwhile are settled together
 				sent = append(sent, <-e.sent)
 			}
 			for _, f := range sent {
@@ -214,9 +211,9 @@ func (e *engine) loop(ctx context.Context) error {
 	}
 }
 
-// startSettlements has outcomes written, unless the leases are being given back: no outcome changes anything any more. What
-// lingers is delivered again if the relay dies. So fewer than a batch may linger, of each sink's: one sink with a small batch, or a
-// buffer of which a quarter is full, bounds it for all. Nothing lingers while what is sent is written down before.
+// startSettlements starts settlements, unless the leases are being given back, after which outcomes would be fenced. Deliveries that
+// linger are sent again if the relay dies, so fewer may linger than the smallest batch of any sink, and none if the buffer of a sink is
+// more than a quarter full. None linger either while batches are journalled before they are sent.
 func (e *engine) startSettlements(now time.Time) {
 	if e.stopping.ready {
 		return
@@ -237,13 +234,13 @@ func (e *engine) startSettlements(now time.Time) {
 	e.settle.start(now, few)
 }
 
-// closeSinks closes every sink, and doesn't wait for one that won't return.
+// closeSinks closes all sinks. It abandons a sink whose Close does not return.
 func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 	defer cancel()
 	var problems []error
 	for _, q := range e.queues {
-		if q.options.Sink == nil || len(q.flights) > 0 { // never while it is in use
+		if q.options.Sink == nil || len(q.flights) > 0 { // a sink in use is never closed
 			continue
 		}
 		closed := make(chan error, 1)
@@ -268,7 +265,7 @@ func (e *engine) closeSinks(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// listen keeps a Listener listening until the context ends.
+// listen runs the Listener until the context ends, and restarts it when it fails.
 func (e *engine) listen(ctx context.Context) {
 	pause := Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}
 	for failures := 1; ; failures++ {
@@ -277,7 +274,7 @@ func (e *engine) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if listened.Load() { // it worked, and its connection ended, as with idle_session_timeout
+		if listened.Load() { // it worked before its connection ended, for example because of idle_session_timeout
 			failures = 1
 		}
 		if err != nil {
@@ -289,9 +286,9 @@ func (e *engine) listen(ctx context.Context) {
 	}
 }
 
-// tellWork tells the Observer, each second, what is in memory; and the log, each minute, what was
-// done, if that was anything, and at the end of a run that has lasted for one.
-func (e *engine) tellWork(now time.Time, over bool) {
+// reportWork tells the observer every second how many messages are in memory. It logs every minute, and at the end of a run of at least
+// a minute, what was done, unless nothing was.
+func (e *engine) reportWork(now time.Time, over bool) {
 	w, inFlight, buffered := &e.work, 0, 0
 	for _, q := range e.queues {
 		sending := q.inFlight()

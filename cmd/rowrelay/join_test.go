@@ -86,7 +86,7 @@ func TestALookTakesNoMessageAway(t *testing.T) {
 		joinedOut.wait(t, `"shared"`)
 		ended(t, third)
 		ended(t, first)
-		said.wait(t, "it waits no longer")
+		said.wait(t, "relay: active")
 		mustCall(t, jsonLines("after", 1, 1), "enqueue", "--database", db.URL)
 		out.wait(t, `"after"`)
 		ended(t, second)

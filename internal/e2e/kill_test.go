@@ -28,7 +28,7 @@ func (s *scene) lostLeases() (lost []*kill) {
 func lostLeases(t testing.TB, relay, log string) (lost []*kill) {
 	t.Helper()
 	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "the leases could not be renewed in time") {
+		if !strings.Contains(line, "the leases were not renewed in time") {
 			continue
 		}
 		when, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
@@ -42,7 +42,7 @@ func lostLeases(t testing.TB, relay, log string) (lost []*kill) {
 func TestLostLeasesExplainWhatCameAfterThem(t *testing.T) {
 	t.Parallel()
 	kills := lostLeases(t, "/relay-46", `time=2026-11-22T08:09:07.100Z level=INFO msg=relaying source=outbox
-time=2026-11-22T08:09:12.684Z level=WARN msg="relay: the leases could not be renewed in time, sending stops" source=outbox
+time=2026-11-22T08:09:12.684Z level=WARN msg="relay: the leases were not renewed in time; sending stops" source=outbox
 time=2026-11-22T08:09:14.024Z level=WARN msg="relay: settlements rejected: lease lost" source=outbox rows=19
 `)
 	kills = append(kills, &kill{from: "/relay-46", at: time.Date(2026, 11, 22, 8, 9, 15, 0, time.UTC)})
