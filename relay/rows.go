@@ -13,49 +13,48 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Claiming by rows: batches of free rows are stamped with the relay's token, in whichever
-// order was asked for, and are the relay's until their claim ends. There are no lanes and
-// no keys. What the relay doesn't send it gives back, and what is in memory it extends.
+// Claiming by rows: a claim writes the relay's token into a batch of free rows, in the order of Options.Pick. The rows belong to the relay
+// until the claim expires. Lanes and keys play no part. The relay extends the claims of the rows in memory, and gives back rows
+// that it doesn't send.
 
-// byRows is a relay that claims by rows.
+// byRows is the claiming by rows.
 type byRows struct {
 	engine *engine
 	token  string
-	known  map[int64]*item // rows in memory
+	known  map[int64]*item // rows in memory, by id
 
-	except        map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
-	asked         amount                // what the claims under way may bring
-	lastClaimFull bool                  // the last claim brought all that it asked for
-	failingSince  int64                 // since when claims fail, by its clock; 0 if they don't
+	except        map[string]*sinkQueue // topics that claims leave out, because their queue has no room
+	asked         amount                // the most that the claims in progress may return
+	lastClaimFull bool                  // the last claim returned as much as it asked for
+	failingSince  int64                 // since when claims have been failing, in the time of health.now; 0: the last one succeeded
 
 	claims   chan claimJob
-	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
+	claimed  int64        // for a drain: how many rows are claimed by any relay; -1: not counted yet
 	reclaims atomic.Int64 // how many calls of Reclaim have succeeded
-	freed    atomic.Int64 // the number of the last of these calls that made rows free
-	since    int64        // reclaims when the last claim that brought rows was taken in
-	looked   int64        // reclaims when the last claim that succeeded had begun
+	freed    atomic.Int64 // the number of the last of these calls that freed rows
+	since    int64        // the value of reclaims when the last claim that returned rows was merged
+	looked   int64        // the value of reclaims when the last successful claim began
 }
 
 // amount is a number of rows, and their bytes.
 type amount struct{ rows, bytes int }
 
+// claimJob is one call of Claim.
 type claimJob struct {
 	storage.ClaimRequest
 	began    time.Time
-	reclaims int64 // before
+	reclaims int64 // the value of byRows.reclaims when it began
 }
 
 const (
-	// unknownRowBytes is assumed of rows before there was one: the first claim shall
-	// not be of thousands of large ones, which some databases read to know their size.
+	// unknownRowBytes is the assumed size of rows before the first claim, so that it doesn't claim thousands of large rows, which
+	// some databases read to find their size.
 	unknownRowBytes = 64 << 10
 
-	// slowRowBytes is assumed after a claim that failed: it may have taken too long for
-	// its rows.
+	// slowRowBytes is the assumed size of rows after a failed claim, which may have failed because large rows took too long.
 	slowRowBytes = 1 << 20
 
-	// reclaimInterval is how often rows are freed whose claim has ended, and
-	// deferred rows brought back that are due.
+	// reclaimInterval is how often expired claims are freed, and deferred rows that are due made claimable.
 	reclaimInterval = time.Second
 )
 
@@ -67,12 +66,12 @@ func newByRows(e *engine) *byRows {
 	return r
 }
 
-// claimers is how many claims may be under way at once. To claim a row takes a
-// database longer than all else that it does for it.
+// claimers returns how many claims may run concurrently. Claiming a row costs the database more than everything else that is
+// done with it.
 func (r *byRows) claimers() int { return r.engine.store.Parallelism().Claims }
 
-// startRead claims as many rows as there is room for. While no sink is up it
-// claims nothing: others may be able to deliver.
+// startRead claims rows, as many as there is room for. While no sink is up it claims nothing, since other relays may be able to
+// deliver.
 func (r *byRows) startRead(now time.Time) {
 	if r.engine.poll.under >= r.claimers() || !r.engine.mayRead(now) || r.engine.control.standsDown && r.engine.lease.relays > 1 {
 		return
@@ -105,9 +104,8 @@ func (r *byRows) startRead(now time.Time) {
 	}}
 }
 
-// worthClaiming is what is claimed now. Beside another claim it is nothing, unless
-// there was plenty and all would find room. Of rows that are large it asks for no more
-// than will do: a claim locks rows that it doesn't take, and other relays pass over them.
+// worthClaiming returns how much to claim now. While another claim is in progress it is nothing, unless the last claim was full and there is
+// room for both. If rows are large it asks for few: a claim also locks rows that it doesn't take, which other relays then skip.
 func (r *byRows) worthClaiming() amount {
 	if !anyUp(r.engine.queues) {
 		return amount{}
@@ -130,7 +128,7 @@ func (r *byRows) worthClaiming() amount {
 	}
 }
 
-// claimer carries claims out, one after the other.
+// claimer carries out claims, one at a time, until the context ends.
 func (r *byRows) claimer(ctx context.Context) {
 	for {
 		select {
@@ -150,9 +148,8 @@ func (r *byRows) claimer(ctx context.Context) {
 	}
 }
 
-// merge takes claimed rows into memory, and gives back those for which there is no
-// room, with their topic left out of the next claims. A claim that took long is given
-// back: it would end too soon.
+// merge takes claimed rows into memory. Rows without room are given back, and the next claims leave out their topics. If the claim took
+// long, all rows are given back, since their claims would expire too soon.
 func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.engine.poll.under--
 	r.asked.rows -= job.Limit
@@ -179,7 +176,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	for i := range rows {
 		row := &rows[i]
 		if old := r.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
-			continue // its claim had ended, and is ours again
+			continue // its claim had expired, and this relay has claimed it again
 		}
 		q := r.engine.queues[r.oneSink(row)]
 		switch {
@@ -214,8 +211,8 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.engine.options.Observer.Polled(len(rows))
 }
 
-// oneSink returns the queue of a claimed row's only sink. One that several still need, as it was
-// written for a relay by lanes, waits as one without a route does.
+// oneSink returns the index of the queue for a claimed row. A row that needs several sinks waits like one without a route, since
+// only relays by lanes deliver to several.
 func (r *byRows) oneSink(row *storage.Row) int {
 	if queues := r.engine.routes.queuesOf(row.Message.Topic, row.Sinks); len(queues) == 1 {
 		return queues[0]
@@ -223,8 +220,8 @@ func (r *byRows) oneSink(row *storage.Row) int {
 	return len(r.engine.names) - 1
 }
 
-// putBack gives a claim back: others may have it, now or at its time. Until that is
-// written it keeps nothing of the message, whose bytes no buffer counts, but its id.
+// putBack gives a row back that was just claimed, as pending or scheduled. Until that is written only the message's id is kept, since no
+// buffer counts its bytes.
 func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
@@ -232,19 +229,18 @@ func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	r.engine.settle.add(it, result{state: state})
 }
 
-// block and unblock have nothing to do: without keys nobody waits for another.
+// block and unblock do nothing: by rows there are no keys.
 func (r *byRows) block(*item)  {}
 func (r *byRows) unblock(*key) {}
 
-// settled forgets an item. A claim stamps what it returns, and so none that is under
-// way can bring the row back.
+// settled removes an item from memory. No claim in progress can return its row, since claims return only free rows.
 func (r *byRows) settled(it *item) {
 	if r.known[it.row.ID] == it {
 		delete(r.known, it.row.ID)
 	}
 }
 
-// giveUp gives the claim of an item back that was not handed over.
+// giveUp gives back the claim of an unsent item.
 func (r *byRows) giveUp(it *item) { r.engine.settle.add(it, result{state: storage.StatePending}) }
 
 func (r *byRows) giveUpQueued() {
@@ -255,7 +251,7 @@ func (r *byRows) giveUpQueued() {
 	}
 }
 
-// abandon gives back what waits for a sink that has no worker left.
+// abandon gives back the items that wait for a sink whose workers are all stuck.
 func (r *byRows) abandon(f *flight) {
 	q := f.queue
 	if !q.allStuck {
@@ -269,7 +265,7 @@ func (r *byRows) abandon(f *flight) {
 	q.waiting, q.suspended = waitingLine{}, nil
 }
 
-// controlled gives back what waits and is paused. What is left out of claims is decided anew.
+// controlled gives back waiting items that are paused now, and recomputes the topics that claims leave out.
 func (r *byRows) controlled(*pauses) {
 	clear(r.except)
 	for _, q := range r.engine.queues {
@@ -284,36 +280,35 @@ func (r *byRows) controlled(*pauses) {
 	}
 }
 
-// returned gives back what was to be sent again, and is paused meanwhile.
+// returned gives back the items of a job that are to be sent again and are paused now.
 func (r *byRows) returned(f *flight) {
 	for _, it := range f.items {
 		r.giveBackPaused(it)
 	}
 }
 
-// giveBackPaused gives back an item that waits and is paused: others may go on with it.
+// giveBackPaused gives back a waiting item that is paused for this relay.
 func (r *byRows) giveBackPaused(it *item) {
 	if it.stage == inQueue && (r.engine.control.standsDown && r.engine.lease.relays > 1 || it.queue.paused || r.engine.control.pauses.cover(it.row.Message.Topic, "", 0, nil)) {
 		r.giveUp(it)
 	}
 }
 
-// lookEverywhere has nothing to do: each claim looks at all rows.
+// lookEverywhere does nothing: each claim considers all rows.
 func (r *byRows) lookEverywhere() {}
 
-// ownLanes are all: rows of any lane are claimed.
+// ownLanes returns nil, for all lanes.
 func (r *byRows) ownLanes() map[int]bool { return nil }
 
-// drained says three things. Reclaim has found nothing since the last row came. A claim has begun since Reclaim last
-// made rows free, and so has looked for these. And unless other relays take part, no row is claimed by others: the
-// claims of a dead relay are waited for. Its own are messages that fail while nothing else is delivered.
+// drained reports whether three conditions hold. Reclaim has found nothing since the last claim that returned rows. A claim has begun since
+// Reclaim last freed rows, so it has considered these. And unless other relays are active, no row is claimed except by this
+// relay: the drain waits until the claims of a dead relay expire. This relay's own rows fail while nothing else is delivered.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)
 }
 
-// reclaimer frees rows whose claim has ended, and brings back those that are due: in
-// small batches, until there is none.
+// reclaimer frees expired claims, and makes deferred rows that are due claimable, in small batches.
 func (r *byRows) reclaimer(ctx context.Context) {
 	for more := true; more || sleep(ctx, reclaimInterval); {
 		bounded, cancel := context.WithTimeout(ctx, r.engine.callTimeout)
@@ -333,16 +328,14 @@ func (r *byRows) reclaimer(ctx context.Context) {
 	}
 }
 
-// rowRights are the claims of rows that a relay has when a renewal begins, and those
-// of them that it could extend.
+// rowRights is a renewal of the claims that a relay had when it began, and its result.
 type rowRights struct {
 	of         *byRows
-	rows, kept []int64
-	anyones    int64 // rows that anyone has claimed
+	rows, kept []int64 // ids
+	anyones    int64   // rows that are claimed by any relay
 }
 
-// rights are the claims of all rows in memory, but for those that a sink is stuck with
-// and those that are about to be settled.
+// rights returns the claims of all rows in memory, except those of stuck calls and those that are about to be settled.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.engine.queues {
@@ -362,11 +355,11 @@ func (r *byRows) rights(bool) rights {
 	return claims
 }
 
-// renew extends the claims. For a drain it also counts the rows that anyone has
-// claimed: those of a relay that died are waited for.
+// renew extends the claims. For a drain it also counts the rows that are claimed by any relay, since the drain waits for the claims
+// of a dead relay to expire.
 func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) (renewed bool, err error) {
 	if len(members.Relays) == 0 {
-		return false, nil // it leaves, and what waited was given back before
+		return false, nil // the relay leaves, and has given back its waiting rows before
 	}
 	if len(r.rows) > 0 {
 		r.kept, err = r.of.engine.store.Extend(ctx, r.of.token, r.rows, r.of.engine.options.Lease)
@@ -375,13 +368,13 @@ func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) 
 		var status storage.Status
 		status, err = operator.Status(ctx)
 		if r.anyones = status.Counts[storage.StateClaimed]; !status.Has(storage.GaugeCounts) {
-			r.anyones = 1 // there may be some
+			r.anyones = 1 // unknown, so there may be some
 		}
 	}
 	return err == nil, err
 }
 
-// conclude drops what waits of rows that are claimed by others now.
+// conclude drops waiting items whose claims were not kept.
 func (r *rowRights) conclude(error) (held, lost int) {
 	r.of.claimed = r.anyones
 	slices.Sort(r.kept)

@@ -10,23 +10,20 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Sending. Queues come in, and jobs for their workers go out: a batch holds what stands first
-// in the queue, and of one key one batch at most is in flight. What must hold: nothing is sent
-// after safeUntil or by a breaker that is open, and what doesn't return is let go of as if
-// the relay had died.
+// Sending. The loop makes batches of the queued messages and hands them to the sink's workers. Of a key at most one batch is in flight.
+// What must hold: nothing is sent after safeUntil or while the sink's breaker is open. A call that hangs is treated as if the
+// relay had died: its lanes are dropped.
 //
-// A batch's way: startSends has takeBatch make it up and gives it to a worker, which
-// does it; the loop takes it back, it is done (outcome.go), and written back (settle.go).
+// The path of a batch: startSends calls takeBatch and gives the batch to a worker, which sends it (worker.go). The loop receives it
+// with its outcomes (batch.done in outcome.go), and the settler writes them (settle.go).
 
-// errLeaseEnding is the cause of the end of a send whose relay could not renew
-// its leases in time.
-var errLeaseEnding = errors.New("the relay's leases are about to end")
+// errLeaseEnding is the cause with which sends are cancelled when the leases were not renewed in time.
+var errLeaseEnding = errors.New("the relay's leases are about to expire")
 
-// errAborted is the cause of the end of a send that a stopping relay waits for
-// no longer.
+// errAborted is the cause with which sends are cancelled when a stop takes too long.
 var errAborted = errors.New("the relay stops")
 
-// startSends gives work to every queue that can take some.
+// startSends gives jobs to every queue that can send.
 func (e *engine) startSends(now time.Time) {
 	if !e.control.heard || e.stopping.begun || !now.Before(e.lease.safeUntil) || !e.settle.mayHaveMore() {
 		return
@@ -40,7 +37,7 @@ func (e *engine) startSends(now time.Time) {
 		case breakerProbing:
 			atOnce = 1
 		case breakerSuspect:
-			if q.buffered == 0 { // each failure was judged
+			if q.buffered == 0 { // every failed message has been judged
 				e.report(q, b.close())
 			}
 		}
@@ -62,13 +59,15 @@ func (e *engine) startSends(now time.Time) {
 	}
 }
 
-// takeBatch takes what may be sent together, sorted as it was written, and marks it as in
-// flight. What can't be sent is parked, and what comes after it in its key left for later.
+// takeBatch removes the messages of the next batch from the queue, sorts them by id, and marks them as in flight. It parks messages that
+// can't be sent; the later messages of their keys wait.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
 	if q.breaker.state == breakerProbing {
 		q.waiting.preferOther(q.breaker.probed)
-		if q.hasReadRoom() || q.breaker.last.Destination == "" { // else one of several destinations may fill the buffer: the sink is to postpone the rest of a batch
+		// One message at a time, unless the failing one of several destinations may have filled the buffer: then the sink gets a batch,
+		// of which it postpones the messages for that destination.
+		if q.hasReadRoom() || q.breaker.last.Destination == "" {
 			most = 1
 		}
 	}
@@ -85,9 +84,8 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		entry := q.waiting.next()
 		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
 		if k != nil {
-			// A key with many messages begins the next batch rather than get the little that is
-			// left of this one: of a key one batch is under way at a time, and a busy key goes
-			// no faster than its batches are large.
+			// A key with many messages begins the next batch instead of getting the small rest of this one. Only one batch of a key is
+			// in flight at a time, so large batches are what makes a busy key fast.
 			if len(batch) > 0 && left < q.options.Batch/2 && left < min(len(k.items), perKey) {
 				q.waiting.putFirst(entry)
 				break
@@ -108,27 +106,27 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	if q.rate > 0 {
 		q.credit -= float64(len(batch))
 	}
-	if q.ordered { // rows come in the order in which they were picked
+	if q.ordered { // by rows the order is that of the claim (Options.Pick)
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
 }
 
-// appendReady appends to the batch what of the items may be sent, and marks it as in flight. The items are a key's, or one
-// without a key. With the first that may not be sent, all that follow it wait in their key. blocked says that this one must be
-// the next to be sent, and can't be yet.
+// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items are those of one key, or one
+// without a key. From the first that may not be sent, all later ones wait in their key. blocked is true if that item can't be sent yet
+// and must be the next one that is sent.
 func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item) (_ []*item, blocked bool) {
 	wait := func(items []*item) {
 		if k != nil {
 			k.addAll(items)
 		}
 	}
-	expired := false // one was too old: until that is written nothing that follows is sent
+	expired := false // an item has expired: until that is written, no later item of its key is sent
 	for i, it := range items {
-		if it.stage != inQueue { // one without a key may have been dropped, or found delivered, while it stood in line
+		if it.stage != inQueue { // an item without a key may have been dropped, or found delivered, while it was queued
 			break
 		}
-		if it.batchRef() != nil { // it waits until it is known whether its sink has it
+		if it.batchRef() != nil { // it waits until the relay knows whether the sink has it
 			if wait(items[i:]); k != nil {
 				k.suspended = it
 			}
@@ -139,7 +137,7 @@ func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item)
 			continue
 		}
 		why := it.unsendable()
-		if expired || why != nil && i > 0 && q.options.OnPark == HoldKey { // what is before it in its key goes first
+		if expired || why != nil && i > 0 && q.options.OnPark == HoldKey { // the earlier items of its key are sent first
 			wait(items[i:])
 			break
 		}
@@ -148,7 +146,7 @@ func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item)
 			e.park(it, *why)
 			break
 		}
-		if q.tx != nil && !e.settle.joiner.lend(it) { // its row is being written for another sink: this one follows
+		if q.tx != nil && !e.settle.joiner.lend(it) { // a settlement of its row for another sink is being written
 			if wait(items[i:]); k != nil {
 				k.queued = true
 			}
@@ -166,23 +164,21 @@ func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item)
 	return batch, false
 }
 
-// give hands a job to a worker, and the items to send with it.
+// give hands a job to a worker, with the items that it sends.
 func (e *engine) give(q *sinkQueue, j job, items []*item) {
 	f := &flight{queue: q, job: j, items: items, turn: q.breaker.begin(items), ctx: e.sendCtx, began: time.Now()}
 	q.flights[f] = struct{}{}
 	q.jobs <- f
 }
 
-// A sink that doesn't return though its context has ended can't be stopped from
-// outside. Nothing of its lanes is sent any more, and their leases end by
-// themselves: another relay sends the messages again, as where a process had been
-// stopped in the midst of them. A relay all of whose workers of a sink are stuck
-// leaves its lanes to others, if there are any.
+// Stuck calls. A sink's call that ignores the end of its context can't be stopped. The relay sends nothing more of the call's lanes and
+// lets their leases expire, so another relay sends the messages again, as after a crash. If all workers of a sink are stuck, the
+// relay leaves its lanes to other relays, if any are active.
 
-// stuckGrace is how long a send may take beyond its time-out.
+// stuckGrace is how much longer than its time-out a call may take before it counts as stuck.
 const stuckGrace = 5 * time.Second
 
-// findStuck notes which sends should have returned long ago, and when all of these did at last.
+// findStuck finds calls that have become stuck, and logs when all stuck calls have returned.
 func (e *engine) findStuck(now time.Time) {
 	anyStuck := false
 	for _, q := range e.queues {
@@ -203,7 +199,7 @@ func (e *engine) findStuck(now time.Time) {
 			e.health.stuck.Store(&text)
 			consequence := "; it ignores its context"
 			if len(f.items) > 0 {
-				consequence += ", and its lanes are left to end"
+				consequence += "; leaving its lanes to other relays"
 			}
 			e.options.Logger.Error("relay: "+text+consequence, "relay", e.options.Name, "sink", q.name)
 			e.options.Observer.Failed("stuck", errors.New(text))
@@ -212,6 +208,6 @@ func (e *engine) findStuck(now time.Time) {
 	}
 	if !anyStuck && e.health.stuck.Load() != nil {
 		e.health.stuck.Store(nil)
-		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name)
+		e.options.Logger.Info("relay: all stuck calls have returned", "relay", e.options.Name)
 	}
 }

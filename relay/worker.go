@@ -11,35 +11,34 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Workers. Each sink has some, which carry out its jobs: they open it, or send a batch. They share nothing with the loop but the
-// job that they have.
+// Workers. Each sink has Options.Workers of them, which carry out its jobs: opening the sink, and sending batches. A worker shares nothing
+// with the loop except its current job.
 
-// job is what a worker does for a sink, and what the loop makes of it afterwards. Its
-// items are lent to the worker until it is done.
+// job is work for a sink. A worker calls do, and then the loop calls done. Until then the job's items belong to the worker.
 type job interface {
 	do(ctx context.Context, b *base, f *flight)
 	done(e *engine, f *flight)
 }
 
-// flight is a job under way.
+// flight is a job that a worker has.
 type flight struct {
 	queue *sinkQueue
 	job   job
-	items []*item         // that it sends
-	turn  int64           // the queue's jobs have numbers
-	ctx   context.Context // ends when the lease is about to
+	items []*item         // the items that the job sends
+	turn  int64           // the number of the job; see breaker.begin
+	ctx   context.Context // ends when the leases are about to expire
 	began time.Time
 	took  time.Duration
 	stuck bool
 
-	messages []sinks.Message // of the items; in the same memory as those of the worker's send before
+	messages []sinks.Message // the items' messages, in memory that the worker uses again
 }
 
-// batch is the job that sends messages. Its outcomes stand at the same places as they.
+// batch is the job that sends messages. Its outcomes have the order of the flight's items.
 type batch struct {
 	outcomes []sinks.Outcome
-	settled  []bool // the handler's transaction has settled it; nil where there is none
-	excused  bool   // the outcomes say nothing of the sink
+	settled  []bool // whether the handler's transaction has settled the message; nil: there is no such handler
+	excused  bool   // the outcomes say nothing about the sink
 }
 
 func (b *batch) do(ctx context.Context, use *base, f *flight) {
@@ -64,7 +63,7 @@ func (b *batch) do(ctx context.Context, use *base, f *flight) {
 // opening is the job that opens a sink.
 type opening struct{ err error }
 
-// do opens the sink; one that panics is one that is not there.
+// do opens the sink. A panic counts as an error.
 func (j *opening) do(ctx context.Context, _ *base, f *flight) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -95,8 +94,8 @@ func (q *sinkQueue) work(ctx context.Context, sent chan<- *flight) {
 	}
 }
 
-// leaseCtx is a context whose Err also reports that safeUntil has passed. So it is over even if the process was stopped
-// meanwhile and nobody has cancelled it yet: a sink that asks Err before each message sends none after that.
+// leaseCtx is a context whose Err also reports that safeUntil has passed. If the process was suspended, the loop may not have
+// cancelled the context yet; a sink that checks Err before each message sends none after safeUntil nevertheless.
 type leaseCtx struct {
 	context.Context
 	health *health
@@ -112,20 +111,20 @@ func (l leaseCtx) Err() error {
 	return nil
 }
 
-// noAnswer is the outcome of a message of which the sink has said nothing.
+// noAnswer is the outcome of a message for which the sink returned none.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor bounds how long a sink that takes messages one by one goes on to begin new ones of a batch: the messages that
-// it has already handled aren't written back before the whole batch has returned.
+// beginFor is how long a sink that takes messages one by one keeps starting new ones of a batch: the outcomes of a batch are written only
+// when the whole batch has returned.
 const beginFor = 5 * time.Second
 
-// send hands a batch over, traced if the relay is, and returns one outcome a message. After a panic
-// nobody knows what was delivered.
+// send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic is a retryable
+// failure of all messages, since it is unknown which were delivered.
 func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	if tracer := q.base.options.Tracer; tracer != nil {
 		traced, end := tracer.Send(ctx, q.name, messages)
 		ctx = traced
-		defer func() { end(outcomes) }() // after what recovers
+		defer func() { end(outcomes) }() // runs after the recovery below
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -169,8 +168,8 @@ func (b *base) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sink
 	case errors.Is(err, errNotDelivered):
 		return outcome, false
 	case errors.Is(err, storage.ErrFenced):
-		return sinks.Ok(""), false // settled in vain, and so counted, as any other
-	case !ran && errors.Is(err, storage.ErrInvalid): // of this row alone
+		return sinks.Ok(""), false // the settler writes it again, and counts it as fenced
+	case !ran && errors.Is(err, storage.ErrInvalid): // only this row is affected
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "mark the message as delivered, before its handler runs: "+err.Error()), false
 	case ran:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false
@@ -179,7 +178,7 @@ func (b *base) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sink
 	}
 }
 
-// handleSafely runs the handler; a panic must not leave the transaction open.
+// handleSafely runs the handler and recovers from a panic, so that the transaction is rolled back.
 func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Message) (outcome sinks.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -189,7 +188,7 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 	return sink.HandleTx(ctx, tx, m)
 }
 
-// describe names a call of the sink that doesn't return, and what it sends.
+// describe returns a text about a stuck call, with its first message.
 func (q *sinkQueue) describe(f *flight, now time.Time) string {
 	call, what := "Send", ", with what may have been sent before"
 	if _, opens := f.job.(*opening); opens {
