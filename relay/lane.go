@@ -12,38 +12,36 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A lane, its keys and its items: what the relay remembers of rows that it has read. Here
-// is no clock, no channel and no database; the loop owns all of it.
-//
-// Its places on the axis of ids are drawn in reader.go.
+// Lanes, keys and items: what the relay keeps of the rows that it has read. This file has no clock, channel, goroutine or store. The loop
+// owns all of it. The positions of a lane are drawn in reader.go.
 
-// lane is a lane that the relay holds. When the lease is lost the lane is forgotten as a
-// whole, and a new lease of the same lane begins with nothing.
+// lane is a lane that the relay holds. When the lease is lost, the whole lane is dropped, and a later lease of the same lane begins
+// without any of its state.
 type lane struct {
 	storage.Lease
-	epoch string // of the server that it was leased from
+	epoch string // identifies the server that granted the lease
 
 	readers readers // by queue
-	floor   int64   // its mark when it was leased: nothing can appear at or below it
-	passed  *keySet // keys with a row that was passed over while topics are paused: their later rows are, too; nil: none
+	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
+	passed  *keySet // while topics are paused: keys of which a row was passed over, so that their later rows are passed over, too; nil: none
 
-	keysUnknown bool // not all blocked keys are in memory: the database is asked about others
-	alarmed     bool // a row of it without a route was told of
+	keysUnknown bool // not all blocked keys are in memory, so the database is asked about unknown keys
+	alarmed     bool // it has rows without a route, which were reported
 
-	unswept  bool  // nobody has looked yet whether its mark is true: it isn't read before
-	placed   bool  // a page has told that its ids go on from its cursor, or it was read from its beginning
-	void     bool  // another server answers: nothing in memory of it counts
-	draining bool  // being given up: the relay has more than its share
-	lost     bool  // its lease is another's: outcomes of its rows are not written
-	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
+	unswept  bool  // it isn't read until a sweep has found that no rows are below its mark
+	placed   bool  // a page has shown that ids continue above its cursor, or it was read from the beginning
+	void     bool  // another server answers now, so its state in memory is worthless
+	draining bool  // it is being given up, because the relay has more than its share
+	lost     bool  // another relay may hold it, so its outcomes are not written
+	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
 
-	journaled journaled // what is written down of its rows
-	crashes   int       // holders in a row that died with it
+	journaled journaled // its journal
+	crashes   int       // how many consecutive holders died while they held it
 	since     time.Time // when it was leased
 }
 
-// newLane is a lane as its last holder left it: it goes on from the marks. Those of sinks hold
-// only for the same routes; with others it begins at the lowest.
+// newLane returns a lane that is read from the marks that its last holder stored. The marks of single sinks are valid only for the
+// same routes; with other routes all sinks begin at the lowest mark.
 func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
 		Lease: g.Lease, crashes: g.Crashes, since: now, floor: g.Marks.Main,
@@ -64,9 +62,9 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 	return l
 }
 
-// marks says from where a successor would have to read: for sinks that are behind one
-// by one, and for the others together. Nothing can appear any more at or below safeID, which the last merged page has told.
-// Unless lateAfter is none, rows may have appeared above it which aren't merged yet.
+// marks returns the positions from which a successor must read: one for each sink that is behind, and one for all other sinks. safeID is
+// that of the last merged page: no row can appear at or below it any more. Unless lateAfter is none, rows that are not merged yet may have
+// appeared above it.
 func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) storage.Marks {
 	final := safeID
 	if lateAfter != none {
@@ -83,7 +81,7 @@ func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) sto
 	return marks
 }
 
-// items are the rows in memory, once for each sink that they are there for.
+// items iterates over the items in memory. A row of several sinks is an item for each of them.
 func (l *lane) items() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
 		for i := range l.readers {
@@ -96,10 +94,10 @@ func (l *lane) items() iter.Seq[*item] {
 	}
 }
 
-// item is a row in memory, as it is there for a queue; nil if it isn't.
+// item returns the item of a queue with this id; nil if it is not in memory.
 func (l *lane) item(queue int, id int64) *item { return l.readers[queue].known[id] }
 
-// size is how many items there are.
+// size returns the number of items in memory.
 func (l *lane) size() (n int) {
 	for i := range l.readers {
 		n += len(l.readers[i].known)
@@ -107,12 +105,12 @@ func (l *lane) size() (n int) {
 	return n
 }
 
-// add takes an item into memory.
+// add adds an item to its reader.
 func (l *lane) add(it *item) {
 	l.readers[it.slot].known[it.row.ID] = it
 }
 
-// key returns the key's state, made where there was none.
+// key returns the state of a key, and creates it if needed.
 func (l *lane) key(ref keyRef) *key {
 	keys := l.readers[ref.queue].keys
 	k := keys[ref.key]
@@ -123,49 +121,46 @@ func (l *lane) key(ref keyRef) *key {
 	return k
 }
 
-// forget drops the key's state once there is nothing to remember.
+// forget deletes the key's state if nothing of it is needed any more.
 func (l *lane) forget(k *key) {
 	if k != nil && l.readers[k.ref.queue].keys[k.ref.key] == k && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
 		delete(l.readers[k.ref.queue].keys, k.ref.key)
 	}
 }
 
-// key is the order of one key within one sink. It exists while the relay has
-// something to remember of it.
+// key is the state of one key in one sink. It keeps the order of the key's messages.
 //
-// Of a key, one batch at most is under way; the rest waits here, lowest id
-// first, while the key stands once in its queue. While a retry or a
-// park of one of its messages is not over, the key is blocked: its followers are
-// dropped from memory, and only the place to read them from again is kept, so
-// that any number of them costs nothing.
+// At most one batch of a key is in flight. The other messages wait here, ordered by id, and the key is queued once. A message that is to
+// be retried or parked blocks its key: the later messages are dropped from memory, and only the position to read them from is
+// kept, so any number of them costs nothing.
 type key struct {
 	ref  keyRef
 	lane *lane
 
-	items     []*item // that wait, by id
-	inFlight  int     // items in the batch that is under way, and those that have expired and aren't written
-	queued    bool    // stands in the queue
-	suspended *item   // an item that is suspended, or that its sink may have (dedup.go): nothing of the key is sent until this item is tried again, or that is known
+	items     []*item // waiting items, ordered by id
+	inFlight  int     // items in flight, and expired items whose settlement is not written
+	queued    bool    // it is in the queue
+	suspended *item   // an item that is suspended, or that its sink may have (dedup.go); nothing of the key is sent until that is resolved
 
-	blocked      bool  // no item but blockedBy may be sent
-	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
-	fromDatabase bool  // the database said so. Others of the key may wait, too: it is asked again before the key goes on
+	blocked      bool  // no item except blockedBy may be sent
+	blockedBy    int64 // the id of the message that blocks the key, or that blocked it last
+	fromDatabase bool  // the database reported it as blocked. Other messages may block it, too, so the database is asked again before it continues
 
-	dropped    bool  // rows of the key above resumeFrom were dropped: they are to be read again
-	resumeFrom int64 // the place to read from
-	after      *item // another message, with the id of a row that was dropped: while it is in memory that row isn't read
+	dropped    bool  // rows of the key above resumeFrom were dropped and must be read again
+	resumeFrom int64 // the position to read them from
+	after      *item // another message with the id of a dropped row, which is not read while this item is in memory
 }
 
-// keyRef names a key: the same key in two sinks is two keys.
+// keyRef identifies a key in one sink.
 type keyRef struct {
 	queue int
 	key   string
 }
 
-// reader is the one that the key's rows are met by.
+// reader returns the reader of the key's sink.
 func (k *key) reader() *reader { return &k.lane.readers[k.ref.queue] }
 
-// add puts an item among those that wait.
+// add adds a waiting item.
 func (k *key) add(it *item) {
 	at := len(k.items)
 	for at > 0 && k.items[at-1].row.ID > it.row.ID {
@@ -174,14 +169,14 @@ func (k *key) add(it *item) {
 	k.items = slices.Insert(k.items, at, it)
 }
 
-// addAll puts items among those that wait. The key may be nil if there are none.
+// addAll adds waiting items. The key may be nil if there are none.
 func (k *key) addAll(items []*item) {
 	for _, it := range items {
 		k.add(it)
 	}
 }
 
-// remove takes an item out of those that wait.
+// remove removes a waiting item.
 func (k *key) remove(it *item) {
 	if k.suspended == it {
 		k.suspended = nil
@@ -191,9 +186,9 @@ func (k *key) remove(it *item) {
 	}
 }
 
-// take takes what may be sent now: up to n items, and no more than make up so many bytes, but
-// one at least. Of a key that is blocked that is the message it waits for. One that failed before stands first or in no batch:
-// a sink that takes batches as a whole would fail on the messages before it as well.
+// take removes and returns the items that may be sent now: at most n, and at most this many bytes, but at least one. Of a blocked key this
+// is the message that blocks it. An item that has failed before is only returned as the first: a sink that accepts only whole
+// batches would otherwise fail the items before it, too.
 func (k *key) take(n, bytes int) []*item {
 	first := 0
 	if k.blocked {
@@ -213,95 +208,94 @@ func (k *key) take(n, bytes int) []*item {
 	return taken
 }
 
-// mustWait says that it is too early to read the rows that were dropped: another message with the id of one is still in
-// memory; or the outcome of the message that blocked the key isn't written, and the database would name it once more.
+// mustWait reports whether it is too early to read the dropped rows: because another message with the same id is still in memory, or
+// because the outcome of the message that blocked the key isn't written yet, so that the database would report it again.
 func (k *key) mustWait() bool {
 	sameID := k.after != nil && k.lane.readers[k.after.slot].known[k.after.row.ID] == k.after
 	unwritten := k.fromDatabase && !k.blocked && k.reader().known[k.blockedBy] != nil
 	return sameID || unwritten
 }
 
-// item is a row in the relay's memory. By rows it stays there until its outcome is written; by lanes also until the
-// reads that began before that have ended, as they could bring the row back. All of it belongs to the engine's loop;
-// a batch in flight is lent to a worker.
+// item is a row in memory, for one sink. By rows it stays in memory until its outcome is written. By lanes it also stays until the reads
+// that began before that have ended, since they may return the row. The loop owns it; while it is in flight, a worker does.
 type item struct {
 	row   storage.Row
 	lane  *lane      // nil by rows
-	token string     // by rows: what it was claimed with
-	queue *sinkQueue // nil for a row that is only put away
-	slot  int        // by lanes: the queue under which its lane knows it
-	joint *joint     // nil unless several sinks needed the row when it came into memory
-	key   *key       // nil without order
+	token string     // by rows: the token of its claim
+	queue *sinkQueue // nil: the row is settled without being sent
+	slot  int        // by lanes: the index of its reader
+	joint *joint     // the state that it shares with the row's other items; nil: only one sink needs the row
+	key   *key       // nil: the message has no key
 	stage stage
-	bytes int // what it counts for in its queue's buffer
+	bytes int // its size in its queue's buffer
 
-	toWrite result // what is written back, from inSettle on
+	toWrite result // the outcome to write; set from inSettle on
 
-	idGeneration   int  // of ids (see lateRows): within it no other pending row has its id
+	idGeneration   int  // see lateRows.numberingOf
 	unwritable     bool // the database refuses its outcome
-	idCollision    bool // a pending row has the same id and another message: it is looked for once this one has left
+	idCollision    bool // another pending message has the same id, and is read once this item has left memory
 	maybeCommitted bool // its handler's transaction may have been committed
-	expired        bool // it is too old, and being parked or discarded
+	expired        bool // it has expired and is being parked or discarded
 
-	lostAnswer string      // the last answer that was lost, or came too late: it may have been delivered then
-	suspension *suspension // what is known of earlier failures; nil: there were none since it came into memory
+	lostAnswer string      // the error of its last attempt without an answer, which may have delivered the message
+	suspension *suspension // its earlier failures; nil: none since it was read
 }
 
-// suspension is what is remembered of a message that failed and wasn't charged.
+// suspension records the failures of a message that was not charged.
 type suspension struct {
 	destination string
-	turn        int64     // sends up to this one had begun when it failed last
-	period      int       // of the breaker, then
-	rounds      int       // repetitions of a rejection that are left until it is parked
+	turn        int64     // the number of the last job that had begun when it failed last
+	period      int       // the breaker's period at that time
+	rounds      int       // how many more repeated rejections park it
 	rejected    bool      // its last failure was a rejection
-	repeats     bool      // something was delivered between its last failure and the beginning of the send that it is in now
-	tries       int       // failures in a row with nothing delivered between, for the back-off
-	since       time.Time // when it first failed; zero if it was charged before: then since its destination fails
-	soonest     time.Time // not before this time it is sent again after another delivery,
-	retryAt     time.Time // and at this time without one
+	repeats     bool      // something was delivered between its last failure and the beginning of its current send
+	tries       int       // consecutive failures without a delivery between, for the back-off
+	since       time.Time // when it first failed; zero: it was charged before, so the time since which its destination fails counts
+	soonest     time.Time // the earliest time of its next attempt if another message is delivered
+	retryAt     time.Time // the time of its next attempt if none is
 }
 
-// joint is what the items of a row that several sinks need have in common (joiner.go).
+// joint is the state that the items of one row share if several sinks need the row (joiner.go).
 type joint struct {
-	sinks string    // that the row names in the table; empty if it names none
+	sinks string    // the sinks that the row names in the table; empty: it names none
 	left  []string  // the sinks whose outcomes aren't written
-	ready []*item   // whose outcomes may be written next: each is the first of its key that wasn't returned
-	since time.Time // when the earliest of these outcomes came
-	waits bool      // it stands in joiner.waiting with this time
+	ready []*item   // items whose outcomes may be written next: each is the first of its key that isn't settled
+	since time.Time // when the earliest of these outcomes arrived
+	waits bool      // it is in joiner.waiting with this time
 
-	writing  []*item // whose outcomes are being written, with one settlement: that of the first of them
-	of, rest string  // the sinks that this settlement is for, and those that are left after it; both empty: it is for all that were left
+	writing  []*item // items whose outcomes are being written by one settlement, that of the first item
+	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty: it is for all remaining sinks
 }
 
-// result is what becomes of an item's row: what its settlement says beside what the row says.
+// result is the outcome of an item, as its settlement writes it.
 type result struct {
 	state   storage.State
-	holds   bool
-	charged int // attempts that this has cost: 1 or none
+	holds   bool // a parked message blocks its key
+	charged int  // attempts that this outcome costs: 0 or 1
 	delay   time.Duration
 	problem string
 	receipt string
 
 	deadLetter    *storage.Copy
-	refusedLetter *storage.Copy // the dead letter that the database has refused with this outcome, which is written without it
+	refusedLetter *storage.Copy // a dead letter that the database refused with this outcome, which is written without it
 }
 
-// stage is how far an item has come.
+// stage is the state of an item.
 type stage int
 
 const (
 	inQueue  stage = iota // in a queue, or waiting behind its key
-	inFlight              // lent to a worker
-	inSettle              // its outcome is being written back
-	written               // it is; a read that is under way may bring the row back
-	dropped               // out of memory; queues pass it over
+	inFlight              // a worker has it
+	inSettle              // its outcome is to be written
+	written               // its outcome is written; a read in progress may still return the row
+	dropped               // removed from memory; queues skip it
 )
 
-// ref names the item's row, as it goes to its sink.
+// ref identifies the item's row for one sink.
 func (it *item) ref() rowRef { return refOf(&it.row, it.slot) }
 
-// batchRef returns the item's reference, or nil. An item with a reference was sent before: whether its sink has it is
-// unknown, or its outcome isn't written.
+// batchRef returns the item's batch reference, or nil. An item with a reference was sent before, and either it is unknown whether
+// its sink has it, or its outcome isn't written.
 func (it *item) batchRef() *batchRef {
 	if it.lane == nil || len(it.lane.journaled.batchRefs) == 0 {
 		return nil
@@ -309,14 +303,14 @@ func (it *item) batchRef() *batchRef {
 	return it.lane.journaled.batchRefs[it.ref()]
 }
 
-// endBatchRef ends the item's reference, if it has one.
+// endBatchRef deletes the item's batch reference, if it has one.
 func (it *item) endBatchRef() {
 	if it.batchRef() != nil {
 		delete(it.lane.journaled.batchRefs, it.ref())
 	}
 }
 
-// suspected says that the item was being sent when a relay died.
+// suspected reports whether the item was in flight when a relay died.
 func (it *item) suspected() bool {
 	if it.lane == nil || len(it.lane.journaled.suspects) == 0 {
 		return false
@@ -325,7 +319,7 @@ func (it *item) suspected() bool {
 	return is
 }
 
-// unsendable returns why the item must be parked rather than sent; nil if it can be sent.
+// unsendable returns why the item must be parked instead of sent; nil: it can be sent.
 func (it *item) unsendable() *sinks.Outcome {
 	var why sinks.Outcome
 	switch {
@@ -344,22 +338,22 @@ func (it *item) unsendable() *sinks.Outcome {
 	return &why
 }
 
-// commitUnknown says that a handler's transaction may have been committed, for the first time.
+// commitUnknown reports whether this outcome is the first after which the handler's transaction may have been committed.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
 	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
 }
 
-// message is what the sink gets.
-func (i *item) message() sinks.Message {
+// message returns the message for the sink.
+func (it *item) message() sinks.Message {
 	return sinks.Message{
-		Message:   i.row.Message,
-		Sequence:  i.row.ID,
-		Attempt:   i.row.Attempts + 1,
-		CreatedAt: i.row.CreatedAt,
+		Message:   it.row.Message,
+		Sequence:  it.row.ID,
+		Attempt:   it.row.Attempts + 1,
+		CreatedAt: it.row.CreatedAt,
 	}
 }
 
-// payloads is how many bytes of payload some rows have.
+// payloads returns how many bytes of payload the rows have.
 func payloads(rows []storage.Row) (bytes int) {
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
@@ -367,16 +361,15 @@ func payloads(rows []storage.Row) (bytes int) {
 	return bytes
 }
 
-// heldLanes are the lanes that a relay holds, by their numbers.
+// heldLanes holds the lanes of a relay, by their numbers.
 type heldLanes struct {
 	lanes   map[int]*lane
-	sorted  []*lane // the same by their numbers; nil since one has come or gone
-	rewound bool    // the head of a lane was lowered: it is read again from there
-	rotate  int     // how often lanesInTurn was called: the first lane follows from it
+	sorted  []*lane // the lanes ordered by number; nil: to be computed
+	rewound bool    // the head of a lane was lowered, so the lane must be read again from there
+	rotate  int     // counts calls of lanesInTurn
 }
 
-// sortedLanes returns the lanes by their numbers. It is the same slice until one
-// comes or goes: nobody changes it.
+// sortedLanes returns the lanes ordered by number. The caller must not change the slice.
 func (h *heldLanes) sortedLanes() []*lane {
 	if h.sorted == nil {
 		h.sorted = slices.SortedFunc(maps.Values(h.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
@@ -384,7 +377,7 @@ func (h *heldLanes) sortedLanes() []*lane {
 	return h.sorted
 }
 
-// lanesInTurn returns the lanes, each time beginning with another.
+// lanesInTurn returns the lanes, beginning with a different one each time.
 func (h *heldLanes) lanesInTurn() []*lane {
 	lanes := h.sortedLanes()
 	h.rotate++
@@ -392,12 +385,12 @@ func (h *heldLanes) lanesInTurn() []*lane {
 	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
 }
 
-// anyBehind says that the queue is behind in some lane.
+// anyBehind reports whether the queue is behind in some lane.
 func (h *heldLanes) anyBehind(q *sinkQueue) bool {
 	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.readers.isBehind(q.index) })
 }
 
-// lagging returns the positions at which the queue must read for itself: in each lane from its cursor up to the head.
+// lagging returns the positions that the queue must read for itself: in each lane from its cursor up to the head.
 func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	for _, l := range h.lanesInTurn() {
 		if l.readers.isBehind(q.index) && !l.draining {
@@ -407,9 +400,8 @@ func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	return positions
 }
 
-// laneOf returns the lane that a row belongs to which a read has brought; nil if it was lost
-// meanwhile, also where it was leased again: what was read before may have been
-// delivered by another since.
+// laneOf returns the lane of a row that a read has returned; nil if the lane was lost meanwhile. This includes a lane that was lost and
+// leased again, since another relay may have delivered the row between.
 func (h *heldLanes) laneOf(read int64, number int) *lane {
 	if l := h.lanes[number]; l != nil && read > l.seq {
 		return l
@@ -417,7 +409,7 @@ func (h *heldLanes) laneOf(read int64, number int) *lane {
 	return nil
 }
 
-// heads are where what is new is read from in the lanes of a read; moved says whether any has moved on since.
+// heads returns the heads of the lanes that a read covers.
 func (h *heldLanes) heads(read int64, positions []storage.Position) (heads []int64) {
 	for _, p := range positions {
 		head := int64(math.MaxInt64)
@@ -429,6 +421,7 @@ func (h *heldLanes) heads(read int64, positions []storage.Position) (heads []int
 	return heads
 }
 
+// moved reports whether one of these lanes has a higher head now.
 func (h *heldLanes) moved(read int64, positions []storage.Position, heads []int64) bool {
 	for i, p := range positions {
 		if l := h.laneOf(read, p.Lane); l != nil && l.readers.head() > heads[i] {
@@ -438,7 +431,7 @@ func (h *heldLanes) moved(read int64, positions []storage.Position, heads []int6
 	return false
 }
 
-// furthest is the highest id that was read.
+// furthest returns the highest id that was read in any lane.
 func (h *heldLanes) furthest() (id int64) {
 	for _, l := range h.lanes {
 		id = max(id, l.readers.head())
@@ -446,7 +439,7 @@ func (h *heldLanes) furthest() (id int64) {
 	return id
 }
 
-// forget takes an item out of memory for good.
+// forget removes an item from memory. If another message with its id waits, the lane is read again from there.
 func (h *heldLanes) forget(it *item) {
 	l := it.lane
 	known := l.readers[it.slot].known

@@ -2,8 +2,8 @@ package relay
 
 import "github.com/rowrelay/rowrelay/relay/storage"
 
-// A reader is one sink's part of a lane. This file decides what a sink does with a row that
-// it meets, and from where it has to read again. It has no clock, channel, goroutine or store.
+// A reader is the part of a lane that belongs to one sink. This file decides what a sink does with a row that was read, and from which
+// position it must read again. It has no clock, channel, goroutine or store.
 //
 //	             mark of B              mark of A
 //	  floor          │     gap[B]           │         cursor[B]               cursor[A] = head
@@ -12,55 +12,55 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 //	    appear at            were left out               the head once it         sinks that stand
 //	    or below             deliberately                has room                 here read together
 //
-// A blocked key has a place, too, resumeFrom: its rows above were dropped, and are read once it is unblocked.
+// A blocked key has a position of its own, resumeFrom: its rows above that were dropped, and are read when the key is unblocked.
 //
-// What must hold: a row of a sink at or below the sink's cursor is finished, or known, or above
-// the place of its key, or above the gap and left out by a rule, or has appeared late and isn't
-// reported yet. So the mark is below the cursor, the gap, the places of keys, and the known rows.
+// What must hold: a row of a sink at or below the sink's cursor is finished, or in memory, or above resumeFrom of its key, or above the
+// gap and left out by a rule, or has appeared late and isn't reported yet. So the mark is the lowest of the cursor, the gap,
+// resumeFrom of all keys, and the ids before the rows in memory.
 
-// reader is one sink's part of a lane.
+// reader is the part of a lane that belongs to one sink.
 type reader struct {
-	cursor    int64 // rows up to here were met
-	gap       int64 // some rows above this were left out: they are paused, or their blocked key was forgotten; or none
-	routeless bool  // it is for rows without a route, and never has room
+	cursor    int64 // all rows up to this id were offered
+	gap       int64 // rows above this id were left out, because they are paused or their blocked key was forgotten; none: no row was
+	routeless bool  // it is for rows without a route, for which there is never room
 
-	known map[int64]*item // rows in memory, by id
+	known map[int64]*item // the rows in memory, by id
 	keys  map[string]*key
 }
 
-// none is no place.
+// none stands for no position.
 const none = int64(-1)
 
-// newReader is a reader that has met the rows up to a place.
+// newReader returns a reader to which the rows up to this id were offered.
 func newReader(cursor int64) reader {
 	return reader{cursor: cursor, gap: none, known: map[int64]*item{}, keys: map[string]*key{}}
 }
 
-// meeting is what the engine knows of a row that a reader meets.
+// meeting has the circumstances in which a row is offered to a reader.
 type meeting struct {
-	room     int  // of the sink, for such a row
-	paused   bool // the row is
+	room     int  // the sink's room for a row of this kind
+	paused   bool // the row is paused
 	leaving  bool // the lane is being given up
-	keyKnown bool // it is known whether the row's key is blocked
+	keyKnown bool // whether the row's key is blocked is known
 }
 
 // answer is what a reader does with a row.
 type answer int
 
 const (
-	rowTaken   answer = iota // it comes into memory
-	rowKnown                 // it is there already
-	rowDoubled               // another message with its id is there
-	rowBeyond                // the reader reads it later: it stands before the row
-	rowLater                 // it is to be scheduled for its time
-	rowPaused                // it is left out until the pause ends
-	rowUnasked               // it must be asked first whether the row's key is blocked
-	rowBehind                // it is read when its key is unblocked, or with the deferred rows
-	rowStopped               // the reader stops before it: there is no room, or the lane is being given up
+	rowTaken   answer = iota // takes it into memory
+	rowKnown                 // ignores it: it is in memory
+	rowDoubled               // waits: another message with its id is in memory
+	rowBeyond                // reads it later: the cursor is below it
+	rowLater                 // schedules it for its time
+	rowPaused                // leaves it out until the pause ends
+	rowUnasked               // can't decide before it is known whether the row's key is blocked
+	rowBehind                // reads it when its key is unblocked, or with the deferred rows
+	rowStopped               // stops before it: there is no room, or the lane is being given up
 )
 
-// offer decides what the reader does with a row, and notes from where it reads a row again that it
-// doesn't take. Rows of a page are offered in the order of ids, once advance has moved the cursor past them.
+// offer decides what the reader does with a row. For a row that it doesn't take, it remembers from where to read the row again. The rows
+// of a page must be offered in the order of their ids, after advance has moved the cursor past them.
 func (r *reader) offer(row *storage.Row, m meeting) answer {
 	if it := r.known[row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Deferred {
@@ -75,7 +75,7 @@ func (r *reader) offer(row *storage.Row, m meeting) answer {
 	case m.leaving:
 		r.stopBefore(row)
 		return rowStopped
-	case row.Later && !row.Deferred: // whatever its key does
+	case row.Later && !row.Deferred: // even if its key is blocked
 		return rowLater
 	case m.paused:
 		if !row.Deferred {
@@ -94,14 +94,14 @@ func (r *reader) offer(row *storage.Row, m meeting) answer {
 	}
 }
 
-// stopBefore has the reader meet the row again, unless it is a deferred one, which is found by its time.
+// stopBefore moves the cursor to just before the row, unless the row is deferred, since deferred rows are found by their time.
 func (r *reader) stopBefore(row *storage.Row) {
 	if !row.Deferred {
 		r.rewind(row.ID - 1)
 	}
 }
 
-// rewind has all rows above a place met again. Those in memory are known then.
+// rewind moves the cursor back, so that all rows above this id are offered again. Those in memory are ignored then.
 func (r *reader) rewind(place int64) {
 	r.cursor = min(r.cursor, place)
 	if r.gap >= r.cursor {
@@ -109,22 +109,22 @@ func (r *reader) rewind(place int64) {
 	}
 }
 
-// leaveOut notes that a row isn't in memory, though the cursor has passed it.
+// leaveOut records that a row at or below the cursor was left out.
 func (r *reader) leaveOut(id int64) {
 	if id <= r.cursor {
 		r.gap = lowestSet(r.gap, id-1)
 	}
 }
 
-// closeGap has the rows met again that were left out.
+// closeGap rewinds the reader, so that the rows that were left out are offered again.
 func (r *reader) closeGap() {
 	if r.gap != none {
 		r.rewind(r.gap)
 	}
 }
 
-// low is the place above which a successor would have to read for this sink. Deferred rows
-// are found by their times, unless a pending row waits that has the same id.
+// low returns the position above which a successor must read for this sink. Deferred rows don't count, since they are found by their
+// times, except if a pending row with the same id waits.
 func (r *reader) low() int64 {
 	low := r.cursor
 	if r.gap != none {
@@ -143,9 +143,9 @@ func (r *reader) low() int64 {
 	return low
 }
 
-// takes says whether the row may come into memory. It may not while the key is blocked, unless it is the held row that
-// blocks it, nor while the database must first be asked again (fromDatabase): then the key also remembers to read a
-// pending row later (dropAt). Nor may a pending row above resumeFrom, as it would overtake others.
+// takes reports whether the key allows the row into memory. It does not while the key is blocked, except for the held row that blocks it,
+// nor while the database must be asked again (fromDatabase). In these cases the key remembers to read a pending row later
+// (dropAt). Nor does it allow a pending row above resumeFrom, which would overtake dropped rows.
 func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
@@ -160,7 +160,7 @@ func (k *key) takes(row *storage.Row) bool {
 	}
 }
 
-// dropAt remembers that the row was dropped and must be read again.
+// dropAt records that the row with this id was dropped and must be read again.
 func (k *key) dropAt(id int64) {
 	if !k.dropped || id-1 < k.resumeFrom {
 		k.resumeFrom = id - 1
@@ -168,10 +168,10 @@ func (k *key) dropAt(id int64) {
 	k.dropped = true
 }
 
-// places are a copy of a reader's, for a scan.
+// places is a copy of a reader's positions, for a scan.
 type places struct {
 	cursor, gap int64
-	resumeFrom  map[string]int64 // by key, of those of which rows were dropped
+	resumeFrom  map[string]int64 // by key, for keys with dropped rows
 }
 
 func (r *reader) places() places {
@@ -187,20 +187,20 @@ func (r *reader) places() places {
 	return p
 }
 
-// willMeet says that the reader meets a row yet, or once more.
+// willMeet reports whether the row will be offered to the reader later.
 func (p *places) willMeet(id int64, key string) bool {
 	from, dropped := p.resumeFrom[key]
 	return id > p.cursor || dropped && id > from
 }
 
-// mayLeaveOut says that the reader may have left a row out by a rule, and then meets it when that holds no longer.
+// mayLeaveOut reports whether the reader may have left the row out, in which case the row is offered again later.
 func (p *places) mayLeaveOut(id int64) bool { return p.gap != none && id > p.gap }
 
-// readers are those of a lane.
+// readers are the readers of a lane, by queue.
 type readers []reader
 
-// head is where what is new is read from: the highest cursor of a sink. The reader of rows without a
-// route doesn't count, as it has room for none: where its cursor is above the head, it stands at the head.
+// head returns the position from which new rows are read: the highest cursor of any sink. The reader of rows without a route doesn't
+// count, since it never has room; a cursor of it above the head counts as at the head.
 func (rs readers) head() (head int64) {
 	for i := range rs {
 		if !rs[i].routeless {
@@ -210,11 +210,11 @@ func (rs readers) head() (head int64) {
 	return head
 }
 
-// isBehind says that rows of the queue below the head are still to be read.
+// isBehind reports whether the queue must still read rows below the head.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves the readers on that a page was read for (takesPart; nil: all), from a place below their cursors to
-// another one. Then the page's rows are offered to them, and they stop where they must.
+// advance moves the cursors of the readers that a page was read for (takesPart; nil: all) to through, if they are at or above after, where
+// the page began. Then the page's rows are offered to the readers, which stop where they must.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {
@@ -223,15 +223,15 @@ func (rs readers) advance(after, through int64, takesPart func(queue int) bool) 
 	}
 }
 
-// rewind has all rows above a place met again, by all readers.
+// rewind rewinds all readers.
 func (rs readers) rewind(place int64) {
 	for i := range rs {
 		rs[i].rewind(place)
 	}
 }
 
-// marks returns from where a successor has to read: with all sinks that aren't behind the head, and by
-// queue for each of those that are. Late rows may still appear above final.
+// marks returns the positions from which a successor must read: main for the sinks that are not behind, and by queue for each sink that
+// is. No position is above final, because late rows may still appear there.
 func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 	head := rs.head()
 	main, behind = min(head, final), map[int]int64{}
@@ -245,7 +245,7 @@ func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 	return main, behind
 }
 
-// lowestSet returns the lower of two places of which negative ones aren't set.
+// lowestSet returns the lower of two positions, ignoring negative ones.
 func lowestSet(a, b int64) int64 {
 	if a < 0 || (b >= 0 && b < a) {
 		return max(b, none)
