@@ -137,19 +137,6 @@ type progress struct {
 	quiet     bool // nothing is being read, sent or settled
 }
 
-func (e *engine) progress() progress {
-	p := progress{unsettled: e.settle.count(), allPaused: true}
-	for _, q := range e.queues {
-		p.sending += len(q.flights)
-		if !q.paused {
-			p.buffered += q.buffered
-			p.allPaused = p.allPaused && q.options.Sink == nil
-		}
-	}
-	p.quiet = p.sending == 0 && (p.unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.unwritable.trying
-	return p
-}
-
 // draining is the state of a drain that has found no more messages (drain.go).
 type draining struct {
 	busy bool      // a survey is running

@@ -40,8 +40,8 @@ func TestLogOfAMessageThatFails(t *testing.T) {
 			n    int
 			with []string
 		}{
-			{2, []string{"level=WARN", "is tried again", "reason=server_error", `detail="500 Internal Server Error"`, "next="}},
-			{9, []string{"level=DEBUG", "is tried again", "next="}},
+			{2, []string{"level=WARN", "will be tried again", "reason=server_error", `detail="500 Internal Server Error"`, "next="}},
+			{9, []string{"level=DEBUG", "will be tried again", "next="}},
 			{1, []string{"level=ERROR", "parked a message", "attempt=12", "reason=exhausted", `detail="server_error: 500 Internal Server Error"`}},
 			{0, []string{"a payload"}},
 		} {
@@ -75,7 +75,7 @@ func TestLogOfManyThatFailIsBounded(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if n := log.with("level=WARN", "is tried again"); n < 2 || n > 3 {
+		if n := log.with("level=WARN", "will be tried again"); n < 2 || n > 3 {
 			t.Errorf("%d lines in 30 s, want one in ten:\n%s", n, log.text.String())
 		}
 		if n := log.with("level=WARN", "will be tried again", "suppressed=99"); n == 0 {

@@ -36,6 +36,19 @@ func (e *engine) abort(now time.Time) {
 	e.cancelSend(errAborted)
 }
 
+func (e *engine) progress() progress {
+	p := progress{unsettled: e.settle.count(), allPaused: true}
+	for _, q := range e.queues {
+		p.sending += len(q.flights)
+		if !q.paused {
+			p.buffered += q.buffered
+			p.allPaused = p.allPaused && q.options.Sink == nil
+		}
+	}
+	p.quiet = p.sending == 0 && (p.unsettled == 0 || e.settle.hopeless()) && e.poll.under == 0 && !e.settle.unwritable.trying
+	return p
+}
+
 // over reports whether the run has ended, and with which error. Until then it takes the next step towards the end: of a drain, and of
 // a stop once one has begun.
 func (e *engine) over() (bool, error) {
