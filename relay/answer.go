@@ -2,18 +2,19 @@ package relay
 
 import "github.com/rowrelay/rowrelay/sinks"
 
-// The meaning of an answer that does not depend on what happened before.
+// Classes of answers, which don't depend on earlier answers.
 
-// isFinal says that no destination has a part in the rejection.
+// isFinal reports whether the rejection is certainly the message's own.
 func isFinal(outcome *sinks.Outcome) bool {
 	return outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonExhausted || outcome.Reason == sinks.ReasonCrash
 }
 
+// isUnanswered reports whether the destination gave no answer, so that it may have the message.
 func isUnanswered(outcome *sinks.Outcome) bool {
 	return outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout)
 }
 
-// isUnmistakable says that the reason is one of a destination that is unavailable, whatever the message.
+// isUnmistakable reports whether the reason shows that the destination is unavailable for every message.
 func isUnmistakable(outcome *sinks.Outcome) bool {
 	switch outcome.Reason {
 	case sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig:
@@ -22,7 +23,7 @@ func isUnmistakable(outcome *sinks.Outcome) bool {
 	return false
 }
 
-// postponed says that the message's own destination can't take it now.
+// postponed reports whether the sink did not send the message because the message's own destination is unavailable.
 func postponed(outcome sinks.Outcome) bool {
 	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The breaker of a sink decides what an answer means: whether a failure is the message's or the destination's, and whether
-// the sink is sent anything. It has no clock, channel, goroutine or store: the loop calls it, and acts on what it returns.
+// The breaker of a sink decides what an answer means, whether the message or the destination is the cause of a failure, and whether the sink
+// is sent messages. It has no clock, channel, goroutine or store. The loop calls it and acts on what it returns.
 //
 //	 Open     ┌────────┐   a failure   ┌─────────┐   K new keys fail   ┌──────┐  reopenAt, Open ok  ┌─────────┐
 //	────────▶ │ CLOSED │ ────────────▶ │ SUSPECT │ ──────────────────▶ │ OPEN │ ──────────────────▶ │ PROBING │
@@ -23,44 +23,44 @@ import (
 //	PROBING ── a failure, if the sink was unavailable before and too few keys have failed to open it again ──▶ SUSPECT
 //	any ── ParkRateLimit messages parked within a minute, and more refused than delivered ──▶ TRIPPED ── an operator resumes ──▶ CLOSED
 //
-// What must hold: a failure is charged only if it repeats an earlier one, and a send that began after that one had delivered
-// something else to the same destination before this one's send began; or if the message has failed alone for JudgeAloneAfter.
-// So an outage charges nothing, whatever is answered.
+// What must hold: a failure is charged only if the message failed before, and between the two failures a send that began after the first one
+// delivered another message to the same destination, before the send of the second one began; or if the message has failed alone
+// for JudgeAloneAfter. So an outage charges nothing, whatever the destination answers.
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
-	openings     int // in a row, without a delivery between: for the back-off
+	openings     int // consecutive openings without a delivery between, for the back-off
 	reopenAt     time.Time
 	suspectSince time.Time
-	last         sinks.Outcome // the last failure that was the reason for a state
+	last         sinks.Outcome // the failure that caused the last change of the state
 
-	turn         int64                   // of the last send that began
-	period       int                     // how often the breaker has opened; failures before that don't count as repeated
-	destinations map[string]*destination // "", which is the sink's own, and others that something has failed at
+	turn         int64                   // the number of the last job that began
+	period       int                     // how often the breaker has opened; a failure before that doesn't count as the first of two
+	destinations map[string]*destination // by name; "" is the sink itself
 	minute       minute
-	putOff       map[rowRef]*suspension // of messages that left memory to make room, and come back as retries
-	probed       map[string]struct{}    // topics of messages that found the sink unavailable since something was delivered
+	putOff       map[rowRef]*suspension // the failures of messages that left memory to make room and will return as retries
+	probed       map[string]struct{}    // topics whose messages found the sink unavailable since the last delivery
 }
 
 type breakerState int
 
 const (
-	breakerOpen    breakerState = iota // nothing is sent; Open is called once reopenAt has come
-	breakerProbing                     // Open has succeeded after a failure: one message at a time is sent
-	breakerClosed                      // batches are sent
-	breakerSuspect                     // batches are sent, but something has failed and nothing was delivered since
-	breakerTripped                     // too many messages were parked: nothing is sent until an operator resumes the sink
+	breakerOpen    breakerState = iota // sends nothing; the sink's Open is called at reopenAt
+	breakerProbing                     // Open has succeeded after a failure: sends one message at a time
+	breakerClosed                      // sends batches
+	breakerSuspect                     // sends batches, but a message has failed and none was delivered since
+	breakerTripped                     // too many messages were parked: sends nothing until an operator resumes the sink
 )
 
-// destination is what the breaker remembers of one of a sink's destinations.
+// destination is what the breaker knows about one of a sink's destinations.
 type destination struct {
-	delivered int64               // the latest turn that delivered something
-	failing   time.Time           // when the first failure since then came; zero: none did, but in the same batch
-	fresh     map[string]struct{} // keys, or messages without one, that first failed since then
+	delivered int64               // the highest turn that delivered a message
+	failing   time.Time           // when the first failure after that delivery arrived; zero: none has, except in the same batch
+	fresh     map[string]struct{} // keys, or messages without one, that failed for the first time since then
 	usual     float64             // the recent mean of len(fresh) between two deliveries
 }
 
-// minute counts what became of a sink's messages within parkWindow.
+// minute counts the outcomes of a sink's messages within parkWindow.
 type minute struct {
 	since                      time.Time
 	refused, delivered, parked int // refused: messages that failed for the first time
@@ -69,37 +69,38 @@ type minute struct {
 const (
 	parkWindow = time.Minute
 
-	// suspectFor is how long a sink is suspect until it is reported as down.
+	// suspectFor is how long a sink is suspect before it is reported as down.
 	suspectFor = 5 * time.Second
 
-	// roundsWithAll is how often a message that was first rejected together with all others must be rejected again, each time
-	// after a delivery, before it is parked: one message that slips through an outage condemns no other.
+	// roundsWithAll is how often a message that was first rejected while all others failed, too, must be rejected again, each time
+	// after a delivery, before it is parked. So a single message that gets through during an outage doesn't get others parked.
 	roundsWithAll = 3
 
-	// A destination that rejects three of four messages, each for a reason of its own, often has five failures in a row. So for
-	// each key that usually fails between two deliveries it takes patiencePer times as many more to open the breaker.
+	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures. So the number
+	// of failing keys that opens the breaker grows with the usual number: by patiencePer × BreakerThreshold for each key that usually
+	// fails between two deliveries, up to mostUsual keys.
 	patiencePer = 4
 	mostUsual   = 10
-	usualOver   = 32 // deliveries, over which the mean is taken
+	usualOver   = 32 // the number of deliveries over which the mean is taken
 
 	mostDestinations = 10_000
 
-	// mostPutOff bounds the messages out of memory whose failures are remembered. One that is forgotten starts over.
+	// mostPutOff is the most entries of breaker.putOff. The failures of a message without an entry are counted from the start.
 	mostPutOff = 10_000
 )
 
-// sent is a batch with its answers.
+// sent is a batch with its outcomes.
 type sent struct {
 	turn     int64
 	items    []*item
 	outcomes []sinks.Outcome
-	cut      bool // the context had ended: what wasn't sent says nothing of the sink
-	excused  bool // neither do the outcomes of a whole batch that wasn't sent
-	paused   bool // the sink is paused: nothing may be parked
-	relays   int  // that send to the sink
+	cut      bool // the context had ended, so an unsent message says nothing about the sink
+	excused  bool // an unsent batch says nothing about the sink
+	paused   bool // the sink is paused, so no message may be parked
+	relays   int  // how many relays send to the sink
 }
 
-// verdict is what becomes of a message.
+// verdict is the decision about a message.
 type verdict struct {
 	action  action
 	charged int
@@ -110,28 +111,28 @@ type action int
 
 const (
 	done    action = iota
-	retry          // written, and tried again after the delay; its key waits
-	park           // written, and left to an operator
-	suspend        // kept in memory, uncharged, with its key; or a retry where it can't be kept
-	back           // sent again, uncharged
+	retry          // settle as a retry with the delay; the key waits
+	park           // settle as parked
+	suspend        // keep in memory with the key, uncharged; or settle as a retry if there is no room
+	back           // send again, uncharged
 )
 
-// news is what a batch has told about the sink. The loop reports it.
+// news is a change of the sink's state, which the loop reports.
 type news struct {
 	up      bool
 	down    *sinks.Outcome // why the sink is down
 	tripped string         // why the sink is to be paused for all relays
 }
 
-// sending says that the sink may be given messages.
+// sending reports whether the sink may be sent messages.
 func (b *breaker) sending() bool { return b.state != breakerOpen && b.state != breakerTripped }
 
 func newBreaker(options *SinkOptions) breaker {
 	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}, probed: map[string]struct{}{}}
 }
 
-// begin counts a send that begins, and returns its turn. It notes which of its messages failed earlier, with something delivered since
-// then. A delivery during the send doesn't count: the message may fail first, and the outage end between the two.
+// begin numbers a job that begins. It records for which of the job's messages another one was delivered since their last failure. A
+// delivery during the send doesn't count, because an outage may end after the message has failed and before the delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -147,8 +148,8 @@ func (b *breaker) begin(items []*item) (turn int64) {
 	return b.turn
 }
 
-// remember keeps what is known of a message that leaves memory, and comes back as a retry. Without that, bad messages that fill the
-// buffer would take turns in it, and none would ever have failed before.
+// remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise bad messages that fill the buffer would
+// replace each other in it, and each failure would be a message's first.
 func (b *breaker) remember(it *item) {
 	for ref := range b.putOff {
 		if len(b.putOff) < mostPutOff {
@@ -159,13 +160,13 @@ func (b *breaker) remember(it *item) {
 	b.putOff[it.ref()] = it.suspension
 }
 
-// hasDelivered says that a send that began after the message's last failure has delivered something to the same destination.
+// hasDelivered reports whether a send that began after the message's last failure has delivered a message to the same destination.
 func (b *breaker) hasDelivered(s *suspension) bool {
 	d := b.destinations[s.destination]
 	return d != nil && d.delivered > s.turn
 }
 
-// opened takes in how a call of Open went.
+// opened processes the result of Open.
 func (b *breaker) opened(err error, now time.Time) news {
 	b.state = breakerProbing
 	if err != nil {
@@ -177,10 +178,10 @@ func (b *breaker) opened(err error, now time.Time) news {
 	return b.close()
 }
 
-// resumed forgets what was parked before an operator resumed the sink.
+// resumed restarts the counting of parked messages when an operator has resumed the sink.
 func (b *breaker) resumed(now time.Time) { b.minute = minute{since: now} }
 
-// open has nothing sent until Open has succeeded.
+// open stops sending until the sink's Open has succeeded.
 func (b *breaker) open(why sinks.Outcome, now time.Time) news {
 	if b.state != breakerOpen {
 		b.openings++
@@ -191,30 +192,31 @@ func (b *breaker) open(why sinks.Outcome, now time.Time) news {
 	return news{down: &b.last}
 }
 
+// close lets batches be sent.
 func (b *breaker) close() news {
 	b.state, b.openings = breakerClosed, 0
 	clear(b.probed)
 	return news{up: true}
 }
 
-// overdue reports the sink as down if it has been suspect for long enough.
+// overdue reports the sink as down if it has been suspect for suspectFor.
 func (b *breaker) overdue(now time.Time) news {
 	if b.state != breakerSuspect || now.Before(b.suspectSince.Add(suspectFor)) {
 		return news{}
 	}
 	why := b.last
-	why.Detail = fmt.Sprintf("no message was delivered since some failed; the last answer: %s", b.lastAnswer())
+	why.Detail = fmt.Sprintf("messages have failed and none was delivered since; the last answer: %s", b.lastAnswer())
 	return news{down: &why}
 }
 
-// lastAnswer is one line about the last failure.
+// lastAnswer returns one line about the last failure.
 func (b *breaker) lastAnswer() string {
 	line, _, _ := strings.Cut(string(b.last.Reason)+": "+loggable(&b.last), "\n")
 	return line
 }
 
-// judge decides about the messages of a batch. Nil verdicts mean that all were delivered. First everything is counted, as what
-// became of the other messages of the batch is evidence, too.
+// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It counts all outcomes first, because the other
+// outcomes of a batch are evidence, too.
 func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 	if now.Sub(b.minute.since) >= parkWindow {
 		b.minute = minute{since: now}
@@ -248,17 +250,17 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 	return verdicts, told
 }
 
-// counted is what a batch says of its sink.
+// counted is what a batch shows about its sink.
 type counted struct {
 	delivered   int
-	answered    bool           // also by a postponement: the sink works, though not the message's own destination
-	excused     bool           // that nothing was sent says nothing of the sink
-	suspended   bool           // some message waits until it is known whose fault its failure is
-	failed      *sinks.Outcome // the last failure that may be the sink's own
-	unavailable *sinks.Outcome // the one that asks for the longest pause
+	answered    bool           // the sink answered for some message, even if only to postpone it, so the sink itself works
+	excused     bool           // an unsent batch says nothing about the sink
+	suspended   bool           // some message is suspended
+	failed      *sinks.Outcome // the last failure that the sink may be the cause of
+	unavailable *sinks.Outcome // the Unavailable outcome with the longest RetryAfter
 }
 
-// count counts what failed, and what was delivered, at each destination.
+// count counts the failures and deliveries at each destination.
 func (b *breaker) count(s *sent, now time.Time) counted {
 	c := counted{excused: s.cut || s.excused}
 	var works []*destination
@@ -299,12 +301,12 @@ func (b *breaker) count(s *sent, now time.Time) counted {
 	return c
 }
 
-// fail counts a failure. A message is new to its destination if it was never charged, and hasn't failed before: others were
-// delivered since. What fails again and again says little.
+// fail counts a failure at a destination. Only a message that was never charged and has not failed before counts as fresh, since a message
+// that fails again and again says little about its destination.
 func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	d := b.destinations[outcome.Destination]
 	if d == nil {
-		if len(b.destinations) >= mostDestinations { // what is forgotten is charged later
+		if len(b.destinations) >= mostDestinations { // messages of forgotten destinations are charged later
 			maps.DeleteFunc(b.destinations, func(name string, _ *destination) bool { return name != "" })
 		}
 		d = &destination{fresh: map[string]struct{}{}}
@@ -322,13 +324,13 @@ func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	}
 }
 
-// isEvident says that so many keys failed in a row that it is the destination's trouble, and not chance.
+// isEvident reports whether so many keys have failed without a delivery between that the destination must be the cause.
 func (b *breaker) isEvident(d *destination) bool {
 	threshold := b.options.BreakerThreshold
 	return threshold > 0 && len(d.fresh) >= int((1+patiencePer*d.usual)*float64(threshold))
 }
 
-// move changes the state after a batch. Only failures that leave messages suspended make the sink suspect.
+// move changes the state after a batch. The sink becomes suspect only if a message is suspended.
 func (b *breaker) move(c *counted, now time.Time) news {
 	if c.failed != nil {
 		b.last = *c.failed
@@ -338,33 +340,33 @@ func (b *breaker) move(c *counted, now time.Time) news {
 	case b.state == breakerTripped:
 	case c.unavailable != nil:
 		return b.open(*c.unavailable, now)
-	case b.state == breakerOpen: // an answer to a send that began before
+	case b.state == breakerOpen: // the send began before the breaker opened
 	case c.delivered > 0 && !evident:
 		return b.close()
 	case c.failed != nil && evident:
 		why := b.last
-		why.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s",
+		why.Detail = fmt.Sprintf("the destination fails: messages of at least %d keys have failed and none was delivered; the last answer: %s",
 			min(b.options.BreakerThreshold, len(own.fresh)), b.lastAnswer())
 		return b.open(why, now)
 	case !c.answered && !c.excused:
 		return b.open(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"), now)
 	case c.suspended && b.state != breakerSuspect:
 		b.state, b.suspectSince = breakerSuspect, now
-	case c.answered && !c.suspended && !evident && b.state == breakerProbing: // what failed was judged by its own answers
+	case c.answered && !c.suspended && !evident && b.state == breakerProbing: // each failure was judged as the message's own
 		return b.close()
 	}
 	return news{}
 }
 
-// decide says what becomes of one message that wasn't delivered.
+// decide returns the verdict on a message that wasn't delivered.
 func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool, now time.Time) verdict {
 	switch {
-	case it.commitUnknown(outcome): // the next attempt finds out
+	case it.commitUnknown(outcome): // the next attempt shows whether it was committed
 		it.maybeCommitted = true
 		return verdict{action: back}
 	case behind:
 		if it.countsAgainst(outcome) {
-			b.charges(it, outcome, now) // that it has failed is known: it is sent apart from others of its key
+			b.charges(it, outcome, now) // records the failure, so that the message is sent apart from others of its key
 		}
 		return verdict{action: back}
 	case s.cut && isUnanswered(outcome):
@@ -391,8 +393,8 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 	return verdict{action: retry, charged: 1, delay: max(b.options.Backoff.draw(attempts), outcome.RetryAfter)}
 }
 
-// charges says that a failure counts as the message's own: it has repeated, or the message has failed alone for long enough.
-// Otherwise it notes the failure, and returns the wait until the message is tried again even if nothing is delivered.
+// charges reports whether a failure counts as the message's own, because it is a repetition, or because the message has failed alone for long
+// enough. Otherwise it records the failure, and returns how long the message waits for its next attempt if nothing is delivered.
 func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judged bool, wait time.Duration) {
 	s, d := it.suspension, b.destinations[outcome.Destination]
 	if s == nil {
@@ -408,12 +410,12 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 	case b.options.BreakerThreshold < 0, !evident && alone <= 0:
 		return true, 0
 	case s.destination != outcome.Destination || s.period != b.period || evident || b.state == breakerOpen || b.state == breakerProbing:
-		s.rounds = roundsWithAll // it has failed with all others
+		s.rounds = roundsWithAll // others have failed, too
 	case s.repeats:
 		if outcome.Result == sinks.Retry {
 			return true, 0
 		}
-		if s.rejected { // a rejection after failures of another kind is the first one
+		if s.rejected { // otherwise this rejection is the first
 			s.rounds--
 		}
 		if s.rounds <= 0 {
@@ -436,12 +438,12 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 	return false, wait
 }
 
-// failsAlone is for how long the message has failed with nothing else delivered.
+// failsAlone returns how long the message has been failing without another delivery.
 func (d *destination) failsAlone(s *suspension, now time.Time) time.Duration {
 	return now.Sub(laterOf(s.since, cmp.Or(d.failing, now)))
 }
 
-// retryAt is when a suspended message is sent again.
+// retryAt returns when a suspended message is sent again.
 func (b *breaker) retryAt(s *suspension) time.Time {
 	if b.hasDelivered(s) {
 		return s.soonest
@@ -449,23 +451,23 @@ func (b *breaker) retryAt(s *suspension) time.Time {
 	return s.retryAt
 }
 
-// resolved takes in what a deduplicating sink has said of batches that were sent again. What it turned down says nothing
-// against it.
+// resolved processes what a deduplicating sink has answered about batches that were sent again. Failures don't count against the sink.
 func (b *breaker) resolved(turn int64, outcomes []sinks.Outcome, excused bool, now time.Time) news {
 	c := b.count(&sent{turn: turn, outcomes: outcomes, excused: excused}, now)
 	return b.move(&c, now)
 }
 
-// mayPark counts a message that is to be parked. It trips the breaker, and returns false, if the sink has parked too many and
-// refuses more than it takes: a login may have expired for some of the messages. A relay counts only its own. Of two or more
-// relays each allows half: with a smaller part one key's bad messages, which all come to one relay, would pause the sink.
+// mayPark counts a message that is to be parked. If ParkRateLimit is reached and the sink refuses more messages than it accepts, mayPark trips the
+// breaker and returns false: for example, a credential may have expired that some messages need. A relay counts only its own messages.
+// Each of two or more relays allows half of the limit; a smaller share would let the bad messages of one key, which all come to
+// one relay, pause the sink.
 func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	limit, m := b.options.ParkRateLimit, &b.minute
 	if limit < 0 || outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonCrash {
-		return true // the sink has no part in it
+		return true // the sink is not the cause
 	}
 	if s.paused || b.state == breakerTripped {
-		return false // it is sent once more after the pause
+		return false // the message is sent again after the pause
 	}
 	if s.relays > 1 {
 		limit = (limit + 1) / 2
@@ -479,13 +481,13 @@ func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	return false
 }
 
-// countsAgainst says that an outcome may be the destination's trouble: it isn't where the sink found the message invalid.
+// countsAgainst reports whether the destination may be the cause of an outcome. It is not if the sink found the message invalid.
 func (it *item) countsAgainst(outcome *sinks.Outcome) bool {
 	failed := outcome.Result == sinks.Retry || outcome.Result == sinks.Reject && !isFinal(outcome)
 	return failed && !it.commitUnknown(outcome)
 }
 
-// isBehind says that another message of the item's key has to be sent first.
+// isBehind reports whether another message of the item's key must be sent first.
 func (it *item) isBehind() bool {
 	k := it.key
 	if k.blocked {

@@ -9,33 +9,33 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each of
-// the sinks, with its own key and attempts, and their outcomes come one by one. The joiner returns one settlement for the row if
-// all its sinks deliver the message within joinPatience. Otherwise it returns one for each sink that differs, after which the
-// row names the sinks that are left. It has no clock, channel, goroutine or store: the loop calls it, and writes what it returns.
+// joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each sink, each with its
+// own key and attempts, and the outcomes arrive separately. If all sinks deliver the message within joinPatience, the joiner
+// returns one settlement for the row. Otherwise it returns a settlement for each sink that differs, after which the row names the
+// remaining sinks. It has no clock, channel, goroutine or store: the loop calls it, and writes what it returns.
 //
-// What must hold: the outcomes of one key and sink are written in their order, those of messages of this sink alone, too. Of a
-// row one settlement is under way at a time, and it names the sinks that the table has for the row before and after it. A sink
-// whose outcome isn't written stays among those that are left: the next holder of the lane sends to all that the row names.
+// What must hold: the outcomes of one key and sink are written in order, including those of messages that only this sink needs. A row has at
+// most one settlement in progress, which names the sinks that the row has in the table before and after it. A sink whose outcome
+// isn't written remains named, so that the next holder of the lane sends to it.
 type joiner struct {
-	names    []string           // of the sinks, by their queues
-	patience time.Duration      // how long a delivery waits for others of its row; 0 once the relay stops
-	lines    map[line][]arrival // outcomes that the loop wasn't given to write yet, in their order; only the first of each line counts for its row
-	waiting  []arrival          // deliveries that wait for other sinks of their rows, the oldest first; the loop may have some meanwhile
-	count    int                // outcomes that the loop wasn't given yet, with those of messages without a key
+	names    []string           // the names of the sinks, by queue
+	patience time.Duration      // how long a delivery waits for the other sinks of its row; 0 once the relay stops
+	lines    map[line][]arrival // outcomes that were not returned yet, in order; only the first of each line is offered to its row
+	waiting  []arrival          // deliveries that wait for the other sinks of their rows, ordered by time; some may have been returned meanwhile
+	count    int                // outcomes that were not returned yet, including those of messages without a key
 }
 
-// joinPatience is how long a delivered message waits for its other sinks, so that its row is written once. It doesn't wait for
-// a sink that is down, that doesn't have the message in memory, or that this relay doesn't have.
+// joinPatience is how long a delivery waits for the row's other sinks, so that the row is written once. It doesn't wait for a sink that is
+// down, that doesn't have the message in memory, or that this relay doesn't have.
 const joinPatience = 100 * time.Millisecond
 
-// line names a key and sink in a lane: its outcomes are written in their order.
+// line identifies a key of a sink in a lane. The outcomes of a line are written in order.
 type line struct {
 	lane *lane
 	keyRef
 }
 
-// arrival is an item whose outcome is known, and since when.
+// arrival is an item with an outcome, and when that arrived.
 type arrival struct {
 	item *item
 	at   time.Time
@@ -45,8 +45,8 @@ func newJoiner(names []string) joiner {
 	return joiner{names: names, patience: joinPatience, lines: map[line][]arrival{}}
 }
 
-// jointOf returns what the items of a row have in common, and the queues that it comes into memory for. The row was read for
-// these queues, perhaps before its last settlement. The joint is nil if one item stands for the whole row.
+// jointOf returns the shared state of a row's items, and those of the queues that the row may enter. The row was read for these queues, perhaps
+// before its last settlement. The joint is nil if one item represents the whole row.
 func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int) {
 	whole := false
 	for queue := range l.readers {
@@ -62,9 +62,9 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	switch {
 	case len(queues) == 1:
 		return nil, queues
-	case whole: // it is in memory
+	case whole: // the row is in memory
 		return nil, nil
-	case row.Later && !row.Deferred || row.Holds != storage.NoHold: // it is put away, skipped or discarded for all its sinks
+	case row.Later && !row.Deferred || row.Holds != storage.NoHold: // the row is scheduled, skipped or discarded for all its sinks
 		return nil, queues[:1]
 	}
 	f := &joint{sinks: row.Sinks, left: storage.SplitSinks(row.Sinks)}
@@ -76,21 +76,20 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	return f, queues
 }
 
-// isOther reports whether a row is a different one, though its id and message are those of the joint's row: a retry that was
-// split off a scheduled row. The joint's row itself names at least one of the sinks that are left, or no sink at all.
+// isOther reports whether a row with the id and message of the joint's row is a different row, namely a retry that was split off a scheduled row.
+// The joint's own row names at least one of the remaining sinks, or no sink at all.
 func (f *joint) isOther(row *storage.Row) bool {
 	return row.Sinks != "" && len(f.left) > 0 && !slices.ContainsFunc(storage.SplitSinks(row.Sinks), func(name string) bool { return slices.Contains(f.left, name) })
 }
 
-// joins reports whether the item's outcome must be added. Others are written as they come.
+// joins reports whether the item's outcome must be passed to add. Other outcomes are written directly.
 func (j *joiner) joins(it *item) bool {
 	return it.joint != nil || it.key != nil && len(j.lines[lineOf(it)]) > 0
 }
 
 func lineOf(it *item) line { return line{it.lane, it.key.ref} }
 
-// add takes in an item's outcome. It returns the items whose settlements may be written now, in this order, as the other
-// methods do.
+// add adds an item's outcome. Like the other methods it returns the items whose settlements may be written now, in this order.
 func (j *joiner) add(it *item, now time.Time) []*item {
 	j.count++
 	if it.key == nil {
@@ -103,7 +102,7 @@ func (j *joiner) add(it *item, now time.Time) []*item {
 	return j.next(l, now)
 }
 
-// next has the first outcome of a line join its row, and returns those before it that are of one sink alone.
+// next returns the first outcomes of a line as long as only one sink needs their messages, and offers the one after them to its row.
 func (j *joiner) next(l line, now time.Time) (write []*item) {
 	for len(j.lines[l]) > 0 {
 		first := j.lines[l][0]
@@ -116,7 +115,7 @@ func (j *joiner) next(l line, now time.Time) (write []*item) {
 	return write
 }
 
-// leave takes the first outcome out of its line, as it is returned.
+// leave removes the first outcome of a line, which is about to be returned.
 func (j *joiner) leave(l line) {
 	j.count--
 	rest := j.lines[l]
@@ -135,8 +134,8 @@ func (j *joiner) join(a arrival, now time.Time) []*item {
 	return j.advance(f, now)
 }
 
-// advance begins the next settlement of a row, unless one is under way: of its last sinks; else of one for which the message
-// wasn't delivered; else of those that have it, unless others will soon.
+// advance begins the next settlement of a row, unless one is in progress: for all remaining sinks if all have outcomes; otherwise for a sink
+// that did not deliver the message; otherwise for the sinks that did, unless the others probably will soon.
 func (j *joiner) advance(f *joint, now time.Time) []*item {
 	if len(f.writing) > 0 || len(f.ready) == 0 {
 		return nil
@@ -153,8 +152,8 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	}
 }
 
-// wait puts the row among those that late settles when their time is over, in the order of their oldest outcomes. An outcome that
-// was behind another of its key may be older than those of rows that wait already.
+// wait adds the row to the waiting ones, ordered by their oldest outcomes. An outcome that waited behind another of its key may be older than
+// those of rows that wait already.
 func (j *joiner) wait(f *joint) {
 	if f.waits {
 		return
@@ -169,7 +168,7 @@ func (j *joiner) wait(f *joint) {
 	j.waiting = slices.Insert(j.waiting, at, arrival{f.ready[0], f.since})
 }
 
-// mayWait reports whether the sinks that are left will probably have the message soon.
+// mayWait reports whether the remaining sinks will probably have the message soon.
 func (j *joiner) mayWait(f *joint, now time.Time) bool {
 	of := f.ready[0]
 	if of.lane.lost || of.lane.draining || now.Sub(f.since) >= j.patience {
@@ -188,7 +187,7 @@ func (j *joiner) mayWait(f *joint, now time.Time) bool {
 	return true
 }
 
-// due is when late has something to return; zero if nothing waits.
+// due returns when late must be called; zero if no row waits.
 func (j *joiner) due() time.Time {
 	if len(j.waiting) == 0 {
 		return time.Time{}
@@ -196,7 +195,7 @@ func (j *joiner) due() time.Time {
 	return j.waiting[0].at.Add(j.patience)
 }
 
-// late begins the settlements of rows that have waited for long enough.
+// late begins the settlements of rows that have waited for the joiner's patience.
 func (j *joiner) late(now time.Time) (write []*item) {
 	for len(j.waiting) > 0 && now.Sub(j.waiting[0].at) >= j.patience {
 		f := j.waiting[0].item.joint
@@ -208,8 +207,8 @@ func (j *joiner) late(now time.Time) (write []*item) {
 	return write
 }
 
-// settle begins one settlement for some of a row's sinks. For several the message is delivered, and their row has the receipts
-// of all. The outcomes behind these in their keys follow.
+// settle begins one settlement for some of a row's sinks. If it is for several, all of them delivered the message, and the settlement has all their
+// receipts. The next outcomes of their lines follow.
 func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	items = slices.SortedFunc(slices.Values(items), func(a, b *item) int { return a.slot - b.slot })
 	f.ready = slices.DeleteFunc(f.ready, func(it *item) bool { return slices.Contains(items, it) })
@@ -237,7 +236,7 @@ func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	return write
 }
 
-// begin notes the settlement of some of a row's items, and what it says of the row's sinks.
+// begin records the settlement of some of a row's items, and which sinks it names before and after.
 func (j *joiner) begin(f *joint, items []*item) {
 	f.writing = items
 	if len(items) == len(f.left) {
@@ -251,8 +250,8 @@ func (j *joiner) begin(f *joint, items []*item) {
 	f.rest = storage.JoinSinks(slices.DeleteFunc(slices.Clone(f.left), func(name string) bool { return slices.Contains(of, name) }))
 }
 
-// lend gives an item's row to the transaction of its handler, which settles it. It returns false while another settlement of
-// the row is under way.
+// lend lets the transaction of an item's handler settle the item's row. It returns false while another settlement of the row is in
+// progress.
 func (j *joiner) lend(it *item) bool {
 	switch f := it.joint; {
 	case f == nil:
@@ -265,7 +264,7 @@ func (j *joiner) lend(it *item) bool {
 	}
 }
 
-// takeBack ends the loan of an item's row, if it was lent, to a transaction that hasn't settled it.
+// takeBack revokes lend for an item whose handler's transaction hasn't settled it.
 func (j *joiner) takeBack(it *item, now time.Time) []*item {
 	f := it.joint
 	if f == nil || len(f.writing) == 0 || f.writing[0] != it {
@@ -275,13 +274,13 @@ func (j *joiner) takeBack(it *item, now time.Time) []*item {
 	return j.advance(f, now)
 }
 
-// written ends the settlement of a row of several sinks, and begins the next one.
+// written records that a row's settlement is written, and begins the row's next one.
 func (j *joiner) written(it *item, now time.Time) []*item {
 	it.joint.sinks, it.joint.left = it.joint.rest, storage.SplitSinks(it.joint.rest)
 	return j.takeBack(it, now)
 }
 
-// together returns the items that an item's settlement is for: of a row that several sinks need there may be several.
+// together returns the items that an item's settlement is for. A row of several sinks may have several.
 func (it *item) together() []*item {
 	if it.joint == nil {
 		return []*item{it}
@@ -289,10 +288,10 @@ func (it *item) together() []*item {
 	return it.joint.writing
 }
 
-// wholly reports whether the item's settlement is for all the sinks that its row has left.
+// wholly reports whether the item's settlement is for all remaining sinks of its row.
 func (it *item) wholly() bool { return it.joint == nil || it.joint.of == "" }
 
-// settlement is what is written back for the item.
+// settlement returns the settlement of the item.
 func (it *item) settlement() storage.Settlement {
 	r := &it.toWrite
 	s := storage.Settlement{
