@@ -13,41 +13,37 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Reading: a row's way from the table to memory, by lanes.
+// Reading by lanes: the path of a row from the table to memory.
 //
-//	startRead  the loop asks for what there is reason and room to read: what is new, what a
-//	           sink or a key left behind, what is due, and so on, in turn
-//	ask        the reader puts the question to the database
-//	merge      the loop takes the answer. Rows may have appeared below what was read before:
-//	           then the read goes to the reader once more, for a scan (scan.go). A lane may not
-//	           know whether a key is blocked: then once more, to ask that (blocked.go). When
-//	           both are known the rows go to admit (admit.go), in their order; and what had
-//	           to be remembered while the read was under way is forgotten
+//	startRead  the loop chooses the next read for which there is a reason and room: new rows, rows that a sink or a key
+//	           has skipped, rows that are due, and so on, in turn
+//	ask        the reader goroutine queries the database
+//	merge      the loop applies the result. If rows may have appeared below the cursors, it first returns the read to the
+//	           reader for a scan (scan.go). If it isn't known whether a key is blocked, it returns the read to ask that
+//	           (blocked.go). Then the rows are admitted in order (admit.go)
 //
-// What must hold: the database answers one read at a time, so no answer is older than the one
-// before. While a full page is taken in, the next read is already under way, and poll.under is
-// 2. A page counts only if it is of the server that the lanes were leased from. A read goes on
-// from a place that the lane remembers, and a place is moved on only past rows that were
-// admitted, or that another place remembers. No kind of read starves another.
+// What must hold: only one read queries the database at a time, so no result is older than the one before. While a full page is merged,
+// the next read is already in progress, and poll.under is 2. A page counts only if it comes from the server that granted the leases.
+// A read begins at a position that the lane remembers, and a position moves only past rows that were admitted or that another
+// position covers. No kind of read starves another.
 
-// unsettledLimit: the relay reads nothing while more than this many outcomes wait to be
-// written.
+// unsettledLimit is how many outcomes may be unwritten before the relay stops reading.
 const unsettledLimit = 20_000
 
-// mayRead says whether anything may be read now.
+// mayRead reports whether the relay may read now.
 func (e *engine) mayRead(now time.Time) bool {
 	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
-// reportIdle tells the Observer of an empty read, each second, while a healthy relay has no reason to read: it waits, has
-// no lanes, or no room, as its sinks are down. Else the time of its last read would stand still, and an alert take it for dead.
+// reportIdle reports an empty read to the observer, each second, while a healthy relay has no reason to read because it stands by, has no lanes, or has
+// no room while its sinks are down. Otherwise the metric of the last read would be old, and alerts would take the relay for dead.
 func (e *engine) reportIdle(now time.Time) {
 	if e.poll.under == 0 && (e.mayRead(now) || e.lease.waits) && e.health.readFails.Load() == 0 && e.health.lease.since.Load() == 0 {
 		e.options.Observer.Polled(0)
 	}
 }
 
-// notePollTime has the table read for what is new once the poll's time has come.
+// notePollTime requests a read of new rows when the poll interval has passed.
 func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 	if !p.at.After(now) {
 		p.polled = p.polled || !p.fresh
@@ -56,8 +52,8 @@ func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 	}
 }
 
-// startRead starts the next read for which there is reason and room. Questions about blocked
-// keys are few, and come first; the other kinds take turns, so that none starves another.
+// startRead starts the next read for which there is a reason and room. Reads about blocked keys are rare and come first. The other kinds take
+// turns, so that none starves another.
 func (e *byLanes) startRead(now time.Time) {
 	for _, q := range e.engine.queues {
 		if q.stopped && q.hasReadRoom() {
@@ -103,12 +99,11 @@ func (e *byLanes) startRead(now time.Time) {
 	}
 }
 
-// pollLanes reads on in all lanes. Where messages come one by one, something may have
-// appeared late before most reads, a few ids back: what lies there is read once more, so that
-// what is late comes with the page, and isn't looked for by another statement.
+// pollLanes reads new rows in all lanes. If messages arrive one by one, a row has often appeared a few ids below the cursor since the last read. So the
+// page begins that much lower, and returns such rows without another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
 	e.setApart()
-	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory once more: so after one a page may fill only half of the buffer
+	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory again, so after one a page may fill only half of the buffer
 	if !e.engine.poll.fresh || room == 0 {
 		return nil
 	}
@@ -130,9 +125,9 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	return f
 }
 
-// readsAfter is the id after which the next page reads the lane. Once a page has confirmed the lane's place (placed), it
-// begins a little below the cursor, so that late rows come with the page. Before, it begins at the cursor, the mark of
-// whoever held the lane last: a store takes ids far below the last one that it has met for a sign that ids began anew.
+// readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed), the page begins a
+// little below the head, to return late rows. Before that it begins at the head, which is the mark of the last holder: ids far below it
+// would look to the store as if the id sequence was reset.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.readers.head(), again)
@@ -140,9 +135,8 @@ func (l *lane) readsAfter(again int64) int64 {
 	return l.readers.head()
 }
 
-// mostRoom is the room of the queue that has most. A queue whose room is less falls behind if
-// it must, and reads for itself later; so does one that is apart. While no sink is up the buffers fill, so that the rows
-// are there when one comes back.
+// mostRoom returns the room of the queue with the most. A queue with less room may fall behind and read for itself later, like one that is set apart. While
+// no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
@@ -156,8 +150,8 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	return most
 }
 
-// reader carries out reads, one after the other. It uses nothing of the loop's state but the lanes' sets of paused keys
-// (keySet, which has a lock): all else that a read decides by, it brings along.
+// reader carries out reads, one at a time, until the context ends. A fetch contains everything that its read needs. Of the loop's state the
+// reader uses only the lanes' sets of keys (keySet), which have a lock.
 func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
@@ -170,9 +164,9 @@ func (e *byLanes) reader(ctx context.Context) {
 	}
 }
 
-// ask puts the question of a read's step to the database.
+// ask queries the database for the current step of a read.
 func (b *base) ask(ctx context.Context, f *fetch) (err error) {
-	switch { // these are several calls of the store, each with its own time-out
+	switch { // several calls of the store, each with its own time-out
 	case f.step == stepLate:
 		f.lateAfter, err = b.scanLate(ctx, f.late)
 		return err
@@ -198,9 +192,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		b.traceClaimed(began, f.page.Rows)
 	}
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
-		// The answer about keys counts only if the server's epoch is still the page's. A
-		// server that has fallen back doesn't know the retries that were written since, and
-		// the page doesn't have the rows that these hold up.
+		// The answer about keys counts only if the server still has the page's epoch. A server that has lost commits doesn't know the
+		// retries that were lost, and the page doesn't have the rows that they block.
 		lateAfter, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
@@ -210,9 +203,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	return err
 }
 
-// merge takes in what a read has brought: at once, or after the steps that have to come
-// before. None of a page's rows is sent before those that belong before it are known. Then it
-// ends the read.
+// merge applies the result of a read, or returns the read to the reader for another step. No row of a page is admitted before the rows that
+// belong before it are known.
 func (e *byLanes) merge(f *fetch) {
 	if f.step == stepPage {
 		if f.page.Warning != "" {
@@ -236,7 +228,7 @@ func (e *byLanes) merge(f *fetch) {
 	}
 	if f.err == nil {
 		if bringsPage[f.kind] {
-			// All that has appeared at or below SafeID is merged with this page, or reported by the next one.
+			// Every row that has appeared at or below SafeID is merged with this page, or reported by the next one.
 			e.late.safeID, e.late.lateAfter = f.page.SafeID, none
 			e.learnStride(f)
 		}
@@ -287,7 +279,7 @@ func (e *byLanes) merge(f *fetch) {
 	case *since == 0:
 		*since = e.engine.health.now()
 	}
-	longest := int64(0) // some kind of read has failed since then, as Healthy is told
+	longest := int64(0) // since when some kind of read has been failing, for Healthy
 	for _, since := range e.failingSince {
 		if since != 0 && (longest == 0 || since < longest) {
 			longest = since
@@ -296,18 +288,14 @@ func (e *byLanes) merge(f *fetch) {
 	e.engine.health.readFails.Store(longest)
 }
 
-// errOtherServer is the error of a read whose page comes from another epoch than its
-// lanes' leases.
-var errOtherServer = errors.New("another server was read than the one that leased the lanes")
+// errOtherServer is the error of a page whose epoch is not that of the lanes' leases.
+var errOtherServer = errors.New("the page comes from another server than the leases")
 
-// checkEpoch gives up the lanes that were leased in another epoch than the page comes from: all
-// of them, as what the page tells of ids would be believed of each. What is in memory of them may
-// not be what stands in the table now, and ids at or below their cursors may be given out again.
-// The marks that the server has are as old as its rows: whoever leases the lanes next goes on from
-// there. It may be this relay, at once.
+// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table now, and ids at or
+// below their cursors may be assigned again. The marks on the server are as old as its rows, so the next holder of the lanes reads
+// from there. That may be this relay, immediately.
 //
-// Where it happens again and again, reads go to another server than writes: to a
-// replica, of which no page may be taken in.
+// If this happens repeatedly, reads go to another server than writes, such as a replica, whose pages must not be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
 	fell := false
 	for _, l := range e.held.sortedLanes() {
@@ -323,21 +311,20 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 	e.elsewhere++
 	e.late.safeID, e.late.lastID, e.late.lateAfter = 0, 0, none
 	if e.elsewhere == 1 {
-		return fmt.Errorf("%w, or the same one after it may have lost commits: the lanes are read again from their marks", errOtherServer)
+		return fmt.Errorf("%w, or the server has restarted and may have lost commits: rereading the lanes from their marks", errOtherServer)
 	}
-	return fmt.Errorf("%w, again and again: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
+	return fmt.Errorf("%w, repeatedly: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
 }
 
-// mergeLanes takes in the page: new rows, and late rows from the part that was read again.
-// A lane without rows moves its cursor on, too, so that the ids of deleted rows are not walked
-// over again: to Through if a limit ended the page, else no further than SafeID, because late
-// rows may still appear above that.
+// mergeLanes merges a page of new rows, and of late rows from the part that was read again. The cursor of a lane without rows moves, too, so that deleted
+// rows are not walked over again: to Through if a limit ended the page, otherwise at most to SafeID, since late rows may appear
+// above it.
 func (e *byLanes) mergeLanes(f *fetch) {
 	rows, heads, asked := f.page.Rows, e.held.heads(f.seq, f.positions), e.engine.poll.fresh
 	news := e.advance(f)
 	switch {
 	case f.page.More:
-		e.engine.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
+		e.engine.poll.fresh, e.late.span = true, 0 // so that rows which are read again don't fill the next page
 		e.readAhead(rows)
 	case f.isStretch():
 		e.engine.poll.fresh, news = true, true
@@ -348,14 +335,13 @@ func (e *byLanes) mergeLanes(f *fetch) {
 			taken++
 		}
 	}
-	e.engine.poll.fresh = e.engine.poll.fresh && (asked || e.held.moved(f.seq, f.positions, heads)) // else the next page would be the same
+	e.engine.poll.fresh = e.engine.poll.fresh && (asked || e.held.moved(f.seq, f.positions, heads)) // otherwise the next page would be the same
 	e.engine.poll.count(!news && taken == 0)
 }
 
-// advance moves the readers that a page was read for to where the page has come, and says whether it has a row
-// above the head of its lane.
+// advance moves the readers that a page was read for to the end of the page, and reports whether the page has a row above the head of its lane.
 func (e *byLanes) advance(f *fetch) (news bool) {
-	last := map[int]int64{} // row of each lane
+	last := map[int]int64{} // the id of each lane's last row
 	for i := range f.page.Rows {
 		last[f.page.Rows[i].Lane] = f.page.Rows[i].ID
 	}
@@ -367,7 +353,7 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 		through := f.page.Through
 		switch {
 		case f.page.More:
-		case p.Until > 0 && p.Until <= max(f.page.LastID, l.readers.head()): // the head may be above LastID, if ids began anew
+		case p.Until > 0 && p.Until <= max(f.page.LastID, l.readers.head()): // after a reset of the id sequence the head may be above LastID
 			through = p.Until
 		default:
 			through = min(f.page.SafeID, f.page.LastID)
@@ -381,17 +367,16 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 	return news
 }
 
-// readAhead starts the next read before this page's rows are taken in, so that the database isn't idle. It first counts
-// the rows in each queue, as any may get them: so the next read asks only for the room that is left. The cursors have
-// moved on already.
+// readAhead starts the next read before the rows of this page are admitted, so that the database isn't idle. The cursors have moved already. Each queue
+// counts all rows meanwhile, since any queue may get them, so that the next read asks only for the remaining room.
 func (e *byLanes) readAhead(rows []storage.Row) {
 	bytes := payloads(rows)
-	for _, q := range e.engine.queues { // any of them may get the rows
+	for _, q := range e.engine.queues {
 		q.buffered += len(rows)
 		q.bytes += bytes
 	}
-	e.engine.poll.under-- // until the read ends
-	e.ahead = true        // what the page has brought isn't in memory yet: so no sweep may start, which would take these rows for forgotten ones
+	e.engine.poll.under-- // lets startRead start a second read
+	e.ahead = true        // no sweep may start: it would take the page's rows, which are not in memory yet, for missed ones
 	e.startRead(time.Now())
 	e.ahead = false
 	e.engine.poll.under++
@@ -401,17 +386,16 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 	}
 }
 
-// readFailed delays the next read. It also records from where to look again for the rows that
-// this read would have brought.
+// readFailed delays the next read, and records from where to scan again for late rows that this read would have returned.
 func (e *byLanes) readFailed(f *fetch) {
 	if f.kind == readSweep {
 		e.sweep.stepFailed(f)
 		return
 	}
-	if f.late != nil { // what it had not walked, and what its page would have brought
+	if f.late != nil { // the part that it had not scanned, and the late rows of its page
 		left := f.late.left
 		if f.step == stepBlocked {
-			left = f.late.positions // nothing of the scan was merged: all is scanned again
+			left = f.late.positions // nothing of the scan was merged, so everything is scanned again
 		}
 		e.late.lateAfter = none
 		for _, p := range slices.Concat(left, f.late.brought) {
@@ -422,7 +406,7 @@ func (e *byLanes) readFailed(f *fetch) {
 	}
 	if errors.Is(f.err, errOtherServer) && e.elsewhere == 1 {
 		e.engine.failed("read", f.err)
-		return // the lanes are leased anew and read at once
+		return // the lanes are leased again, and read immediately
 	}
 	if e.engine.pauseReading(f.err) {
 		return
@@ -439,8 +423,7 @@ func (e *byLanes) readFailed(f *fetch) {
 	}
 }
 
-// pauseReading waits before the next read after one that failed, unless that ends the
-// relay.
+// pauseReading delays the next read after a failed one. It returns true if the error ends the relay.
 func (e *engine) pauseReading(err error) (over bool) {
 	if e.stopOtherClaim(err) {
 		return true
@@ -452,10 +435,9 @@ func (e *engine) pauseReading(err error) (over bool) {
 	return false
 }
 
-// drained says that nothing is left to deliver, and that the relay holds all the lanes that
-// are its part: those of a relay that died are waited for. Three things don't count as left:
-// messages without a route, messages that are paused, and messages behind a key whose next attempt is not yet due.
-// The last sweep must have found nothing, and be no older than sweepSoonest: that of each lane when it was leased, or a pass.
+// drained reports whether nothing is left to deliver, and the relay holds its whole share of lanes; it waits for the lanes of a dead relay. Three kinds of
+// messages don't count: those without a route, paused ones, and those behind a key whose next attempt is not due. The last sweep must
+// have found nothing and be no older than sweepSoonest, where both the sweep of each leased lane and a pass count.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
@@ -474,23 +456,21 @@ func (e *byLanes) drained() bool {
 	}
 	now := time.Now()
 	switch s := e.sweep; {
-	case len(s.left) > 0: // one is under way
+	case len(s.left) > 0: // a sweep is in progress
 	case !s.found && now.Sub(s.clean) < sweepSoonest:
 		return true
 	default:
-		s.next = time.Time{} // a pass begins at once
+		s.next = time.Time{} // begin a pass now
 	}
-	e.startRead(now) // and waits for no poll
+	e.startRead(now) // without waiting for the poll interval
 	return false
 }
 
-// What is read again. A place that a lane or a key remembers comes in, or a time, and the rows
-// that wait there go to admit once more: what a sink had no room for, what a key left behind
-// while it was blocked, and deferred rows whose time has come. What must hold: a place moves past
-// each row that was looked at. It is cleared only by a page without More that reached the
-// cursor.
+// Rows that are read again: rows that a sink had no room for, rows that a key skipped while it was blocked, and deferred rows that are due. They are read
+// from a position that a lane or a key remembers, or by their time, and admitted again. What must hold: a position moves past each
+// row that was offered. It is cleared only by a page without More that reached the cursor.
 
-// pollSkipped reads what a queue passed over while it had no room.
+// pollSkipped reads rows that a queue skipped while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
 	for _, q := range e.engine.queues {
 		if !q.hasReadRoom() || !q.up() && anyUp(e.engine.queues) || !e.held.anyBehind(q) {
@@ -505,7 +485,7 @@ func (e *byLanes) pollSkipped() *fetch {
 	return nil
 }
 
-// mergeSkipped takes in rows of a queue that was behind.
+// mergeSkipped merges rows for a queue that was behind.
 func (e *byLanes) mergeSkipped(f *fetch) {
 	e.advance(f)
 	for i := range f.page.Rows {
@@ -516,8 +496,7 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	}
 }
 
-// mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
-// also which of them are gone.
+// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also clears topics that have none any more.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {
@@ -526,7 +505,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 		}
 		whole = whole && (!l.readers.isBehind(queue) || slices.ContainsFunc(f.positions, ofThisRead))
 	}
-	e.mergeSkipped(f) // which alarms of each
+	e.mergeSkipped(f) // reports each topic
 	for i := range f.page.Rows {
 		if row := &f.page.Rows[i]; slices.Contains(e.engine.routes.queuesOf(row.Message.Topic, row.Sinks), queue) {
 			topics[row.Message.Topic] = true
@@ -537,13 +516,12 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 	}
 }
 
-// catchUpKeys is how many keys are caught up with by one read.
+// catchUpKeys is the most keys of one read.
 const catchUpKeys = 64
 
-// pollKeys reads what keys of a queue left behind while they were blocked. It also counts each queue's keys that have to
-// catch up (freed): roomForDeferred takes no more retries while there are too many. A read
-// of a key walks over all that waits in its lane, which may be much: so it goes only
-// so far that it doesn't keep the reader for long.
+// pollKeys reads rows that keys of a queue skipped while they were blocked. It also counts the unblocked keys of each queue that have rows to read (freed);
+// while they are many, roomForDeferred is 0. A read of a key walks over all pending rows of its lane, which may be many, so it
+// covers a limited stretch of ids.
 func (e *byLanes) pollKeys() *fetch {
 	e.blocked.resuming = slices.DeleteFunc(e.blocked.resuming, func(k *key) bool {
 		return !k.dropped || k.blocked || k.lane.lost
@@ -555,7 +533,7 @@ func (e *byLanes) pollKeys() *fetch {
 	for _, k := range e.blocked.resuming {
 		q := e.engine.queues[k.ref.queue]
 		q.freed++
-		ofThisRead := f.queue == q || f.queue == nil && q.hasReadRoom() && q.up() // which is for one queue
+		ofThisRead := f.queue == q || f.queue == nil && q.hasReadRoom() && q.up() // a read is for one queue
 		if ofThisRead && len(f.keys) < catchUpKeys && !k.lane.draining && k.reader().cursor > 0 && !k.mustWait() {
 			f.queue = q
 			f.keys = append(f.keys, k)
@@ -573,8 +551,7 @@ func (e *byLanes) pollKeys() *fetch {
 	return f
 }
 
-// mergeKeys takes in rows that blocked keys had left behind, and has the keys whose
-// rows are all read go on with new ones.
+// mergeKeys merges rows that blocked keys skipped. Keys whose skipped rows are all read continue with new rows.
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {
@@ -592,7 +569,7 @@ func (e *byLanes) mergeKeys(f *fetch) {
 			return
 		}
 		k.resumeFrom = row.ID
-		if e.admit(k.lane, row); k.resumeFrom < row.ID { // dropped once more
+		if e.admit(k.lane, row); k.resumeFrom < row.ID { // it was dropped again
 			delete(keys, storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 		}
 	}
@@ -611,11 +588,10 @@ func (e *byLanes) mergeKeys(f *fetch) {
 	}
 }
 
-// dueInterval is how often deferred rows are looked for when the relay doesn't
-// know of any that becomes due.
+// dueInterval is how often deferred rows are read if the relay knows of none that becomes due earlier.
 const dueInterval = time.Second
 
-// pollDue reads the deferred rows whose time has come.
+// pollDue reads deferred rows that are due.
 func (e *byLanes) pollDue(now time.Time) *fetch {
 	again := e.due.pausedTo != (storage.DueCursor{}) && !now.Before(e.due.againAt)
 	if !again && e.engine.poll.dueAt.After(now) {
@@ -638,23 +614,22 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 		}
 	}
 	if room == 0 || len(f.lanes) == 0 {
-		return nil // whatever frees memory brings the loop here again
+		return nil // an event that makes room also makes the loop call this again
 	}
 	return f
 }
 
-// allPaused says that a deferred row is paused for all of its sinks, or these are paused.
+// allPaused reports whether a deferred row is paused for all its sinks, by its topic, its key or the sink.
 func (e *byLanes) allPaused(l *lane, row *storage.Row) bool {
 	return row.Holds == storage.NoHold && !slices.ContainsFunc(e.engine.routes.queuesOf(row.Message.Topic, row.Sinks), func(queue int) bool {
 		return !e.engine.queues[queue].paused && !e.paused(l, queue, row)
 	})
 }
 
-// mergeDue takes in deferred rows whose time has come. Those for which there is no
-// room are met again in the next pass.
+// mergeDue merges deferred rows that are due. The next pass reads those again for which there is no room.
 func (e *byLanes) mergeDue(f *fetch) {
 	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0
-	allPaused := f.from == e.due.pausedTo && !f.again // up to here
+	allPaused := f.from == e.due.pausedTo && !f.again // all rows so far are paused
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
 		largest = max(largest, len(rows[i].Message.Payload))
@@ -688,17 +663,16 @@ func (e *byLanes) mergeDue(f *fetch) {
 	}
 }
 
-// unroutedRows is how many rows are read at once to learn what has no route.
+// unroutedRows is the most rows of one read of rows without a route.
 const unroutedRows = 500
 
-// pollUnrouted reads what waits without a route, now and then: who takes a lane
-// over knows from its marks that something does, and not which topics; and nothing
-// else would tell that it is gone. Each lane is read up to the first such row.
+// pollUnrouted reads rows without a route, once a minute. From the marks a new holder of a lane knows that such rows exist, but not their topics, and no other
+// read would show that they are gone. Each lane is read up to its first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil
 	}
-	again := !e.unroutedAt.IsZero() // else this is the first look since lanes were leased
+	again := !e.unroutedAt.IsZero() // otherwise it is the first such read since lanes were leased
 	if again {
 		e.unroutedAt = time.Time{}
 		for _, l := range e.held.lanes {
@@ -712,7 +686,7 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 		return f
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
-	if again && !e.held.anyBehind(q) { // what a sink has no handler for is told of when it is tried again
+	if again && !e.held.anyBehind(q) { // topics without a handler are reported again with their next attempt
 		clear(e.engine.unrouted.topics)
 	}
 	return nil

@@ -11,47 +11,44 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What appears below what was read. Ids are given out before commits, so a transaction that
-// takes longer than others brings rows below the cursor. A page comes in that tells from where,
-// and lateRows says which lanes have to be scanned before the page is merged. The scan, in the
-// reader, walks over what is pending between that place and the lane's cursor, and takes what
-// the engine neither has in memory nor will come back to. What must hold: what it returns is
-// complete, so that nothing else belongs before any of it; and what it was told meanwhile is
-// kept for the next page.
+// Late rows appear below the cursors. Ids are assigned before commits, so a transaction that takes longer than others commits rows with lower ids than
+// rows that were already read. Each page reports above which id that may have happened, and lateRows decides which lanes must be
+// scanned before the page is merged. The scan, in the reader goroutine, walks over the pending rows from that id up to the lane's
+// cursor, and returns those that the engine neither has in memory nor will read later. What must hold: the rows that a scan returns are
+// complete, so that no other row belongs before any of them. Reports that it receives meanwhile are kept for the next page.
 //
-// There may be millions of rows to walk over, of a sink that is down. So it goes in steps, each
-// of which has its own time, and keeps how far it has come when one fails.
+// A scan may have to walk over millions of rows of a sink that is down. So it takes steps, each with its own time-out, and if one fails it keeps how far
+// it has come.
 
-// lateRows is what is known of ids: which are final, and where rows appear late.
+// lateRows knows which ids are final, and where rows appear late.
 type lateRows struct {
 	base    *base
 	held    *heldLanes
 	poll    *polling
 	routes  *router
 	queues  []*sinkQueue
-	control *control // what is paused
+	control *control // for the pauses
 
-	safeID    int64  // nothing can appear any more at or below it
-	lastID    int64  // no higher id was given out when the last page was read
-	span      int64  // how far back, in ids, most late rows appear
-	lateAfter int64  // rows may have appeared above this, of which no merged page has told; or none
-	scans     bool   // late rows were looked for before the last page was merged
+	safeID    int64  // no row can appear at or below it any more
+	lastID    int64  // the highest id that was assigned when the last page was read
+	span      int64  // how far below the highest read id most late rows appear
+	lateAfter int64  // rows may have appeared above this id that no merged page covers; or none
+	scans     bool   // a scan ran before the last page was merged
 	stride    stride // of a scan's step
 
-	idGeneration int   // how often ids began anew: a row that was read before may have the id of a new one
-	highest      int64 // the highest id from before that
+	idGeneration int   // counts resets of the id sequence, after which a new row may have the id of an older one
+	highest      int64 // the highest id before the last reset
 }
 
-// scanFirst returns the scan for late rows that must be over before the page is merged; nil
-// if there is no need for one.
+// scanFirst returns the scan for late rows that must end before the page is merged; nil: none is needed.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))
 	r.lateAfter = f.page.LateAfter // until the page is merged, no mark passes it
-	// Most late rows appear only a few ids back. Later pages begin that much lower (span), and so bring such rows
-	// without a scan. Rows that appear far back are the exception, and don't count for span.
+	// Most late rows appear only a few ids below the highest one. The next pages begin that much lower (span), so they return such rows
+	// without a scan. Rows that appear far below are rare, and don't count for span.
 	if lateAfter >= 0 {
-		lag := int64(0) // what has appeared lies above LateAfter, up to LastID: nothing, if that is the same
+		lag := int64(0) // late rows lie above LateAfter, up to LastID; if the two are equal, none exist
 		if lateAfter < f.page.LastID {
 			lag = r.held.furthest() - lateAfter
 		}
@@ -75,9 +72,9 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		}
 		until := l.readers.head()
 		if lateAfter == none || lateAfter >= until {
-			until = min(until, r.lastID) // rows above are from before ids began anew
+			until = min(until, r.lastID) // rows above are older than the reset of the id sequence
 		}
-		if l.draining { // whoever holds it next looks for it
+		if l.draining { // its next holder will read them
 			l.readers.rewind(after)
 			continue
 		}
@@ -91,18 +88,16 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	return scan
 }
 
-// detectSequenceReset takes note of which ids the page's server has given out, and has lanes read
-// from their beginning where ids began anew. It returns the id above which what is new counts
-// as late, if there is one: else none.
+// detectSequenceReset detects that the id sequence was reset, and rewinds the lanes to their beginning. It returns the id above which new rows count as
+// late; or none.
 //
-// Where ids began anew, what comes next has lower ids than what was read. This concerns a lane
-// that was leased with a mark above LastID, and every lane once LastID has fallen. Old rows have
-// higher ids, and are read again, too. They leave the cursor above LastID, so new rows count as
-// late.
+// After a reset, new rows have lower ids than rows that were read. The reset concerns every lane if LastID has fallen, and otherwise a lane that was leased
+// with a mark above LastID. Old rows have higher ids and are read again, too. They leave the cursor above LastID, so new rows count
+// as late.
 func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
-	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // lower than before where ids began anew; else it holds once the page is merged
-	anew, above := 0, false
+	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // safeID rises only when the page is merged
+	reset, above := 0, false
 	for _, l := range r.held.sortedLanes() {
 		if r.held.laneOf(f.seq, l.Lane) == nil {
 			continue
@@ -112,17 +107,17 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 			r.highest = max(r.highest, head, before)
 			l.readers.rewind(0)
 			head, l.floor, l.unswept = 0, 0, false
-			l.seq = f.seq // this page isn't from there
+			l.seq = f.seq // ignore this page, which began higher
 			r.held.rewound = true
-			anew++
+			reset++
 		}
 		above = above || l.placed && head > before
 		l.placed = true
 	}
-	if anew > 0 {
+	if reset > 0 {
 		r.span = 0
 		r.idGeneration++
-		r.base.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.base.options.Name, "lanes", anew, "last id", lastID)
+		r.base.options.Logger.Warn("relay: id sequence was reset; rereading lanes from the start", "relay", r.base.options.Name, "lanes", reset, "last_id", lastID)
 	}
 	if above && lastID > before {
 		return before
@@ -130,8 +125,8 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	return none
 }
 
-// brings reports whether the page has brought everything that appeared late in a lane above an id. It has no rows of sinks that are
-// apart; these must be below that id, so that they read them later.
+// brings reports whether the page has all rows that appeared late in a lane above an id. A page has no rows of sinks that are set apart; the cursors of
+// these must be at or below that id, so that they read the rows later.
 func (f *fetch) brings(l *lane, after int64) bool {
 	for i := range l.readers {
 		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {
@@ -142,13 +137,13 @@ func (f *fetch) brings(l *lane, after int64) bool {
 		slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= after })
 }
 
-// againBytes bounds what a read reads once more, about.
+// againBytes is about how much a page may read again for the sake of late rows.
 const againBytes = 64 << 10
 
-// mergeLate takes in the rows that appeared late, before the page that had to wait for them.
+// mergeLate merges the rows that appeared late, before the page that waited for them.
 func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
-	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
+	for p, id := range f.late.skipped { // first, so that rows above a skipped one wait, too
 		if l := e.held.laneOf(f.seq, p.lane); l != nil {
 			l.readers[p.queue].rewind(id - 1)
 			e.held.rewound = true
@@ -162,44 +157,42 @@ func (e *byLanes) mergeLate(f *fetch) {
 	}
 }
 
-// lateScan is a scan: its positions, what it needs to decide which rows the engine wants, and what it has found. It
-// runs in the reader, beside the loop. So it has copies of the loop's state, and shares only what any goroutine may
-// use: the routes (by find), the pauses, and the sets of paused keys, to which it adds and which have a lock. The loop judges each row again when it
-// merges the scan.
+// lateScan is a scan: its positions, the state that decides which rows the engine needs, and its results. It runs in the reader goroutine, concurrently with
+// the loop. So it has copies of the loop's state, and shares only what is safe for concurrent use: the routes (find), the pauses, and the
+// lanes' sets of keys, to which it adds keys. The loop judges each row again when it merges the scan.
 type lateScan struct {
 	positions []storage.Position
-	left      []storage.Position // what wasn't walked
+	left      []storage.Position // the parts that were not walked
 	rows      []storage.Row
 	stride    stride // of a step
 
 	routes *router
-	known  []map[int64]struct{} // by queue
+	known  []map[int64]struct{} // ids in memory, by queue
 	lanes  map[int]*scannedLane
 	pauses *pauses
-	own    [][]string // as router has it
+	own    [][]string // router.ownTopics
 
-	leftRows, leftBytes int                 // so much more may come into memory
-	skipped             map[laneQueue]int64 // the first row, of each lane and queue, for which there is no room
+	leftRows, leftBytes int                 // how much more the scan may return
+	skipped             map[laneQueue]int64 // by lane and queue: the id of the first row for which there is no room
 
-	brought []storage.Position // late rows: what came with the page, and has to be looked for if it is dropped
-	epoch   string             // of the page
+	brought []storage.Position // the late rows that the page has; they must be scanned for if the page is dropped
+	epoch   string             // the page's epoch
 
-	found map[int]int64 // by a sweep: the lowest row in each lane that nobody expects
+	found map[int]int64 // for a sweep: the lowest missed id in each lane
 	took  time.Duration
 }
 
-// scannedLane is what a scan knows of a lane.
+// scannedLane is a scan's copy of a lane's state.
 type scannedLane struct {
 	readers     []places
 	keysUnknown bool
 	passed      *keySet
 }
 
-// laneQueue is one queue's part of one lane: it falls behind as a whole.
+// laneQueue identifies a reader: one queue's part of one lane.
 type laneQueue struct{ lane, queue int }
 
-// scan makes the scan of these positions. It may begin again further below, but never below the safe id: so it also gets
-// the known rows from there on.
+// scan returns a scan of these positions. It may begin again lower, but never below the safe id, so it gets the ids in memory from there on.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride,
@@ -218,7 +211,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 			}
 		}
 		if l.passed == nil && s.pauses != nil && len(s.pauses.topics) > 0 {
-			l.passed = newKeySet() // to which the scan adds
+			l.passed = newKeySet() // the scan may add keys
 		}
 		scanned := &scannedLane{keysUnknown: l.keysUnknown, passed: l.passed}
 		for i := range l.readers {
@@ -229,7 +222,7 @@ func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	return s
 }
 
-// expected says that the engine has the row in memory for a queue, or will come back to it.
+// expected reports whether the engine has the row in memory for a queue, or will read it later.
 func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 	if _, ok := s.known[queue][c.ID]; ok {
 		return true
@@ -240,21 +233,19 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 		return true
 	}
 	paused := r.mayLeaveOut(c.ID) && s.pauses.cover(c.Topic, c.Key, queue, l.passed)
-	if paused && c.Key != "" && s.pauses.topics[c.Topic] { // the lane may never have met this row: its key waits from now on
+	if paused && c.Key != "" && s.pauses.topics[c.Topic] { // the lane may not know this row yet: later rows of its key wait from now on
 		l.passed.add(queue, c.Key)
 	}
 	return paused
 }
 
-// follows says that the row may follow a message of a blocked key that the lane has
-// forgotten: then it was dropped on purpose.
+// follows reports whether the row may have been dropped because it follows a message of a blocked key that the lane has forgotten.
 func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	l := s.lanes[c.Lane]
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
-// keep approves of a row. A transaction that was open for long may bring more
-// rows than there is memory: the queues of the rest fall behind.
+// keep decides whether the scan returns a row. A long transaction may commit more rows than fit into memory; for the rest, the queues fall behind.
 func (s *lateScan) keep(c storage.Candidate) bool {
 	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
 	if len(wanted) == 0 {
@@ -268,7 +259,7 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 		s.leftRows--
 		s.leftBytes -= c.Bytes
 		for _, queue := range wanted {
-			s.known[queue][c.ID] = struct{}{} // it may be met again
+			s.known[queue][c.ID] = struct{}{} // a later round may read it again
 		}
 		return true
 	}
@@ -281,8 +272,7 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 	return false
 }
 
-// unexpected returns the queues that need the row and would miss it: they neither have it in memory nor will come back
-// to it.
+// unexpected returns the queues that need the row and would miss it, because they neither have it in memory nor will read it later.
 func (s *lateScan) unexpected(c storage.Candidate) []int {
 	var needed []int
 	if c.Sinks != "" {
@@ -293,8 +283,8 @@ func (s *lateScan) unexpected(c storage.Candidate) []int {
 	return slices.DeleteFunc(needed, func(queue int) bool { return s.expected(c, queue) })
 }
 
-// except returns the topics that a scan may leave out: those of queues that will come back to every one of their rows at
-// these positions. Mostly these are the topics of a sink that is down.
+// except returns the topics that a scan may leave out: the own topics of queues that will read all their rows at these positions later. Usually these are the
+// topics of a sink that is down.
 func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	for queue, own := range s.own {
 		comesBack := func(p storage.Position) bool { return s.lanes[p.Lane].readers[queue].cursor <= p.After }
@@ -305,10 +295,10 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	return topics
 }
 
-// scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below
-// and above where the scan began. So after each round that found rows it asks what has appeared since, and scans again
-// from there, until it has everything that belongs before what it has found. It returns the lowest id that it was told,
-// for the next page. If it fails, what it had found doesn't count, and s.left is what must be walked again.
+// scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and above the beginning of the scan. So
+// after each round that found rows, it asks where rows have appeared since, and scans again from there, until it has everything that
+// belongs before the rows that it found. It returns the lowest id that was reported, for the next page. If it fails, its rows don't
+// count, and s.left is what must be walked again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
 	for round := s.positions; len(round) > 0; {
@@ -320,7 +310,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 			}
 		}
 		if len(s.rows) == found {
-			break // this round found nothing that a missed row could belong before
+			break // without rows, no missed row can belong before one
 		}
 		newLateAfter, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {
@@ -334,7 +324,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 	return lateAfter, nil
 }
 
-// scanStep walks on, over a stretch of ids. Each step has its own time.
+// scanStep scans the next stretch of ids, with its own time-out.
 func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
@@ -351,7 +341,7 @@ func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 	return err
 }
 
-// lowestOf returns the parts of positions that lie within so many ids above the lowest After, in the order of lanes.
+// lowestOf returns the parts of positions that lie within this many ids above the lowest After, ordered by lane.
 func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Position) {
 	until := slices.MinFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.After, b.After) }).After
 	if until += ids; until < 0 {
@@ -366,8 +356,7 @@ func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Positio
 	return lowest
 }
 
-// restOf returns what must still be walked of positions. The parts in walked were given to the store, which has come
-// through them but for left.
+// restOf returns the parts of positions that must still be walked. The store has walked the parts in walked, except those in left.
 func restOf(positions, walked, left []storage.Position) (rest []storage.Position) {
 	after := map[int]int64{}
 	for _, p := range walked {
@@ -384,16 +373,16 @@ func restOf(positions, walked, left []storage.Position) (rest []storage.Position
 	return rest
 }
 
-// appearedSince asks what has appeared since the last page.
+// appearedSince returns the id above which rows may have appeared since the last page; or none.
 func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
 	page, err := b.emptyPage(ctx)
 	if err == nil && page.Epoch != epoch {
-		return none, fmt.Errorf("another server (%s) answers than before (%s)", page.Epoch, epoch)
+		return none, fmt.Errorf("the server has changed, from epoch %s to %s", epoch, page.Epoch)
 	}
 	return page.LateAfter, err
 }
 
-// emptyPage asks what a page tells beside its rows.
+// emptyPage reads a page without rows, for its other fields.
 func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
@@ -403,8 +392,8 @@ func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	return page, err
 }
 
-// unwalked returns what has to be walked again after a scan that failed: what it
-// had not come to, and in lanes where it had found something all from there on.
+// unwalked returns what must be walked again after a failed scan: the parts that it had not reached, and in lanes with found rows everything from the first of
+// them on.
 func unwalked(positions, left []storage.Position, found []storage.Row) (again []storage.Position) {
 	for _, p := range positions {
 		after := p.Until
@@ -426,9 +415,9 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 	return again
 }
 
-// toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows above that id have appeared
-// since: so the scan may have met some rows of a transaction and missed others. These are the positions that began above
-// lateAfter; after a scan of several steps also all others that end above it.
+// toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows may have appeared above that id during the scan, so the scan may have found
+// some rows of a transaction and missed others. This concerns positions that began above lateAfter, and after a scan of several steps
+// also those that end above it.
 func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {
@@ -439,20 +428,18 @@ func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (aga
 	return again
 }
 
-// leastStride is how many ids a read that catches up with keys goes on at least.
+// leastStride is the initial stride of scans and sweeps, and the least of reads for unblocked keys.
 const leastStride = 1 << 16
 
-// stride is how many ids a read goes on that may pass over many rows, or over entries
-// of rows that are gone.
+// stride is how many ids a read covers that may have to walk over many rows, or over index entries of deleted rows.
 type stride int64
 
 const minStride = 1000
 
-// slowStride is how long a read may take before the next one covers fewer ids: others wait for it.
+// slowStride is how long a read may take before the next one covers fewer ids, since other reads wait for it.
 const slowStride = 100 * time.Millisecond
 
-// learn lets the next read go further if this one was quick, and less far if it took
-// so long that others waited for it.
+// learn makes the next read longer if this one was quick, and shorter if it was slow.
 func (s *stride) learn(took time.Duration) {
 	switch {
 	case took < 20*time.Millisecond:
@@ -462,5 +449,5 @@ func (s *stride) learn(took time.Duration) {
 	}
 }
 
-// failed makes the next read much shorter: this one took too long.
+// failed makes the next read much shorter, since this one probably took too long.
 func (s *stride) failed() { *s = max(*s/8, minStride) }

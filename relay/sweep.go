@@ -10,54 +10,49 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A sweep looks for pending rows where there can be none: at or below what was read
-// and is final, which nobody has in memory or will come back to. There are some all
-// the same where ids began anew (a sequence that was reset, or that a restored copy
-// of the table didn't bring along), or where a transaction was open for longer than
-// the longest that was reckoned with. They would wait for ever.
+// A sweep searches for missed rows: pending rows at or below the cursors and the safe id that are not in memory and that no read would find. None should
+// exist. But some do if the id sequence was reset, or was not restored with a copy of the table, or if a transaction was open for
+// longer than the store allows for. Without a sweep they would never be delivered.
 //
-// A lane that was leased is swept once before it is first read (laneRights.conclude,
-// lease.go): then what is below its mark is delivered in its order. Half a minute after the relay's
-// start, and then now and again, all lanes are swept, in steps that take turns with other reads; the more a pass costs,
-// the less often.
+// A leased lane is swept once before its first read (laneRights.conclude in lease.go), so that missed rows are delivered in order. All lanes are swept in
+// passes, the first half a minute after the relay's start. The steps of a pass take turns with other reads. The longer a pass takes,
+// the later the next one begins.
 
-// sweep is what is known of the pass that is under way, and of the last one.
+// sweep is the state of the current and the last pass.
 type sweep struct {
 	base *base
 	held *heldLanes
 	late *lateRows
 	poll *polling
 
-	left  []storage.Position // of the pass that is under way
+	left  []storage.Position // what is left of the current pass
 	began time.Time
-	took  time.Duration // by its steps, and those for lanes that were leased
-	found bool          // by this pass, and by those for lanes that were leased since
+	took  time.Duration // the time of the pass's steps, including those for leased lanes
+	found bool          // the pass has found a row, or a sweep of a leased lane since has
 	next  time.Time     // when the next pass begins
 	ids   stride        // of one step
 
-	clean time.Time // when the last pass began that found nothing; at first when the relay began
+	clean time.Time // when the last pass without a found row began; initially when the relay began
 }
 
 const (
-	// A pass begins a while after the one before, from sweepSoonest to sweepLatest:
-	// sweepRest times as long as that took. It begins sooner where something was found:
-	// other lanes may have the same.
+	// The next pass begins sweepRest times the duration of the last one after it, at least sweepSoonest and at most sweepLatest. It
+	// begins after sweepAgain if a row was found, since other lanes may have missed rows, too.
 	sweepSoonest = 30 * time.Second
 	sweepLatest  = 10 * time.Minute
 	sweepRest    = 50
 	sweepAgain   = 5 * time.Second
 
-	// sweepPatience bounds how long others wait for a step, which may have to pass over
-	// many entries of rows that are gone, and how long lanes that were leased wait for
-	// theirs: after that they are read, and their sweep goes on beside. A step that can't
-	// be made smaller has sweepLongest.
+	// sweepPatience is the time-out of a step, for which other reads wait, and which may have to walk over many index entries of
+	// deleted rows. It is also how long leased lanes wait for their sweep; after that they are read while the sweep continues.
+	// sweepLongest is the time-out of a step that can't be made smaller.
 	sweepPatience = 150 * time.Millisecond
 	sweepLongest  = 2 * time.Second
 )
 
-// step makes the next step of a pass; nil if there is none to make.
+// step returns the next step of a pass; nil if none is to be made.
 func (s *sweep) step(now time.Time) *fetch {
-	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, up to where nothing can appear
+	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, up to the safe id
 		s.began, s.took, s.found = now, 0, false
 		s.next = now.Add(sweepLatest)
 		for _, l := range s.held.sortedLanes() {
@@ -81,7 +76,7 @@ func (s *sweep) step(now time.Time) *fetch {
 	return &fetch{kind: readSweep, positions: positions, scan: s.late.scan(positions)}
 }
 
-// end says when the next pass begins. What has ended is a pass over all lanes, or the sweep of some that were leased.
+// end schedules the next pass. A pass over all lanes has ended, or the sweep of leased lanes.
 func (s *sweep) end(now time.Time) {
 	if !s.began.IsZero() {
 		if s.next = now.Add(sweepAgain); !s.found {
@@ -92,7 +87,7 @@ func (s *sweep) end(now time.Time) {
 	s.took = 0
 }
 
-// sweepStep carries a step out, in the reader.
+// sweepStep carries out a step. The reader goroutine calls it.
 func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	patience := sweepLongest
 	if slices.ContainsFunc(scan.positions, func(p storage.Position) bool { return p.Until-p.After > minStride }) {
@@ -114,8 +109,7 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	return err
 }
 
-// merge goes on from what a step has found, and has it read. A lane in which
-// something was found is read again from there: what comes next may lie there, too.
+// merge applies the result of a step. A lane with a missed row is rewound to before that row, since the rows after it may have been missed, too.
 func (s *sweep) merge(f *fetch) {
 	s.took += f.scan.took
 	s.ids.learn(f.scan.took)
@@ -126,7 +120,7 @@ func (s *sweep) merge(f *fetch) {
 		l := s.held.lanes[p.Lane]
 		id, ok := f.scan.found[p.Lane]
 		if ok || s.took > sweepPatience || !slices.ContainsFunc(s.left, func(left storage.Position) bool { return left.Lane == p.Lane }) {
-			*fresh, l.unswept = *fresh || l.unswept, false // it waits no longer
+			*fresh, l.unswept = *fresh || l.unswept, false // the lane may be read now
 		}
 		if ok && !l.draining && id <= l.readers.head() {
 			l.readers.rewind(id - 1)
@@ -145,15 +139,14 @@ func (s *sweep) merge(f *fetch) {
 	s.base.store.FoundLate()
 	s.base.options.Observer.Failed("found_late", errFoundLate)
 	if allowed, more := s.base.logLimiter.allow("found_late"); allowed {
-		s.base.options.Logger.Warn("relay: messages waited where none were expected any more, and are delivered now, some perhaps after later ones of their keys: "+errFoundLate.Error(),
+		s.base.options.Logger.Warn("relay: found missed messages below the marks; delivering them now, possibly after later ones of their keys: "+errFoundLate.Error(),
 			"relay", s.base.options.Name, "first", lowest, "lanes", lanes, "suppressed", more)
 	}
 }
 
-var errFoundLate = errors.New("ids began anew, rows came with ids of long ago, as from a dump, or a transaction was open for longer than the longest that is reckoned with")
+var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (as from a dump), or a transaction was open for longer than allowed for")
 
-// stepFailed makes the steps smaller, and lets the lanes be read: the pass goes on
-// beside that. That a step took too long is trouble only if it can't be made smaller.
+// stepFailed makes the steps smaller, and lets the lanes be read while the pass continues. It reports a time-out only if the step can't be made smaller.
 func (s *sweep) stepFailed(f *fetch) {
 	if f.scan.took < sweepPatience || s.ids == minStride {
 		s.base.failed("sweep", f.err)

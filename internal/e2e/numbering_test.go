@@ -65,10 +65,10 @@ func TestNumberingThatBeginsAnewUnderARelay(t *testing.T) {
 		s.writeOrders(500, 1)
 		s.settled()
 		s.beginAnew(statement)
-		told := func() bool { return strings.Contains(p.log.String(), "ids began anew") }
+		told := func() bool { return strings.Contains(p.log.String(), "id sequence was reset") }
 		inOrder := claim == storage.ByLanes && s.Kind != testdb.MySQL && s.Kind != testdb.MariaDB
 		if inOrder && !comesTrue(patience(), told) {
-			t.Error("the relay doesn't tell that ids began anew")
+			t.Error("the relay doesn't tell that the id sequence was reset")
 		}
 		s.writeOrders(1000, 10_000)
 		eventually(t, "the messages are delivered", func() bool { return s.left() == 0 })
