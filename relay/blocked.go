@@ -7,44 +7,42 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Keys that wait. While a message of a key waits for another attempt, is being parked, or is
-// parked and holds its key, nothing else of the key is sent: its rows are dropped from memory, and a place is kept. What
-// must hold: a blocked key is in memory, or its lane knows that it doesn't know all, and then
-// the database is asked before a row of the lane is admitted.
+// Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key. No other message of the key is
+// sent meanwhile: the later rows are dropped from memory, and the position to read them from is kept. What must hold: either a
+// blocked key is in memory, or its lane knows that it doesn't know all of them (keysUnknown); then the database is asked about a key
+// before a row of it is admitted.
 
 const (
-	// maxBlockedKeys bounds the blocked keys in memory, each of which takes about half a
-	// KiB. Where there are more, those that came last are forgotten as soon as their retry is
-	// written, and the database is asked about each key that is met in their lanes, with
-	// one question a page. So a million of them cost no more than these.
+	// maxBlockedKeys is the most blocked keys in memory, each of which takes about half a KiB. Further keys are forgotten as soon as their
+	// retry is written. The database is then asked about each key that is read in their lanes, in one query for each page. So a
+	// million blocked keys need no more memory than these.
 	maxBlockedKeys = 10_000
 
-	// blockedInterval is how often lanes that don't know all their blocked keys ask for
-	// them, and how often blockersTogether keys ask whether their retry is still there.
+	// blockedInterval is how often the blocked keys of lanes that don't know all of theirs are read, and how often blockersTogether
+	// keys in memory are checked for whether the message that blocks them still exists.
 	blockedInterval  = 10 * time.Second
 	blockersTogether = 500
 )
 
-// blockedKeys is what the engine knows of keys that wait for another attempt.
+// blockedKeys is the engine's state about blocked keys.
 type blockedKeys struct {
 	held    *heldLanes
 	routes  *router
 	queues  []*sinkQueue
 	poll    *polling
-	control *control // what is paused
+	control *control // for the pauses
 
-	most       int                                      // keys in memory: maxBlockedKeys
-	count      int                                      // in memory
-	toForget   []*key                                   // once the read that is under way has ended
-	forgotten  int64                                    // how many were forgotten so far: whether some were during a read
-	resuming   []*key                                   // no longer blocked, with rows to catch up with
-	answers    map[storage.LaneKey][]storage.BlockedKey // what the database said of a page's keys, while it is merged
-	lanesAskAt time.Time                                // when the database is next asked for the blocked keys of lanes that don't know all of theirs
-	keysAskAt  time.Time                                // when it is next asked whether what blocks the keys in memory is still there
+	most       int                                      // the most keys in memory: maxBlockedKeys
+	count      int                                      // keys in memory
+	toForget   []*key                                   // keys to forget when the read in progress has ended
+	forgotten  int64                                    // counts forgotten keys, to detect whether any was forgotten during a read
+	resuming   []*key                                   // keys that were unblocked and have dropped rows to read
+	answers    map[storage.LaneKey][]storage.BlockedKey // the database's answers about a page's keys, while the page is merged
+	lanesAskAt time.Time                                // when the blocked keys of lanes that don't know all of theirs are read next
+	keysAskAt  time.Time                                // when the blockers of keys in memory are checked next
 }
 
-// block lets nothing of the item's key be sent but the item. What waits behind it is
-// dropped, and read again later.
+// block lets only this item of its key be sent. The items that wait behind it are dropped, and read again later.
 func (b *blockedKeys) block(it *item) {
 	k := it.key
 	if k == nil || k.lane.lost {
@@ -61,7 +59,7 @@ func (b *blockedKeys) block(it *item) {
 	}
 }
 
-// leaveBehind drops an item of a blocked key; it is read again later.
+// leaveBehind drops an item of a blocked key, to be read again later.
 func (b *blockedKeys) leaveBehind(it *item) {
 	it.key.remove(it)
 	if !it.row.Deferred {
@@ -70,18 +68,15 @@ func (b *blockedKeys) leaveBehind(it *item) {
 	b.held.drop(it)
 }
 
-// drop takes an item that nothing was done with out of memory. Whoever calls
-// it remembers where to read it again.
+// drop removes an unsent item from memory. The caller must remember from where to read it again.
 func (h *heldLanes) drop(it *item) {
 	it.stage = dropped
 	it.queue.release(it)
 	h.forget(it)
 }
 
-// unblock ends the wait of a key that is blocked, and has what was left behind read again. If
-// the database named the message that blocked the key, another message of the key may wait,
-// too: after a failover two relays may each have written a retry. So the database is asked
-// again before the key goes on.
+// unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, another message may block it, too, because
+// after a failover two relays may each have written a retry. So the database is asked again before the key continues.
 func (b *blockedKeys) unblock(k *key) {
 	k.blocked = false
 	b.count--
@@ -93,9 +88,8 @@ func (b *blockedKeys) unblock(k *key) {
 	}
 }
 
-// forgetSoon forgets a key that waits for another attempt, where there are many. A read that
-// is under way may bring the key's rows, or what the database said of the key before: so the
-// key is forgotten when that read has ended, as settled rows are.
+// forgetSoon forgets a blocked key if too many are in memory. A read in progress may return the key's rows, or an older answer about the key, so like
+// settled rows the key is forgotten when that read has ended.
 func (b *blockedKeys) forgetSoon(k *key) {
 	if k == nil || b.count <= b.most {
 		return
@@ -106,8 +100,7 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets the keys of toForget whose retry is written and of which nothing is in
-// memory. What was dropped of them leaves a gap.
+// forgetKeys forgets those keys of toForget whose retry is written and which have no items in memory. Their dropped rows become part of the reader's gap.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -126,10 +119,9 @@ func (b *blockedKeys) forgetKeys() {
 	b.toForget = b.toForget[:0]
 }
 
-// askFirst first takes in what the database has just said of keys, if it was asked. Then it lists in f.asked the keys
-// that it must be asked about before the read is merged, and says whether there are any: keys of rows whose lanes don't
-// know all their blocked keys, and keys to catch up with that must be asked about again (fromDatabase). Answers of
-// earlier steps of this read are kept, and not asked for again.
+// askFirst first keeps the database's answers about keys, if this read has asked. Then it lists in f.asked the keys that the database must be asked about before
+// the read is merged, and reports whether any exist: keys of rows whose lanes don't know all their blocked keys, and unblocked keys that
+// must be asked about again (fromDatabase). It never asks for the same key twice.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -144,7 +136,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 		}
 	}
 	if f.kind == readUnrouted || f.kind == readBlockers {
-		return false // takes nothing
+		return false // these admit no rows
 	}
 	f.asked = nil
 	asked := map[storage.LaneKey]bool{}
@@ -158,7 +150,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	for _, p := range f.positions {
 		after[p.Lane] = p.After
 	}
-	reaches := func(l *lane, queue int) bool { // the page moves this reader past its rows
+	reaches := func(l *lane, queue int) bool { // whether the page moves this reader past its rows
 		from, ok := after[l.Lane]
 		return ok && (f.reads == nil || f.reads(queue)) && l.readers[queue].cursor >= from
 	}
@@ -191,9 +183,8 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	return len(f.asked) > 0
 }
 
-// recall blocks a key that the lane didn't know, if the database said so, and says whether
-// the database was asked. If the message that the key waited for is in memory, though the
-// key is not, it was delivered, and the database doesn't know it yet.
+// recall blocks a key that the lane doesn't know, if the database reported it as blocked. It returns false if the database wasn't asked. If the message that
+// blocked the key is in memory and the key isn't, the message was delivered, and the database doesn't know that yet.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
@@ -208,8 +199,7 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	return ok
 }
 
-// blockAgain has a key wait as the database said. What was dropped of it, when it was forgotten, is somewhere above
-// the gap.
+// blockAgain blocks a key that the database reported as blocked. If the key was forgotten before, its dropped rows are somewhere above the gap.
 func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	k := l.key(ref)
 	k.blocked, k.blockedBy, k.fromDatabase = true, holder, true
@@ -220,19 +210,18 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayGoOn says whether the key's rows may be read on: nothing blocks it any more. If the database had named what blocked
-// the key, it must have been asked again; its answer may block the key once more.
-func (b *blockedKeys) mayGoOn(k *key) bool {
+// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. If the database reported the key as blocked, it must have been asked
+// again, and its answer may block the key again.
+func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked
 	}
 	return !k.blocked && !k.fromDatabase
 }
 
-// pollBlocked asks what has to be known of blocked keys, now and then. Lanes that don't know
-// all of theirs, as they were just taken over or had too many, are told, if there is room. And
-// keys in memory ask whether the retries that they wait for are still there: who knows SQL may
-// have taken one away, and its key would wait for ever.
+// pollBlocked returns a read about blocked keys, when one is due. One kind reads the blocked keys of lanes that don't know all of theirs, because they were just
+// acquired or had too many, if there is room. The other kind checks whether the messages that block keys in memory still exist:
+// somebody may have deleted one by SQL, and its key would wait for ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
@@ -283,8 +272,8 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked takes in the blocked keys of lanes that didn't know all of theirs. It ignores an answer that may be
-// incomplete: one that met its limit, or during which keys were forgotten. What is in memory is newer than the answer.
+// mergeBlocked merges the blocked keys of lanes that don't know all of theirs. It ignores an answer that may be incomplete, because it reached its limit or
+// because keys were forgotten meanwhile. State in memory is newer than the answer.
 func (b *blockedKeys) mergeBlocked(f *fetch) {
 	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {
 		return
@@ -306,7 +295,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 				continue
 			}
 			if first, ok := holders[l][ref]; !ok || blocked.ID < first {
-				holders[l][ref] = blocked.ID // of several, the first goes first
+				holders[l][ref] = blocked.ID // the first of several is sent first
 			}
 		}
 	}
@@ -315,7 +304,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
-		if b.control.pauses == nil { // else it may also be one of paused rows
+		if b.control.pauses == nil { // otherwise the gap may also be that of paused rows
 			for i := range l.readers {
 				l.readers[i].gap = none
 			}
@@ -323,8 +312,8 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 	}
 }
 
-// mergeBlockers unblocks keys whose holder is gone: its state had been written before the read began, and the read didn't
-// meet it. If other messages hold the key, the one with the lowest id becomes the holder.
+// mergeBlockers unblocks keys whose blocking message is gone: its retry had been written before the read began, and the read didn't find it. If other messages
+// block the key, the one with the lowest id takes its place.
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	first := map[*lane]map[keyRef]int64{}
 	for _, blocked := range f.blocked {

@@ -11,27 +11,26 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// dedup sends to sinks that recognise a batch when it comes again. Such a batch is
-// planned, written down, sent and settled, in this order. A row has a reference from when
-// its batch is written down until it is settled, or until the sink has promised that it
-// will never be there by it. A batch of which nobody knows whether the sink has it is
-// unresolved: it is sent again, by whoever has its lanes then, before anything else is.
+// dedup sends to sinks that recognise a batch when it is sent again. Such a batch is planned, journalled, sent and settled, in this order. A row has a reference from
+// the time its batch is journalled until it is settled, or until the sink has promised that the planned batch will never deliver the
+// row. A batch is unresolved while it is unknown whether the sink has it. The holder of its lanes sends an unresolved batch again
+// before any other message.
 type dedup struct {
 	journal *journal
 	sinks   map[*sinkQueue]*dedupSink
 }
 
-// dedupSink is a sink that recognises a batch when it comes again.
+// dedupSink is the state of a sink that recognises a batch when it is sent again.
 type dedupSink struct {
 	sink       sinks.Deduplicating
 	unresolved []*dedupBatch
-	resolving  bool      // a job that resolves is under way
-	tries      int       // to resolve, in a row, after which some batch was still unresolved
-	resolveAt  time.Time // when to try again; until then other keys' messages are sent
-	oneAtATime bool      // it refused a part of a batch
+	resolving  bool      // a resolving job is in flight
+	tries      int       // consecutive resolving jobs that left a batch unresolved
+	resolveAt  time.Time // when to try again; until then messages of other keys are sent
+	oneAtATime bool      // it has refused a part of a batch, so batches don't overlap
 }
 
-// planPause keeps a sink that turns everything down from keeping a core busy.
+// planPause is the pause after a sink has refused a whole plan, so that a sink that refuses everything doesn't keep a core busy.
 const planPause = 10 * time.Millisecond
 
 // inherit takes over the references of a lane. Their batches are unresolved.
@@ -40,7 +39,7 @@ func (d *dedup) inherit(l *lane, g storage.Grant) {
 	for _, t := range g.Batches {
 		at := slices.IndexFunc(queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
 		if at < 0 {
-			options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
+			options.Logger.Warn("relay: messages may be delivered twice: a relay died while sending them to a sink that was removed or is no longer deduplicating",
 				"relay", options.Name, "sink", t.Sink, "messages", len(t.IDs))
 			continue
 		}
@@ -54,7 +53,7 @@ func (d *dedup) inherit(l *lane, g storage.Grant) {
 	}
 }
 
-// unresolve has a batch sent again before anything else.
+// unresolve marks a batch as unresolved.
 func (s *dedupSink) unresolve(b *dedupBatch) {
 	if !b.unresolved {
 		b.unresolved = true
@@ -62,8 +61,7 @@ func (s *dedupSink) unresolve(b *dedupBatch) {
 	}
 }
 
-// start resolves what is unresolved, or sends one more batch, once its plan is written
-// down. While a plan is written the batches before it are on their way.
+// start resolves the unresolved batches, or plans and sends one more batch. While its plan is journalled, earlier batches are in flight.
 func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	s := d.sinks[q]
 	if s == nil {
@@ -78,10 +76,10 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		return true
 	}
 	if s.resolving && s.tries == 0 {
-		return true // most batches are resolved by the first try
+		return true // usually the first try resolves everything, so wait for it
 	}
 	if now.Before(d.journal.engine.journalAll) {
-		return false // quarantine does it
+		return false // the quarantine sends the batches
 	}
 	busy, one := len(q.flights), s.oneAtATime || q.breaker.state == breakerProbing
 	if busy >= q.options.Workers || busy > 0 && one || d.journal.writing || q.waiting.empty() {
@@ -95,7 +93,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	return true
 }
 
-// holdsAnyOf says that some lane has a row of the batch.
+// holdsAnyOf reports whether some lane has a row of the batch.
 func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	for _, l := range d.journal.held.sortedLanes() {
 		for _, t := range l.journaled.batchRefs {
@@ -107,9 +105,8 @@ func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	return false
 }
 
-// gather moves the entries of a few lanes to the front of untried: those of the first entry's lane, of the next one's,
-// and so on, until they make up a batch of n. So a batch is of few lanes, and few journals are written for it. Entries
-// otherwise keep their order, and the first stays first.
+// gather moves the entries of a few lanes to the front of untried: those of the first entry's lane, of the next lane, and so on, until they make up a batch of n. So a
+// batch concerns few lanes, and few journals are written for it. Otherwise the entries keep their order, and the first one stays first.
 func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {
@@ -145,8 +142,8 @@ func (w *waitingLine) gather(n int) {
 	copy(waiting[len(gathered):], rest)
 }
 
-// journalsOf lists the references that hold in the lanes of a batch. Those of other
-// lanes stand where they were written; what of them is over by now does no harm.
+// journalsOf returns the journals of the lanes of a batch, with their valid references. The stored journals of other lanes stay as they are; ended references in
+// them do no harm.
 func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	of := map[*lane]bool{}
 	for _, it := range items {
@@ -161,18 +158,16 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	return journals
 }
 
-// plannedBatch is a batch that its sink plans, and whose plan is written down, before it
-// is sent.
+// plannedBatch is a batch that is planned by its sink and journalled before it is sent.
 type plannedBatch struct {
 	journaledBatch
 	dedup     *dedup
-	batchRefs []sinks.BatchRef // by item; the zero one where an item isn't sent
+	batchRefs []sinks.BatchRef // by item; zero: the item isn't sent
 	noted     bool
-	alone     bool // nothing else of the sink was under way
+	alone     bool // no other job of the sink was in flight
 }
 
-// do has the sink plan the messages, writes the plan down, and sends what has a reference. What
-// is not planned has its outcome already.
+// do lets the sink plan the messages, journals the plan, and sends the messages with a reference. The others have their outcomes from the plan.
 func (b *plannedBatch) do(ctx context.Context, _ *base, f *flight) {
 	messages := make([]sinks.Message, len(f.items))
 	for i, it := range f.items {
@@ -201,7 +196,7 @@ func (b *plannedBatch) do(ctx context.Context, _ *base, f *flight) {
 	}
 }
 
-// planSafely returns one reference and one outcome a message.
+// planSafely returns one reference and one outcome for each message. A panic is a retryable failure of all.
 func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.Message) (batchRefs []sinks.BatchRef, outcomes []sinks.Outcome) {
 	defer func() {
 		n := len(messages)
@@ -217,9 +212,8 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 	return sink.Plan(ctx, messages)
 }
 
-// note gives the rows of a batch their references once its plan is written down. If nobody
-// knows whether it is, the batch isn't sent, and is unresolved: another relay that takes
-// over a lane may send it.
+// note sets the references of a batch's rows when its plan is journalled. If the write failed, it is unknown whether the plan is journalled; then the batch isn't
+// sent and is unresolved, since another relay that takes over a lane may send it.
 func (b *plannedBatch) note(items []*item) {
 	if b.noted {
 		return
@@ -244,10 +238,9 @@ func (b *plannedBatch) note(items []*item) {
 	}
 }
 
-// done judges what the sink said. Where it has none of a batch and wants it planned anew,
-// that is no trouble of the sink. Batches overlap again after one that was alone and was
-// taken: one that is refused is sent in smaller parts until what is wrong with it is
-// found, and another one on its way would be in the way of that.
+// done processes the outcomes. A whole batch that the sink wants planned again doesn't count against the sink. A sink that has refused a part of a batch gets one
+// batch at a time, so that smaller and smaller parts can be sent until the bad message is found. Batches overlap again after one that
+// was alone and was accepted.
 func (b *plannedBatch) done(e *engine, f *flight) {
 	b.note(f.items)
 	if b.err != nil {
@@ -258,7 +251,7 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 		return outcome.Result != sinks.Unsent || outcome.Reason != sinks.ReasonBlocked
 	})
 	if slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool { return outcome.Result == sinks.Delivered }) {
-		for i, outcome := range b.outcomes { // the sink works: a lost answer is no trouble of all
+		for i, outcome := range b.outcomes { // the sink works, so an unknown outcome doesn't count against it
 			if outcome.Result == sinks.Retry && sinks.IsOpen(outcome) {
 				b.outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, outcome.Detail)
 			}
@@ -277,8 +270,8 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 	}
 }
 
-// answered says what an outcome means for a row's reference: it holds where this is open,
-// and is over where the sink doesn't have the message.
+// answered updates a row's reference after an outcome. If the outcome is unknown, the reference stays and its batch is unresolved. If the sink doesn't have the
+// message, the reference ends.
 func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	t := it.batchRef()
 	switch {
@@ -293,8 +286,7 @@ func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// uncharged makes of a lost answer one that charges nothing: the batch will be
-// sent again as it was, once the sink is there.
+// uncharged turns a retryable failure into one that charges nothing, since the batch will be sent again unchanged.
 func uncharged(outcome sinks.Outcome) sinks.Outcome {
 	if outcome.Result == sinks.Retry {
 		outcome.Result = sinks.Unavailable
@@ -302,15 +294,14 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// resolving is the job that sends unresolved batches again, with all of their rows that
-// are still there, also those of lanes that are another relay's: it may do the same, and
-// the sink has them once.
+// resolving is the job that sends unresolved batches again, with all their rows that still exist. This includes rows of lanes that another relay holds, which may
+// send them again, too: the sink accepts each only once.
 type resolving struct {
 	dedup    *dedup
 	batches  []*dedupBatch
-	statuses map[rowRef]sinks.Outcome // of the rows
-	outcomes []sinks.Outcome          // the same
-	err      error                    // it could not be read what to send
+	statuses map[rowRef]sinks.Outcome // the outcomes by row
+	outcomes []sinks.Outcome          // the same outcomes in the order of sending
+	err      error                    // reading the journals or the rows failed
 }
 
 func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
@@ -319,7 +310,7 @@ func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 	if r.err = err; err != nil {
 		return
 	}
-	batchRefs := map[rowRef]sinks.BatchRef{} // of every row of the batches
+	batchRefs := map[rowRef]sinks.BatchRef{} // for every row of the batches
 	var ids []storage.RowID
 	for _, j := range journals {
 		for _, t := range j.Batches {
@@ -335,14 +326,14 @@ func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 	slices.SortFunc(ids, func(a, b storage.RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
 	rows, err := store.Pick(ctx, slices.Compact(ids))
 	refTo := func(row *storage.Row) sinks.BatchRef { return batchRefs[refOf(row, f.queue.index)] }
-	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { // another message's now, or of other sinks
+	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { // rows that have the id of another message now, or need other sinks
 		named := storage.SplitSinks(row.Sinks)
 		return refTo(&row) == sinks.BatchRef{} || named != nil && !slices.Contains(named, f.queue.name)
 	})
 	if r.err = err; err != nil || len(rows) == 0 {
 		return
 	}
-	slices.SortFunc(rows, func(a, b storage.Row) int { // as they were sent
+	slices.SortFunc(rows, func(a, b storage.Row) int { // in the order in which they were sent
 		x, y := refTo(&a), refTo(&b)
 		return cmp.Or(cmp.Compare(x.Batch, y.Batch), x.Place-y.Place)
 	})
@@ -358,9 +349,8 @@ func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 	}
 }
 
-// done ends the references whose rows are gone or were never delivered, and marks those
-// done that the sink has. The sink is judged by what it said, but a batch that it turned down
-// says nothing against it.
+// done settles the rows that the sink has, and ends the references of rows that are gone or were not delivered. The breaker judges the sink's outcomes, but a
+// refused batch doesn't count against it.
 func (r *resolving) done(e *engine, f *flight) {
 	d, q := r.dedup, f.queue
 	s := d.sinks[q]
@@ -374,7 +364,7 @@ func (r *resolving) done(e *engine, f *flight) {
 	if len(r.outcomes) > 0 {
 		q.observeSent(f.took, r.outcomes)
 		var said []sinks.Outcome
-		for _, outcome := range r.outcomes { // a lost answer is no trouble of the sink: others are tried
+		for _, outcome := range r.outcomes { // an unknown outcome doesn't count against the sink
 			if outcome.Result != sinks.Unsent && (!sinks.IsOpen(outcome) || outcome.Result == sinks.Unavailable) {
 				said = append(said, outcome)
 			}
@@ -396,8 +386,7 @@ func (r *resolving) done(e *engine, f *flight) {
 	r.again(s, q, len(open))
 }
 
-// again says when what is still unresolved is sent again. If the sink is unavailable that is as soon as
-// it was opened.
+// again schedules the next attempt for batches that are still unresolved. If the sink is unavailable, they are sent again as soon as it is open.
 func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	if open == 0 || !q.breaker.sending() {
 		s.tries, s.resolveAt = 0, time.Time{}
@@ -408,14 +397,14 @@ func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	s.resolveAt = time.Now().Add(wait)
 	at := slices.IndexFunc(r.outcomes, sinks.IsOpen)
 	if allowed, more := q.base.logLimiter.allow("unresolved " + q.name); allowed && at >= 0 {
-		q.base.options.Logger.Warn("relay: it is not known whether the sink has some messages: their keys wait", "relay", q.base.options.Name,
+		q.base.options.Logger.Warn("relay: it is unknown whether the sink has some messages; their keys wait", "relay", q.base.options.Name,
 			"sink", q.name, "batches", open, "retry_in", wait, "detail", loggable(&r.outcomes[at]), "suppressed", more)
 	}
 }
 
-// decide acts on what the sink said of a reference's row. If that is open, nothing changes. If the sink has the
-// message, the row is settled as delivered: now if it waits in memory, else once it is read; the reference stays until
-// that is written. In all other cases the reference ends.
+// decide acts on the sink's outcome for a reference's row. If the outcome is unknown, nothing changes, and open is true. If the sink has the message, the row is
+// settled as delivered: immediately if it waits in memory, otherwise when it is read; the reference stays until that is written. In all
+// other cases the reference ends.
 func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	status, there := r.statuses[ref]
 	switch {
@@ -424,13 +413,13 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	case there && status.Result == sinks.Delivered:
 		t.status = &status
 		if it := l.item(ref.queue, ref.id); it != nil && it.ref() == ref && it.stage == inQueue {
-			r.dedup.letGo(it)
+			r.dedup.release(it)
 			r.dedup.journal.engine.deliveredBefore(it, status)
 		}
 	default:
 		delete(l.journaled.batchRefs, ref)
 		if it := l.item(ref.queue, ref.id); it != nil && it.ref() == ref && it.stage == inQueue {
-			r.dedup.letGo(it)
+			r.dedup.release(it)
 			if q := it.queue; it.key != nil {
 				q.enqueue(it.key)
 			} else {
@@ -441,8 +430,8 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	return false
 }
 
-// letGo ends that an item holds its key, since it is known whether the sink has it.
-func (d *dedup) letGo(it *item) {
+// release unblocks the item's key, since it is known now whether the sink has the item.
+func (d *dedup) release(it *item) {
 	if it.key != nil && it.key.suspended == it {
 		it.key.suspended = nil
 	}

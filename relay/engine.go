@@ -8,14 +8,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The engine's state, and how its parts see each other.
+// The engine's state, and the interfaces between its parts.
 
-// engine is one Run of a Relay: what both ways of claiming share. Its loop owns all
-// of its state; the goroutines that wait for the database or a sink get a job by a
-// channel and give their answer back by another.
+// engine is one Run of a Relay, as far as both ways of claiming share it. The loop owns its state. Goroutines that call the database or a sink get jobs through
+// one channel and return results through another.
 //
-// A message comes in by the reads of the claiming, waits in its sink's queue, goes out
-// by a worker of the sink, and leaves memory when its outcome is written back.
+// The claiming reads a message into memory. It waits in its sink's queue, a worker sends it, and it leaves memory when its
+// outcome is written.
 type engine struct {
 	*base
 	routes       *router
@@ -26,8 +25,8 @@ type engine struct {
 	claiming     claiming
 	readers      []func(context.Context) // the goroutines of the claiming, which run starts
 	guards       []guard
-	deduplicates bool      // some sink recognises a batch that comes again
-	journalAll   time.Time // until then all that is sent is written down before, as a relay has died
+	deduplicates bool      // some sink recognises a batch that is sent again
+	journalAll   time.Time // until when all batches are journalled before they are sent, because a relay has died
 
 	poll       polling
 	settle     *settler
@@ -42,70 +41,65 @@ type engine struct {
 	unrouted   unrouted
 	work       work
 
-	results chan func() // of all other goroutines' work: the loop calls each, to take it in
+	results chan func() // functions that apply the results of other goroutines; the loop calls them
 	sent    chan *flight
 
-	sendCtx    context.Context // of every send; ends when the lease is about to
+	sendCtx    context.Context // the parent of every send's context; ends when the leases are about to expire
 	cancelSend context.CancelCauseFunc
 
 	workers sync.WaitGroup
 }
 
-// claiming is one of the two ways to come by messages: [byLanes] (bylanes.go) and [byRows] (rows.go). The
-// stages that both share ask it this.
+// claiming is one of the two ways to get messages: [byLanes] (bylanes.go) and [byRows] (rows.go).
 type claiming interface {
-	// startRead asks the database for messages if there is reason and room.
+	// startRead starts reading messages if there is a reason and room.
 	startRead(now time.Time)
 
-	// rights are what the relay has now, for the next renewal.
+	// rights returns the relay's leases or claims, for the next renewal.
 	rights(leave bool) rights
 
-	// block lets nothing of the item's key be sent but the item; unblock ends that for a
-	// key that is blocked.
+	// block lets only this item of its key be sent; unblock ends that.
 	block(it *item)
 	unblock(k *key)
 
-	// settled takes an item out of memory whose outcome is written, or is another's to
-	// write. giveUp does so with one that this relay doesn't send, at least not now:
-	// others have to find it. giveUpQueued gives up all that wait.
+	// settled removes an item from memory whose outcome is written, or is left to another relay. giveUp removes an item that this
+	// relay doesn't send, or not now, so that it is found again. giveUpQueued gives up all waiting items.
 	settled(it *item)
 	giveUp(it *item)
 	giveUpQueued()
 
-	// abandon lets go of what a send holds that doesn't return.
+	// abandon gives up the lanes or rows of a call that hangs.
 	abandon(f *flight)
 
-	// controlled is called when the controls in force have changed, with the pauses of topics and keys from before: what waits in memory and
-	// is paused now leaves it.
+	// controlled is called when the controls have changed, with the previous pauses of topics and keys. Waiting items that are
+	// paused now leave memory.
 	controlled(was *pauses)
 
-	// returned is told of a job that is done, of whose items some may wait again, where something
-	// is paused.
+	// returned is called after a job while something is paused: some of the job's items may be waiting again.
 	returned(f *flight)
 
-	// ownLanes are the lanes whose messages the relay delivers; nil: all.
+	// ownLanes returns the lanes whose messages the relay delivers; nil: all lanes.
 	ownLanes() map[int]bool
 
-	// lookEverywhere is called by a drain that has found a message which no read did.
+	// lookEverywhere is called by a drain whose survey has found a message that no read found.
 	lookEverywhere()
 
-	// drained says that nothing is left that could be delivered now, as far as the
-	// table is concerned.
+	// drained reports whether the table has nothing left that could be delivered now.
 	drained() bool
 }
 
-// guard has a say in what a sink is sent. There are two, by lanes only, for stores that keep journals: [quarantine], for
-// messages that bring relays down, and [dedup], for sinks that recognise a batch.
+// guard may decide what a sink is sent. Two exist, by lanes only, for stores that keep journals: [quarantine], for messages that crash relays, and [dedup],
+// for sinks that recognise a batch.
 type guard interface {
-	// start may give the sink its next job. True means that the guard decides what this sink
-	// sends now, also if that is nothing: the shared code sends nothing for it.
+	// start may give the sink its next job. If it returns true, the guard decides what this sink sends now, even if that is
+	// nothing.
 	start(q *sinkQueue, now time.Time) bool
 
-	// answered judges what the sink has said of an item.
+	// answered returns the outcome of an item, which it may change.
 	answered(it *item, outcome sinks.Outcome) sinks.Outcome
 }
 
-// waker turns any number of calls into one pending look.
+// waker merges any number of calls into one pending wake-up.
 type waker chan struct{}
 
 func (w waker) wake() {

@@ -10,45 +10,44 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Before rows are sent, the lane's journal in the database may get two things, for the next holder of the lane should this
-// relay die: which messages are being sent (quarantine.go), and in which planned batches (dedup.go). This file has the
-// engine's copy of both.
+// The journal of a lane in the database tells the lane's next holder, if this relay dies, which messages were in flight (quarantine.go) and in which
+// planned batches (dedup.go). This file has the engine's copy of both.
 
-// journaled belongs to a lane, and is forgotten with it.
+// journaled is a lane's copy of its journal.
 type journaled struct {
-	suspects  map[rowRef]int       // rows that were being sent when a relay died: how often each was alone with one
-	batchRefs map[rowRef]*batchRef // rows that were sent in planned batches and are not settled, also by the lane's last holder
-	stale     bool                 // its stored journal may name what is over by now, or isn't known: it goes into the next write
+	suspects  map[rowRef]int       // rows that were in flight when a relay died: how often each was the only one
+	batchRefs map[rowRef]*batchRef // rows that were sent in planned batches, by this relay or the lane's last holder, and are not settled
+	stale     bool                 // the stored journal is unknown or may name finished rows, so the next write includes it
 }
 
-// rowRef names a row in a journal. It has a checksum of the message's id, as the row's id may be given out again.
+// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because the row's id may be assigned again.
 type rowRef struct {
-	queue int // as it goes to this one
+	queue int
 	lane  int
 	id    int64
 	check uint32
 }
 
-// batchRef is a row's place in a planned batch: the row's reference, in comments.
+// batchRef is a row's place in a planned batch, called the row's reference in comments.
 type batchRef struct {
 	batch  *dedupBatch
 	place  int
-	status *sinks.Outcome // delivered, though the row may still have to be read
+	status *sinks.Outcome // set once the sink has confirmed the message, before the row is settled
 }
 
-// dedupBatch is a batch that its sink recognises when it comes again.
+// dedupBatch is a planned batch, which its sink recognises when it is sent again.
 type dedupBatch struct {
 	sink       string
 	name       string
 	size       int
-	unresolved bool // the sink may have it or not
+	unresolved bool // it is unknown whether the sink has it
 }
 
 func refOf(r *storage.Row, queue int) rowRef {
 	return rowRef{queue, r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
 }
 
-// put gives a row its reference.
+// put sets a row's reference.
 func (j *journaled) put(ref rowRef, t *batchRef) {
 	if j.batchRefs == nil {
 		j.batchRefs = map[rowRef]*batchRef{}
@@ -56,10 +55,10 @@ func (j *journaled) put(ref rowRef, t *batchRef) {
 	j.batchRefs[ref] = t
 }
 
-// maxCrashes is how often a message may be alone with a relay that dies.
+// maxCrashes is how many relays may die while a message is the only one in flight, before it is parked.
 const maxCrashes = 5
 
-// batches lists the references, as they are written down.
+// batches returns the references as the journal stores them.
 func (j *journaled) batches() []storage.SentBatch {
 	var written storage.Journal
 	for _, ref := range slices.SortedFunc(maps.Keys(j.batchRefs), func(a, b rowRef) int {
@@ -71,7 +70,7 @@ func (j *journaled) batches() []storage.SentBatch {
 	return written.Batches
 }
 
-// addRef adds a row to the entry of its batch in a journal.
+// addRef adds a row to its batch in a journal.
 func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
 	at := slices.IndexFunc(j.Batches, func(other storage.SentBatch) bool { return other.Batch == t.Batch && other.Sink == sink })
 	if at < 0 {
@@ -82,8 +81,7 @@ func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
 	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
 }
 
-// rowsOf calls take with each row of a queue's SentBatch, as it is in a lane, and its place. A
-// SentBatch whose lists differ in length has the rows that are complete.
+// rowsOf calls take with each row of a SentBatch, and its place. If the lists differ in length, it uses only the complete entries.
 func rowsOf(t *storage.SentBatch, queue, lane int, take func(ref rowRef, place int)) {
 	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
 		take(rowRef{queue, lane, t.IDs[i], t.Checks[i]}, t.Places[i])

@@ -6,11 +6,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Pauses of topics and keys, by lanes: what is paused doesn't stay in memory, and its lane remembers to read it again.
+// Pauses of topics and keys, by lanes. Paused rows don't stay in memory; the lane remembers from where to read them again.
 
-// controlled passes over what waits in memory and is paused now. Where a pause of a topic or a key has ended, it begins anew
-// from the places that lanes have kept. Otherwise these places and the lanes' sets of keys stay: to read a backlog of
-// paused messages again would hold up all other messages.
+// controlled drops waiting items that are paused now. If a pause has ended, the lanes are read again from the positions that they remember. Otherwise these
+// positions and the lanes' sets of keys stay, because rereading a backlog of paused messages would delay all other messages.
 func (e *byLanes) controlled(was *pauses) {
 	e.due.restart()
 	if was.equal(e.engine.control.pauses) {
@@ -30,8 +29,8 @@ func (e *byLanes) controlled(was *pauses) {
 		if e.engine.control.pauses == nil {
 			continue
 		}
-		// In the order of ids: what comes before the first row that is passed over stays. So the set of keys has at first only
-		// those that are passed over here.
+		// In the order of ids, beginning with an empty set of keys: an item stays if it is before the first item of its key that is
+		// passed over here.
 		var passed []*item
 		for _, it := range slices.SortedFunc(l.items(), func(a, b *item) int { return int(a.row.ID - b.row.ID) }) {
 			if it.stage == inQueue {
@@ -50,8 +49,8 @@ func (e *byLanes) controlled(was *pauses) {
 	}
 }
 
-// paused says whether the row waits for the end of a pause, or behind one that does. A retry
-// goes before what follows in its key, and what an operator wants of a parked row is done.
+// paused reports whether the row is paused, or follows a paused row of its key. A retry doesn't follow: it comes before the later rows of its key. An operator's
+// decision about a parked row is carried out in any case.
 func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	if row.Holds != storage.NoHold {
 		return false
@@ -63,8 +62,7 @@ func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	return e.engine.control.pauses.cover(row.Message.Topic, row.Message.Key, queue, passed)
 }
 
-// returned passes over what was to be sent again, and is paused meanwhile, with what waits
-// behind it in its key.
+// returned drops the items of a job that would be sent again and are paused now, and the items that wait behind them in their keys.
 func (e *byLanes) returned(f *flight) {
 	for _, it := range f.items {
 		e.passOver(it)
@@ -76,13 +74,13 @@ func (e *byLanes) returned(f *flight) {
 	}
 }
 
-// passOver drops an item that waits and is paused.
+// passOver drops a waiting item that is paused.
 func (e *byLanes) passOver(it *item) {
 	l := it.lane
 	if it.stage != inQueue || l.lost || !e.paused(l, it.slot, &it.row) {
 		return
 	}
-	if !it.row.Deferred { // which is found by its time
+	if !it.row.Deferred { // deferred rows are found by their time
 		l.readers[it.slot].leaveOut(it.row.ID)
 		e.notePassed(l, it.slot, &it.row)
 	}
@@ -93,7 +91,7 @@ func (e *byLanes) passOver(it *item) {
 	l.forget(it.key)
 }
 
-// notePassed remembers that what follows a paused row in its key waits, too.
+// notePassed records the key of a paused row, so that the later rows of the key wait, too.
 func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
 	if row.Message.Key == "" || len(e.engine.control.pauses.topics) == 0 {
 		return

@@ -555,7 +555,7 @@ func (e *byLanes) pollKeys() *fetch {
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {
-		if l := e.held.laneOf(f.seq, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.blocked.mayGoOn(k) {
+		if l := e.held.laneOf(f.seq, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.blocked.mayContinue(k) {
 			keys[storage.LaneKey{Lane: l.Lane, Key: k.ref.key}] = k
 		}
 	}
