@@ -306,7 +306,7 @@ func TestAnotherKindOfDatabase(t *testing.T) {
 				"Migrate":       {app.Migrate(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
 				"Drain":         {app.Drain(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
 				"Run":           {app.Run(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
-				"sqlstore.Open": {openErr, "the dialect is that of " + string(kind) + ": give dialect.SQLite(): ", "rowrelay."},
+				"sqlstore.Open": {openErr, "the dialect is " + string(kind) + ": pass dialect.SQLite(): ", "rowrelay."},
 			} {
 				if c.err == nil || !strings.Contains(c.err.Error(), c.want) || strings.Contains(c.err.Error(), c.without) {
 					t.Errorf("%s: %v, want %q, and nothing of %q", name, c.err, c.want, c.without)

@@ -31,7 +31,7 @@ func ExampleMigrations_Up() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for range 2 { // several processes may do so at once, and again at each start
+	for range 2 { // several processes may call Up concurrently, and at each start
 		applied, err := tables.Up(ctx)
 		if err != nil {
 			log.Fatal(err)

@@ -13,15 +13,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// step is a migration's file with the table's names put in.
+// step is a migration file, rendered with the table's names.
 type step struct {
 	version int64
 	name    string
 	sql     string
 }
 
-// names is what the files may use: a table's names, and Bare, the names without the
-// schema.
+// names are the values that the files may use: a table's names, and Bare, the same names
+// without the schema.
 type names struct {
 	dialect.Table
 	Bare dialect.Table
@@ -33,7 +33,7 @@ const (
 	inboxSet  = "inbox"
 )
 
-// render fills the files of a set with the table's names, which are quoted as they need it.
+// render renders the files of a set with the table's names, which are quoted if necessary.
 func render(set string, schema backend.Schema, table dialect.Table) ([]step, error) {
 	folder := path.Join("migrations", set)
 	bare, err := dialect.ParseTable(table.Name)
@@ -68,7 +68,7 @@ func render(set string, schema backend.Schema, table dialect.Table) ([]step, err
 	return steps, nil
 }
 
-// stepFiles shows rendered steps to goose as files in one folder.
+// stepFiles is a file system for goose: one folder with the rendered steps as files.
 type stepFiles []step
 
 func (files stepFiles) Open(name string) (fs.File, error) {
@@ -90,7 +90,7 @@ func (files stepFiles) Glob(pattern string) ([]string, error) {
 	return found, nil
 }
 
-// stepFile has no more than goose asks for: it reads a file and closes it.
+// stepFile supports only what goose does with a file: read it and close it.
 type stepFile struct{ *strings.Reader }
 
 func (stepFile) Stat() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// eachInbox has every database there is.
+// eachInbox runs the check on every database, including SQL Server and Oracle.
 func eachInbox(t *testing.T, check func(*testing.T, testdb.Database, dialect.Dialect)) {
 	t.Parallel()
 	targets := targets()
@@ -71,8 +71,8 @@ func TestInboxUpAndDownFromSeveralProcesses(t *testing.T) {
 	})
 }
 
-// An outbox and an inbox of one database know nothing of each other.
-func TestInboxBesideAnOutbox(t *testing.T) {
+// The migrations of an outbox and an inbox in one database don't affect each other.
+func TestInboxAndOutboxMigrateIndependently(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		d, err := dialect.ByName(db.Kind)
 		if err != nil {
@@ -80,7 +80,7 @@ func TestInboxBesideAnOutbox(t *testing.T) {
 		}
 		outbox := migrator(t, db, db.DB, migrations.Options{})
 		if applied, err := inboxMigrator(t, db.DB, d).Up(t.Context()); err != nil || len(applied) != 1 {
-			t.Fatalf("Up = %v, %v; want one step", applied, err)
+			t.Fatalf("Up of the inbox = %v, %v; want one step", applied, err)
 		}
 		if applied, err := outbox.Up(t.Context()); err != nil || len(applied) != migrations.Version {
 			t.Fatalf("Up = %v, %v; want all steps", applied, err)
@@ -94,7 +94,7 @@ func TestInboxBesideAnOutbox(t *testing.T) {
 	})
 }
 
-func TestPrintedInbox(t *testing.T) {
+func TestPrintedInboxSQLCreatesTheInbox(t *testing.T) {
 	eachInbox(t, func(t *testing.T, db testdb.Database, d dialect.Dialect) {
 		m := inboxMigrator(t, db.DB, d)
 		var text strings.Builder
@@ -114,7 +114,7 @@ func TestPrintedInbox(t *testing.T) {
 	})
 }
 
-func TestOtherInboxes(t *testing.T) {
+func TestInboxesWithOtherNames(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		d, err := dialect.ByName(db.Kind)
 		if err != nil {
@@ -137,6 +137,6 @@ func TestOtherInboxes(t *testing.T) {
 		}
 	})
 	if _, err := migrations.NewInbox(nil, dialect.Postgres(), "no;table"); err == nil {
-		t.Error("a table's name that is none is taken, want an error")
+		t.Error("NewInbox accepts an invalid table name, want an error")
 	}
 }

@@ -1,7 +1,6 @@
-// Package migrations makes and updates the tables of an outbox, and the table of
-// an inbox, by which consumers recognise what comes again. The SQL is
-// embedded, and goose runs it; [Migrations.Print]
-// writes it down for those who run their migrations another way.
+// Package migrations creates and updates the tables of an outbox, and the table of
+// an inbox, with which consumers recognise duplicates. The SQL is embedded, and
+// goose runs it. [Migrations.Print] prints the SQL for other migration tools.
 //
 // Published files are never edited.
 package migrations
@@ -25,39 +24,39 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Version is the number of the newest migration, which this release needs.
+// Version is the number of the newest migration. This release needs it.
 const Version = 1
 
-// Options say which table is meant.
+// Options name the table and select optional objects.
 type Options struct {
-	// Table is the outbox table's name, with or without a schema, which has to
+	// Table is the outbox table's name, with or without a schema. The schema must
 	// exist. Defaults to "outbox".
 	Table string
 
-	// Claim is the way that the table is going to be claimed: "lanes" or "rows".
-	// For rows, Up also makes the indexes that it needs, if they are missing,
-	// and Print prints them. Defaults to "lanes".
+	// Claim is how relays will claim messages: by "lanes" or by "rows". For rows, Up
+	// also creates the indexes that this needs, if they are missing, and Print prints
+	// them. Defaults to "lanes".
 	Claim string
 
-	// Notify is whether plain INSERTs tell listening relays, by a trigger: "on" has Up make
-	// it and Print print it, "off" has Up drop it. Either is an error where the database has
-	// no notifications, which is everywhere but on PostgreSQL. Defaults to leaving it as it is.
+	// Notify controls a trigger by which plain INSERTs notify listening relays. With "on",
+	// Up creates the trigger; with "off", Up drops it. Print prints the statements. By
+	// default the trigger stays as it is. Both values are an error except on PostgreSQL,
+	// because other databases have no notifications.
 	Notify string
 }
 
 // Migration is one step.
 type Migration struct {
 	Version   int64
-	Name      string // of its file
+	Name      string // the name of its file
 	Applied   bool
-	AppliedAt time.Time // zero if not applied, or not by this package
+	AppliedAt time.Time // zero if the step is not applied, or was applied by the printed SQL
 
-	printed bool // if it was applied, then by the printed SQL
+	printed bool // whether the step, if it is applied, was applied by the printed SQL
 }
 
-// Migrations makes and updates the tables of one outbox or inbox. Its methods may be
-// called concurrently, and by several processes at once: each step is applied
-// once.
+// Migrations creates and updates the tables of one outbox or inbox. Its methods may be
+// called concurrently, also by several processes: each step is applied only once.
 type Migrations struct {
 	db      *sql.DB
 	dialect dialect.Dialect
@@ -69,8 +68,8 @@ type Migrations struct {
 	steps   []step
 }
 
-// New checks the options. It doesn't touch the database, and db, which is
-// never closed here, may be nil if only Print is called.
+// New checks the options and returns the Migrations of an outbox. It doesn't use the
+// database, and Migrations never closes db. db may be nil if only Print is called.
 func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
 	if claim := options.Claim; claim != "" && claim != "lanes" && claim != "rows" {
 		return nil, fmt.Errorf("claim %q is not known: it must be lanes or rows", claim)
@@ -81,28 +80,28 @@ func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
 	return (&Migrations{db: db, dialect: d, set: outboxSet, options: options}).of(options.Table)
 }
 
-// NewInbox is New for the table of an inbox, which consumers keep in their own
-// database: see package outbox/inbox. The table's name, with or without a schema,
-// defaults to "inbox".
+// NewInbox returns the Migrations of an inbox, a table in a consumer's own database:
+// see package outbox/inbox. The table's name, with or without a schema, defaults to
+// "inbox".
 func NewInbox(db *sql.DB, d dialect.Dialect, table string) (*Migrations, error) {
 	return (&Migrations{db: db, dialect: d, set: inboxSet}).of(cmp.Or(table, "inbox"))
 }
 
-// of reads the table's name, and puts it into the files.
+// of parses the table's name and renders the files with it.
 func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.dialect == nil {
-		return nil, errors.New("make migrations: the dialect is nil: give that of your database, from package dialect")
+		return nil, errors.New("make migrations: the dialect is nil: pass your database's dialect from package dialect")
 	}
 	if m.table, err = dialect.ParseTable(cmp.Or(table, dialect.DefaultTable)); err != nil {
 		return nil, err
 	}
 	product, _, known := databases.Of(m.dialect.Name())
 	if !known {
-		return nil, fmt.Errorf("there are no migrations for %s", m.dialect.Name())
+		return nil, fmt.Errorf("make migrations: dialect %s has no migrations", m.dialect.Name())
 	}
 	m.schema = product.Schema
 	if m.options.Notify != "" && m.schema.Notify == "" {
-		return nil, fmt.Errorf("notify: %s has no notifications: leave it out, relays look by themselves", m.dialect.Name())
+		return nil, fmt.Errorf("notify: %s has no notifications: leave it out, relays poll anyway", m.dialect.Name())
 	}
 	if m.schema.Quoted != nil {
 		m.table = m.schema.Quoted(m.table)
@@ -116,16 +115,17 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	return m, nil
 }
 
-// notMade is an error if New didn't make it.
+// notMade returns an error if New didn't make m.
 func (m *Migrations) notMade() error {
 	if m == nil || m.dialect == nil {
-		return errors.New("the Migrations are nil or empty: use what New returned, once its error was looked at")
+		return errors.New("the Migrations are nil or empty: use what New returned, after checking its error")
 	}
 	return nil
 }
 
-// Up applies what is pending and returns it. Nothing of a step that fails is
-// kept.
+// Up applies the pending steps and returns them. Each step is a transaction if the
+// database can roll back DDL. Up also restores missing fixed rows, such as the lanes
+// after a TRUNCATE, and applies Options.Claim and Options.Notify.
 func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	if err := m.ready(ctx); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	}
 	if m.set != inboxSet {
 		if err := m.run(ctx, m.fillTables); err != nil {
-			return nil, fmt.Errorf("restore the rows that table %s always has: %w", m.table, m.explain(err))
+			return nil, fmt.Errorf("restore the fixed rows of table %s: %w", m.table, m.explain(err))
 		}
 	}
 	if m.options.Claim == "rows" {
@@ -161,14 +161,14 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	}
 	if m.options.Notify != "" {
 		if err := m.run(ctx, m.setNotify); err != nil {
-			return nil, fmt.Errorf("turn the trigger of table %s %s: %w", m.table, m.options.Notify, m.explain(err))
+			return nil, fmt.Errorf("turn the notify trigger of table %s %s: %w", m.table, m.options.Notify, m.explain(err))
 		}
 	}
 	return pending, nil
 }
 
-// Undelivered counts the messages that wait or are parked, whichever step was applied last. It
-// reads all of them.
+// Undelivered returns the number of messages that wait for delivery or are parked. It reads both
+// tables completely. It works with any version of the tables.
 func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
 	if err = m.ready(ctx); err != nil {
 		return 0, err
@@ -183,8 +183,8 @@ func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
 	return all, nil
 }
 
-// Records counts the controls that operators have put in force, and the entries in the log of their
-// actions. Both are lost with the tables. Tables that don't exist have none.
+// Records returns the number of active pauses and limits, and of entries in the log of operators'
+// actions. Dropping the tables deletes both. A table that doesn't exist counts as empty.
 func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err error) {
 	if err = m.ready(ctx); err != nil {
 		return 0, 0, err
@@ -198,9 +198,10 @@ func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err 
 	return controls, actions, nil
 }
 
-// Down takes the last applied step back, and drops what it had made with all
-// that is in it. It returns nil if none was applied, and an error if the printed
-// SQL was run instead: how to take that back is printed, too.
+// Down rolls back the last applied step: it drops the objects that the step created,
+// with all of their data, and returns the step. It returns nil if no step is applied,
+// and an error if the steps were applied by the printed SQL. The printed SQL also has
+// the statements that roll it back.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	if err := m.ready(ctx); err != nil {
 		return nil, err
@@ -215,7 +216,7 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	}
 	last := all[len(all)-1]
 	if last.printed {
-		return nil, fmt.Errorf("take back migration %d of table %s: it was applied by the printed SQL; run the statements that rowrelay migrate print has for this", last.Version, m.table)
+		return nil, fmt.Errorf("roll back migration %d of table %s: it was applied by running the printed SQL: run the statements that rowrelay migrate print shows for rolling it back", last.Version, m.table)
 	}
 	err = m.run(ctx, func(ctx context.Context) error {
 		provider, err := m.provider()
@@ -228,12 +229,12 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("take back migration %d of table %s: %w", last.Version, m.table, err)
+		return nil, fmt.Errorf("roll back migration %d of table %s: %w", last.Version, m.table, err)
 	}
 	return &last, nil
 }
 
-// Status lists all steps, the newest last, and says which are applied. It
+// Status returns all steps, the newest last, and whether they are applied. It
 // changes nothing.
 func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 	if err := m.ready(ctx); err != nil {
@@ -245,7 +246,7 @@ func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 func (m *Migrations) status(ctx context.Context) ([]Migration, error) {
 	var applied map[int64]time.Time
 	var printed bool
-	err := m.run(ctx, func(ctx context.Context) (err error) { // an SQLite file that others open is busy while it becomes one in WAL mode
+	err := m.run(ctx, func(ctx context.Context) (err error) { // an SQLite file is busy while another process switches it to WAL mode
 		applied, printed, err = m.applied(ctx)
 		return err
 	})
@@ -260,7 +261,7 @@ func (m *Migrations) status(ctx context.Context) ([]Migration, error) {
 	return all, nil
 }
 
-// Pending lists the steps that Up would apply. It changes nothing.
+// Pending returns the steps that Up would apply. It changes nothing.
 func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 	all, err := m.Status(ctx)
 	if err != nil {
@@ -271,8 +272,9 @@ func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 
 func isApplied(each Migration) bool { return each.Applied }
 
-// applied asks goose's table; goose's own status would create it. Where the
-// printed SQL was run there is none, and the tables themselves tell.
+// applied reads goose's table of applied steps. It doesn't use goose's status, which
+// would create the table. If the table doesn't exist, the printed SQL may have been
+// run: then the version comes from the outbox's own tables.
 func (m *Migrations) applied(ctx context.Context) (applied map[int64]time.Time, printed bool, err error) {
 	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion)
 	if m.dialect.Missing(err) {
@@ -319,7 +321,8 @@ func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time,
 	return applied, nil
 }
 
-// timeOf takes a time as whichever driver has it; one that can't be read is none.
+// timeOf converts a time from the types that drivers use. It returns the zero time if
+// it can't.
 func timeOf(value any) time.Time {
 	switch value := value.(type) {
 	case time.Time:
@@ -332,9 +335,9 @@ func timeOf(value any) time.Time {
 	}
 }
 
-// Another process that is applying the same step makes ours fail, in one of
-// many ways; what it did then shows at the next try. A busy database is worth
-// more patience.
+// If another process applies the same step at the same time, ours fails with one of
+// many errors, and the next try finds the step applied. If the database is busy, run
+// tries more often.
 const (
 	tries     = 4
 	busyTries = 60
@@ -358,15 +361,16 @@ func (m *Migrations) run(ctx context.Context, action func(context.Context) error
 	}
 }
 
-// schemaMissing can't be told from a missing table everywhere; but no step
-// that fits the one before it misses a table.
+// schemaMissing reports whether the error means that the schema doesn't exist. Some
+// databases report a missing table with the same error, but the steps never use a table
+// that doesn't exist.
 func (m *Migrations) schemaMissing(err error) bool {
 	return m.table.Schema != "" && m.dialect.Missing(err)
 }
 
-// provider makes a new one for each try: one whose table of versions couldn't be
-// made doesn't try that again. It is never closed: that would close the user's
-// pool.
+// provider returns a new goose provider for each try, because a provider that failed to
+// create the table of versions doesn't try again. The provider is never closed, because
+// that would close the caller's pool.
 func (m *Migrations) provider() (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithStore(m.versions()), goose.WithDisableGlobalRegistry(true)}
 	if m.schema.Lock != nil {
@@ -382,13 +386,13 @@ func (m *Migrations) versions() versions {
 	return versions{m.schema.Versions(m.table), m.dialect, m.table.SchemaVersion}
 }
 
-// explain adds what an operator can do.
+// explain adds to an error what the operator can do about it, if that is known.
 func (m *Migrations) explain(err error) error {
 	switch {
 	case m.schemaMissing(err):
-		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema)
+		return fmt.Errorf("%w; create the schema %s first: migrations don't create schemas", err, m.table.Schema)
 	case m.dialect.Denied(err):
-		return fmt.Errorf("%w; run this as a user who may create tables, or have somebody run the printed SQL", err)
+		return fmt.Errorf("%w; run this as a user who may create tables, or have such a user run the printed SQL", err)
 	case m.schema.BusyHint != "" && m.dialect.Busy(err):
 		return fmt.Errorf("%w; %s", err, m.schema.BusyHint)
 	default:
@@ -396,14 +400,14 @@ func (m *Migrations) explain(err error) error {
 	}
 }
 
-// ready is an error if m can't work on its database: New didn't make it, there is no pool, or the
+// ready returns an error if m can't use its database: New didn't make m, db is nil, or the
 // dialect refuses the server.
 func (m *Migrations) ready(ctx context.Context) error {
 	if err := m.notMade(); err != nil {
 		return err
 	}
 	if m.db == nil {
-		return fmt.Errorf("migrate table %s: the database is nil: give New the *sql.DB that sql.Open returned", m.table)
+		return fmt.Errorf("migrate table %s: the database is nil: pass New the *sql.DB that sql.Open returned", m.table)
 	}
 	fitting, differs := m.dialect.(dialect.Fitting)
 	if !differs {
@@ -420,7 +424,7 @@ func (m *Migrations) ready(ctx context.Context) error {
 	return nil
 }
 
-// factsOf reads lines of a name and a value.
+// factsOf reads rows of a name and a value.
 func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]string, error) {
 	rows, err := db.QueryContext(ctx, query.SQL, query.Args...)
 	if err != nil {
@@ -439,14 +443,14 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 	return facts, rows.Err()
 }
 
-// repairVersions fills goose's table of versions where it has no row, which goose takes for an error.
-// It is empty after a first migration that failed on a database that commits each CREATE, and in
-// a copy of the tables without their rows. There the tables exist, and the steps are noted as applied;
-// where a step may be run again it is run again.
+// repairVersions inserts rows into goose's table of versions if it is empty, which goose treats as an
+// error. It is empty after a first migration that failed on a database that commits each CREATE, and in
+// a copy of the tables without rows. If the outbox's tables exist, all steps are recorded as applied,
+// except on a database on which steps can be run again: there goose runs them again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
 	applied := m.versions()
 	if applied.Exists == "" {
-		return nil // goose makes it again
+		return nil // TableExists counts an empty table as missing, so goose creates it again
 	}
 	var count int
 	if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+m.table.SchemaVersion).Scan(&count); m.dialect.Missing(err) || count > 0 {
@@ -454,7 +458,7 @@ func (m *Migrations) repairVersions(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	versions := []int64{0} // goose's first
+	versions := []int64{0} // the row that goose inserts into a new table
 	query := m.dialect.SchemaVersion(m.table)
 	if m.set == inboxSet {
 		query = m.dialect.InboxVersion(m.table)
@@ -474,7 +478,7 @@ func (m *Migrations) repairVersions(ctx context.Context) error {
 	return nil
 }
 
-// fillTables restores rows that the tables always have: a TRUNCATE, or a copy without rows, leaves none.
+// fillTables restores the fixed rows of the tables, which are missing after a TRUNCATE and in a copy without rows.
 func (m *Migrations) fillTables(ctx context.Context) error {
 	query := m.dialect.SchemaVersion(m.table)
 	var version string
@@ -501,7 +505,7 @@ func (m *Migrations) fillTables(ctx context.Context) error {
 	return nil
 }
 
-// makeIndexes makes those for claiming by rows, unless all are there.
+// makeIndexes creates the indexes for claiming by rows, unless all of them exist.
 func (m *Migrations) makeIndexes(ctx context.Context) error {
 	var there int
 	query := m.dialect.RowIndexes(m.table)

@@ -27,7 +27,7 @@ func each(t *testing.T, check func(*testing.T, testdb.Database)) {
 	}
 }
 
-// targets have MySQL and MariaDB each through one driver.
+// targets returns the databases without SQL Server and Oracle, and MySQL and MariaDB with only one driver.
 func targets() []testdb.Target {
 	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return isMySQL(target.Kind) && !strings.HasSuffix(target.Name, "/gosql") || target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
@@ -114,8 +114,8 @@ func TestUpAndDown(t *testing.T) {
 	})
 }
 
-// A user's own pool may have been opened without any parameter.
-func TestDriverWithoutTimes(t *testing.T) {
+// The pool of an application may have been opened without parameters, so that the driver returns times as bytes.
+func TestUpWithADriverThatDoesNotParseTimes(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		if !isMySQL(db.Kind) {
 			return
@@ -146,12 +146,12 @@ func TestStatusChangesNothing(t *testing.T) {
 			t.Fatalf("Down = %v, %v; want nothing", taken, err)
 		}
 		if names := relations(t, db); len(names) != 0 {
-			t.Errorf("there are %v now, want nothing", names)
+			t.Errorf("Pending and Down created %v, want nothing", names)
 		}
 	})
 }
 
-func TestSeveralProcesses(t *testing.T) {
+func TestSeveralProcessesMigrateConcurrently(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		var group sync.WaitGroup
 		for range 4 {
@@ -184,7 +184,7 @@ func TestSeveralProcesses(t *testing.T) {
 	})
 }
 
-func TestOneConnection(t *testing.T) {
+func TestUpNeedsOnlyOneConnection(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		pool := db.OpenAnother(t)
 		pool.SetMaxOpenConns(1)
@@ -197,7 +197,7 @@ func TestOneConnection(t *testing.T) {
 	})
 }
 
-func TestOtherTables(t *testing.T) {
+func TestTablesWithOtherNames(t *testing.T) {
 	names := map[string][]string{
 		testdb.Postgres: {"jobs", "Order", "app.outbox", "app.Events", "select"},
 		testdb.SQLite:   {"jobs", "Order", "main.outbox", "main.Events", "select"},
@@ -223,7 +223,7 @@ func TestOtherTables(t *testing.T) {
 	})
 }
 
-func TestMissingSchema(t *testing.T) {
+func TestUpAsksToCreateAMissingSchema(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := migrator(t, db, db.DB, migrations.Options{Table: "nowhere.outbox"})
 		if _, err := m.Up(t.Context()); err == nil || !strings.Contains(err.Error(), "create the schema nowhere first") {
@@ -232,8 +232,8 @@ func TestMissingSchema(t *testing.T) {
 	})
 }
 
-// To tools that split at semicolons, as Django's are, a comment at the end is a statement, and
-// MySQL and MariaDB refuse one that is empty.
+// Tools that split at semicolons, such as Django's, take a comment at the end for a statement, and
+// MySQL and MariaDB refuse an empty statement.
 func TestPrintedSQLEndsWithAStatement(t *testing.T) {
 	t.Parallel()
 	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.SQLite(), dialect.SQLServer(), dialect.Oracle()} {
@@ -251,12 +251,12 @@ func TestPrintedSQLEndsWithAStatement(t *testing.T) {
 		}
 		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 		if last := lines[len(lines)-1]; strings.HasPrefix(last, "--") {
-			t.Errorf("%s: it ends with the comment %q", d.Name(), last)
+			t.Errorf("%s: the printed SQL ends with the comment %q", d.Name(), last)
 		}
 	}
 }
 
-func TestPrintedSQL(t *testing.T) {
+func TestPrintedSQLCreatesTheOutbox(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := migrator(t, db, db.DB, migrations.Options{Claim: "rows"})
 		var text strings.Builder
@@ -274,18 +274,18 @@ func TestPrintedSQL(t *testing.T) {
 			t.Errorf("Up = %v, %v; want nothing to do", applied, err)
 		}
 		if _, err := m.Down(t.Context()); err == nil || !strings.Contains(err.Error(), "rowrelay migrate print") {
-			t.Errorf("Down = %v, want an error that says how to take back what was printed", err)
+			t.Errorf("Down = %v, want an error that says how to roll back the printed SQL", err)
 		}
 		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 0 {
 			t.Errorf("Up after Down = %v, %v; want nothing to do", applied, err)
 		}
 		if !strings.Contains(strings.ReplaceAll(text.String(), "`", ""), "\n-- DROP TABLE outbox;\n") {
-			t.Error("the way back is not printed as a comment")
+			t.Error("the statements that roll the step back are not printed as a comment")
 		}
 	})
 }
 
-// scripts are what a driver takes at once.
+// scripts splits the printed SQL into parts that a driver accepts in one call.
 func scripts(kind, text string) (parts []string) {
 	if !isMySQL(kind) {
 		return []string{text}
@@ -302,13 +302,13 @@ func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, options := range []migrations.Options{{Table: "no;table"}, {Table: "a.b.c"}, {Claim: "row"}} {
 		if _, err := migrations.New(nil, dialect.Postgres(), options); err == nil {
-			t.Errorf("%+v is taken, want an error", options)
+			t.Errorf("New accepts %+v, want an error", options)
 		}
 	}
 }
 
-// A migration is never edited once it was released: an outbox that has it
-// already would not get the change. Add a step instead.
+// A released migration is never edited, because outboxes that have applied it
+// would not get the change. Add a step instead.
 func TestPublishedFilesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	published := map[string]string{
@@ -326,7 +326,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 	const folder = "../relay/sqlstore/"
 	found, err := filepath.Glob(folder + "*/migrations/*/*.sql")
 	if err != nil || len(found) != len(published) {
-		t.Errorf("there are %v, %v; want each of them in this test", found, err)
+		t.Errorf("the files are %v, %v; want each of them in this test", found, err)
 	}
 	for name, want := range published {
 		text, err := os.ReadFile(folder + name)

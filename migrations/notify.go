@@ -9,7 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// notifySQL has the statements of the trigger, by the names that the database's file gives them.
+// notifySQL has the statements for the trigger. The fields have the names of the templates in the
+// database's file.
 type notifySQL struct{ function, trigger, drop, there string }
 
 func renderNotify(file string, table dialect.Table) (sql notifySQL, err error) {
@@ -30,9 +31,9 @@ func renderNotify(file string, table dialect.Table) (sql notifySQL, err error) {
 	return sql, nil
 }
 
-// Notifies says whether plain INSERTs tell listening relays, by the trigger that
-// Options.Notify has made. It changes nothing, and is false where the database has no
-// notifications or there is no table.
+// Notifies reports whether the trigger of Options.Notify exists, so that plain INSERTs notify
+// listening relays. It changes nothing. It returns false if the database has no notifications or
+// the table doesn't exist.
 func (m *Migrations) Notifies(ctx context.Context) (there bool, err error) {
 	if err := m.notMade(); err != nil {
 		return false, err
@@ -41,13 +42,13 @@ func (m *Migrations) Notifies(ctx context.Context) (there bool, err error) {
 		return false, nil
 	}
 	if err := m.db.QueryRowContext(ctx, m.notify.there).Scan(&there); err != nil {
-		return false, fmt.Errorf("look for the trigger of table %s: %w", m.table, err)
+		return false, fmt.Errorf("look for the notify trigger of table %s: %w", m.table, err)
 	}
 	return there, nil
 }
 
-// setNotify makes the trigger, or drops it. One that is there is left in place, as to make it anew
-// would wait for all writers; its function is replaced by this release's.
+// setNotify creates or drops the trigger. An existing trigger stays, because creating it again
+// would wait for all writers, but its function is replaced by the function of this release.
 func (m *Migrations) setNotify(ctx context.Context) error {
 	if m.options.Notify == "off" {
 		_, err := m.db.ExecContext(ctx, m.notify.drop)

@@ -16,15 +16,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// catalog is what this needs of an Oracle server: which objects there are, and
-// that a statement has no semicolon at its end. Each statement is committed, as
-// those are that make something.
+// catalog simulates the parts of an Oracle server that these tests need. It records which
+// objects exist, and refuses a statement with a semicolon at its end. It commits each
+// statement, as Oracle commits DDL.
 type catalog struct {
 	mu       sync.Mutex
-	objects  map[string]bool // and rows, by the statement that made them
+	objects  map[string]bool // objects by name, and inserted rows by their statement
 	versions map[int64]bool
 	ran      []string
-	failAt   int // the statement that the connection breaks at, counted from 1
+	failAt   int // the number of the statement at which the connection breaks, from 1
 }
 
 func newCatalog() *catalog {
@@ -67,7 +67,7 @@ func (c *catalog) exec(statement string, args []driver.NamedValue) error {
 	return nil
 }
 
-// drop takes everything away that belongs to the table.
+// drop removes the object and everything that belongs to it.
 func (c *catalog) drop(name string) error {
 	if !c.objects[name] {
 		return errors.New("ORA-00942: table or view does not exist")
@@ -108,7 +108,7 @@ func (c *catalog) query(statement string) (*answer, error) {
 	if table := tableOf.FindStringSubmatch(statement); table != nil && !c.objects[table[1]] {
 		return nil, errors.New("ORA-00942: table or view does not exist")
 	}
-	switch { // rows are always there with their table
+	switch { // a table that exists has all of its fixed rows
 	case strings.HasPrefix(statement, "SELECT COUNT(*)"):
 		return &answer{rows: [][]driver.Value{{int64(1024)}}}, nil
 	case strings.HasPrefix(statement, "SELECT value"):
@@ -142,7 +142,7 @@ func (c *catalog) latest() *answer {
 	return &answer{rows: [][]driver.Value{{latest}}}
 }
 
-// A driver for it.
+// Connect and Driver make the catalog a driver.Connector.
 func (c *catalog) Connect(context.Context) (driver.Conn, error) { return &session{c}, nil }
 func (c *catalog) Driver() driver.Driver                        { return nil }
 
@@ -209,7 +209,7 @@ func TestOracleUpAndDown(t *testing.T) {
 		}
 		for _, name := range oracleTables {
 			if !c.objects[name] {
-				t.Errorf("%s isn't there after Up", name)
+				t.Errorf("%s doesn't exist after Up", name)
 			}
 		}
 		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 0 {
@@ -244,9 +244,9 @@ func TestOracleAppliesOnlyALaterStep(t *testing.T) {
 	}
 }
 
-// What stopped anywhere on its way goes on when it is run again, though what came
-// before stays.
-func TestOracleInterrupted(t *testing.T) {
+// If the connection breaks at any statement, Up tries again and completes, although the
+// effects of the earlier statements stay.
+func TestOracleUpCompletesAfterAnInterruption(t *testing.T) {
 	t.Parallel()
 	whole := newCatalog()
 	if _, err := oracle(t, whole).Up(t.Context()); err != nil {
@@ -264,7 +264,7 @@ func TestOracleInterrupted(t *testing.T) {
 	}
 }
 
-func TestOracleSeveralProcesses(t *testing.T) {
+func TestOracleSeveralProcessesMigrateConcurrently(t *testing.T) {
 	t.Parallel()
 	c := newCatalog()
 	var group sync.WaitGroup
@@ -282,7 +282,7 @@ func TestOracleSeveralProcesses(t *testing.T) {
 	}
 }
 
-func TestOraclePrint(t *testing.T) {
+func TestPrintedOracleSQL(t *testing.T) {
 	t.Parallel()
 	m, err := migrations.New(nil, dialect.Oracle(), migrations.Options{Table: "app.Events", Claim: "rows"})
 	if err != nil {
@@ -294,7 +294,7 @@ func TestOraclePrint(t *testing.T) {
 	}
 	script := text.String()
 	if blocks := strings.Count(script, "\nEND;\n/\n"); blocks != 5 || strings.Contains(script, "BEGIN;") || !strings.Contains(script, "\nCOMMIT;\n") {
-		t.Errorf("the script has %d blocks with a line of their own, want 5, no BEGIN, and a COMMIT", blocks)
+		t.Errorf("the script has %d blocks that end with a line \"/\"; want 5, no BEGIN, and a COMMIT", blocks)
 	}
 	for _, part := range []string{`CREATE OR REPLACE TRIGGER app."Events_begin" BEFORE INSERT ON app."Events"`, `expect('app."Events"')`, `CREATE INDEX app."Events_lane_id" ON app."Events" (lane, id)`} {
 		if !strings.Contains(script, part) {

@@ -8,23 +8,23 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// noTransaction marks a step whose statements can't be in one.
+// noTransaction marks a step that can't run in a transaction.
 const noTransaction = "-- +goose NO TRANSACTION\n"
 
-// Print writes the SQL of all steps, ready to be run as it is: each step is a
-// transaction, where the database can. The way back stands before it as comments, as to tools
-// that split at semicolons a comment at the end would be an empty statement.
+// Print writes the SQL of all steps to w, ready to be run. Each step is a transaction, if the
+// database can roll back DDL. The statements that roll a step back are comments before the
+// step: tools that split at semicolons would take a comment at the end for an empty statement.
 func (m *Migrations) Print(w io.Writer) error { return m.PrintAfter(w, 0) }
 
-// PrintAfter is Print for tables of a version, whose step was run before: it leaves out that step
-// and those before it. Where no step is left, it writes what Options ask for beside the steps, or
-// nothing. It is an error if this release knows no such version.
+// PrintAfter writes the SQL of the steps after the given version, for tables that have this
+// version already. It also writes the statements for Options.Claim and Options.Notify. It returns
+// an error if this release has no such version.
 func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	if err := m.notMade(); err != nil {
 		return err
 	}
 	if newest := m.steps[len(m.steps)-1].version; version < 0 || version > newest {
-		return fmt.Errorf("print the steps after version %d of table %s: this release knows the versions 1 to %d (0 for no table yet)", version, m.table, newest)
+		return fmt.Errorf("print the steps after version %d of table %s: this release has the versions 1 to %d (0 means that no table exists yet)", version, m.table, newest)
 	}
 	var text strings.Builder
 	for _, step := range m.steps {
@@ -37,10 +37,10 @@ func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 		} else {
 			up = m.schema.Begin + "\n\n" + up + "\n\nCOMMIT;"
 		}
-		fmt.Fprintf(&text, "-- %s\n\n-- To take it back, with all that is in it:\n--\n%s\n\n%s\n\n", step.name, commented(down), up)
+		fmt.Fprintf(&text, "-- %s\n\n-- To roll it back, which deletes all of its data:\n--\n%s\n\n%s\n\n", step.name, commented(down), up)
 	}
 	if m.options.Claim == "rows" {
-		text.WriteString("-- For claiming by rows:\n\n")
+		text.WriteString("-- Indexes for claiming by rows:\n\n")
 		for _, query := range m.dialect.MakeRowIndexes(m.table) {
 			end := ";"
 			if strings.HasSuffix(query.SQL, "END;") {
@@ -51,16 +51,16 @@ func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	}
 	switch m.options.Notify {
 	case "on":
-		fmt.Fprintf(&text, "\n-- Plain INSERTs tell listening relays.\n\n-- To take it back:\n--\n-- %s;\n\n%s;\n\n%s;\n", m.notify.drop, m.notify.function, m.notify.trigger)
+		fmt.Fprintf(&text, "\n-- A trigger by which plain INSERTs notify listening relays.\n\n-- To drop it:\n--\n-- %s;\n\n%s;\n\n%s;\n", m.notify.drop, m.notify.function, m.notify.trigger)
 	case "off":
-		fmt.Fprintf(&text, "\n-- Plain INSERTs don't tell relays any more:\n\n%s;\n", m.notify.drop)
+		fmt.Fprintf(&text, "\n-- Plain INSERTs no longer notify relays:\n\n%s;\n", m.notify.drop)
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
 }
 
-// script marks each block, as tools want it that take semicolons for the ends of
-// statements, and commits what doesn't commit itself.
+// script ends each block with a line that has only a slash, which tools need that split at
+// semicolons. It adds a COMMIT for the INSERTs on databases that commit only DDL automatically.
 func (m *Migrations) script(sql string) string {
 	sql = strings.ReplaceAll(strings.TrimSpace(sql), statementBegin+"\n", "")
 	sql = strings.ReplaceAll(sql, statementEnd, "/")

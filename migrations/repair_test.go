@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 )
 
-// A dump of the structure alone has all tables, and no row in any.
+// After a restore from a dump without data, all tables exist and are empty.
 func TestUpRestoresTheRowsOfACopiedStructure(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := migrator(t, db, db.DB, migrations.Options{})
@@ -41,8 +41,8 @@ func TestUpRestoresTheRowsOfACopiedStructure(t *testing.T) {
 	})
 }
 
-// A first migration that failed leaves goose's table without a row on databases that commit each CREATE. The
-// next one tells the cause, and with it out of the way makes the tables.
+// On databases that commit each CREATE, a failed first migration leaves goose's table without a row. The next Up must
+// still report the cause, and must create the tables once the cause is gone.
 func TestUpRecoversFromAFailedFirstMigration(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		if !isMySQL(db.Kind) {
@@ -59,7 +59,7 @@ func TestUpRecoversFromAFailedFirstMigration(t *testing.T) {
 		limited := db
 		_, host, _ := strings.Cut(db.DSN, "@")
 		limited.DSN = user + ":secret@" + host
-		up := func() error { // on new connections, as a connection keeps the rights that it had
+		up := func() error { // on new connections, because a connection keeps the rights that it had
 			_, err := migrator(t, db, limited.OpenAnother(t), migrations.Options{}).Up(t.Context())
 			return err
 		}

@@ -11,15 +11,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// What goose's files have around a statement with semicolons in it.
+// The lines in goose's files around a statement that contains semicolons.
 const (
 	statementBegin = "-- +goose StatementBegin"
 	statementEnd   = "-- +goose StatementEnd"
 )
 
-// repeated are the steps as goose runs them where a statement must have no
-// semicolon at its end, which goose's own parser leaves there, and where a step
-// may find what it makes.
+// repeated returns the steps for a database that commits each DDL statement. They run through
+// our own parser, because goose's leaves the semicolon at a statement's end, which Oracle
+// doesn't accept. They ignore errors of objects that exist already, because a step may be run again.
 func (m *Migrations) repeated(done dialect.Repeating) []*goose.Migration {
 	all := make([]*goose.Migration, len(m.steps))
 	for i, step := range m.steps {
@@ -43,8 +43,8 @@ func runStatements(script string, done func(error) bool) func(context.Context, *
 	}
 }
 
-// statements takes a script to pieces: without comments of whole lines, and
-// without the semicolon after a statement; a block that is marked keeps its own.
+// statements splits a script into statements. It removes comment lines and the semicolon
+// after a statement, but not the semicolons within a marked block.
 func statements(script string) (found []string) {
 	var lines []string
 	block := false

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// What is printed for SQL Server is one batch and one transaction: a view, and
-// what only works once something else is there, is made within EXEC.
+// The SQL that is printed for SQL Server is one batch and one transaction. Statements that
+// must be the first in a batch, or that use objects created earlier in the batch, are within EXEC.
 func TestPrintedSQLServer(t *testing.T) {
 	t.Parallel()
 	m, err := migrations.New(nil, dialect.SQLServer(), migrations.Options{Table: "app.Events", Claim: "rows"})
@@ -36,18 +36,18 @@ func TestPrintedSQLServer(t *testing.T) {
 	} {
 		found := strings.Index(text[at:], want)
 		if found < 0 {
-			t.Fatalf("%q is missing, or at another place, in:\n%s", want, text)
+			t.Fatalf("%q is missing or in the wrong order in:\n%s", want, text)
 		}
 		at += found
 	}
 	for line := range strings.Lines(text) {
 		if strings.TrimSpace(line) == "GO" || strings.HasPrefix(line, "CREATE VIEW") {
-			t.Errorf("%q is not one batch's", line)
+			t.Errorf("%q doesn't work within one batch", line)
 		}
 	}
 }
 
-// What follows runs where ROWRELAY_TEST_SQLSERVER names a server.
+// openSQLServer opens a database on the server that ROWRELAY_TEST_SQLSERVER names, and skips the test without one.
 func openSQLServer(t *testing.T) testdb.Database {
 	t.Helper()
 	for _, target := range testdb.Targets() {
@@ -88,7 +88,7 @@ func TestUpAndDownOnSQLServer(t *testing.T) {
 	}
 }
 
-func TestPrintedSQLOnSQLServer(t *testing.T) {
+func TestPrintedSQLCreatesTheOutboxOnSQLServer(t *testing.T) {
 	t.Parallel()
 	db := openSQLServer(t)
 	m := migrator(t, db, db.DB, migrations.Options{Claim: "rows"})
@@ -102,7 +102,7 @@ func TestPrintedSQLOnSQLServer(t *testing.T) {
 	}
 }
 
-func TestTableOnSQLServer(t *testing.T) {
+func TestTableConstraintsOnSQLServer(t *testing.T) {
 	t.Parallel()
 	db := openSQLServer(t)
 	if _, err := migrator(t, db, db.DB, migrations.Options{}).Up(t.Context()); err != nil {
@@ -115,7 +115,7 @@ func TestTableOnSQLServer(t *testing.T) {
 		fmt.Sprintf("(topic, message_key) VALUES ('a', '%0256d')", 0), fmt.Sprintf("(topic) VALUES ('%0256d')", 0),
 	} {
 		if _, err := db.DB.ExecContext(t.Context(), "INSERT INTO outbox "+rest); err == nil {
-			t.Errorf("%.80s is taken, want an error", rest)
+			t.Errorf("the table accepts %.80s, want an error", rest)
 		}
 	}
 	exec(t, db.DB, "INSERT INTO outbox (topic, headers, available_at) VALUES ('a', '\n {\"a\":\"b\"}', '2026-01-31 23:59:59.000')")

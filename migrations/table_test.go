@@ -9,19 +9,19 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 )
 
-// uuid is the same for the same number.
+// uuid returns a random-looking UUID that is always the same for the same number.
 func uuid(i int) string {
 	random := rand.New(rand.NewPCG(1, uint64(i)))
 	a, b := random.Uint64(), random.Uint64()
 	return fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", uint32(a), uint16(a>>32), a>>52, b>>52, b&(1<<48-1))
 }
 
-// Keys of the usual kinds spread over the lanes: no lane has more than twice
-// its share, where there are enough keys to say so.
+// Keys of the usual kinds spread over the lanes: with enough keys, no lane has more than twice
+// the average.
 func TestKeysSpreadOverLanes(t *testing.T) {
 	kinds := map[string]struct {
 		count int
-		lanes int // at least so many are used
+		lanes int // the minimum number of lanes that are used
 		key   func(int) string
 	}{
 		"letters":  {26, 20, func(i int) string { return string(rune('a' + i)) }},
@@ -55,7 +55,7 @@ func TestKeysSpreadOverLanes(t *testing.T) {
 	})
 }
 
-func TestTableRefuses(t *testing.T) {
+func TestTableRefusesInvalidRows(t *testing.T) {
 	both := []string{
 		"(topic) VALUES ('')",
 		"(topic) VALUES (NULL)",
@@ -75,7 +75,7 @@ func TestTableRefuses(t *testing.T) {
 	}
 	mysql := append([]string{
 		"(topic, lane) VALUES ('a', 64)",
-		"(topic, message_key, lane) VALUES ('a', 'k', 1)", // it has another
+		"(topic, message_key, lane) VALUES ('a', 'k', 1)", // the key's lane is another one
 		"(topic, message_id) VALUES ('a', '0197a3b4-0000-7abc-8def-0123456789ag')",
 	}, both...)
 	kinds[testdb.MySQL], kinds[testdb.MariaDB] = mysql, mysql
@@ -85,7 +85,7 @@ func TestTableRefuses(t *testing.T) {
 		}
 		for _, rest := range kinds[db.Kind] {
 			if _, err := db.DB.ExecContext(t.Context(), "INSERT INTO outbox "+rest); err == nil {
-				t.Errorf("%.80s is taken, want an error", rest)
+				t.Errorf("the table accepts %.80s, want an error", rest)
 			}
 		}
 		exec(t, db.DB, fmt.Sprintf("INSERT INTO outbox (topic, message_key) VALUES ('%0255d', '%0255d')", 0, 0))

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 )
 
-// later is a migrator of a release with one step more.
+// later returns the Migrations of a later release, which has one more step.
 func later(t *testing.T, db testdb.Database) *migrations.Migrations {
 	t.Helper()
 	m := migrator(t, db, db.DB, migrations.Options{})
@@ -35,15 +35,15 @@ func TestALaterReleaseAppliesOnlyItsStep(t *testing.T) {
 			t.Fatalf("Down = %v, %v; want the later step", taken, err)
 		}
 		if slices.Contains(relations(t, db), "outbox_later") {
-			t.Error("the later step's table is left")
+			t.Error("the later step's table exists after Down")
 		}
 		if waiting, err := m.Undelivered(t.Context()); err != nil || waiting != 1 {
-			t.Errorf("%d messages, %v; want the one that was there", waiting, err)
+			t.Errorf("%d messages, %v; want the one from before the upgrade", waiting, err)
 		}
 	})
 }
 
-// A team with migrations of its own adds what a release brings as one more.
+// A team that uses its own migration tool adds the new steps of a release as one migration.
 func TestPrintAfterAVersion(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := later(t, db)
@@ -64,7 +64,7 @@ func TestPrintAfterAVersion(t *testing.T) {
 			}
 		}
 		if !slices.Contains(relations(t, db), "outbox_later") {
-			t.Error("the later step's table isn't there")
+			t.Error("the later step's table doesn't exist")
 		}
 	})
 }

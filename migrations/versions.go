@@ -12,9 +12,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// versions is the table of applied steps, as goose asks it. A version is unique: of two processes
-// that apply a step at the same time the second one fails, and its whole transaction is rolled back.
-// So no lock is needed that a session, or a pooler between, would have to keep.
+// versions gives goose access to the table of applied steps. Versions are unique: if two processes
+// apply a step at the same time, the second one fails and its transaction is rolled back. So a
+// database that can roll back DDL needs no session lock, which would not work through a transaction
+// pooler.
 type versions struct {
 	backend.Versions
 	dialect dialect.Dialect
@@ -25,8 +26,8 @@ var _ database.StoreExtender = versions{}
 
 func (v versions) Tablename() string { return v.table }
 
-// CreateVersionTable may find a table that was left without a row, where each CREATE is committed
-// before goose inserts the first.
+// CreateVersionTable ignores an existing table on a database that commits each CREATE: an earlier
+// attempt may have created the table and failed before goose inserted its first row.
 func (v versions) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
 	_, err := db.ExecContext(ctx, v.Create)
 	if repeating, ok := v.dialect.(dialect.Repeating); ok && repeating.Made(err) {
@@ -49,7 +50,7 @@ func (v versions) TableExists(ctx context.Context, db database.DBTxConn) (exists
 
 func (v versions) Insert(ctx context.Context, db database.DBTxConn, request database.InsertRequest) error {
 	_, err := db.ExecContext(ctx, "INSERT INTO "+v.table+" (version_id, is_applied) VALUES ("+v.Argument+", "+v.True+")", request.Version)
-	return wrap(err, "note version %d in table %s", request.Version, v.table)
+	return wrap(err, "record version %d in table %s", request.Version, v.table)
 }
 
 func (v versions) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
@@ -57,7 +58,7 @@ func (v versions) Delete(ctx context.Context, db database.DBTxConn, version int6
 	return wrap(err, "delete version %d from table %s", version, v.table)
 }
 
-// GetMigration reads no time, so that it doesn't matter whether a driver makes times of them.
+// GetMigration doesn't select the time, because not every driver can scan it into a time.Time.
 func (v versions) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
 	var applied bool
 	err := db.QueryRowContext(ctx, "SELECT is_applied FROM "+v.table+" WHERE version_id = "+v.Argument, version).Scan(&applied)
@@ -94,7 +95,7 @@ func (v versions) ListMigrations(ctx context.Context, db database.DBTxConn) (all
 	return all, wrap(rows.Err(), "list the versions of table %s", v.table)
 }
 
-// wrap says what failed, if anything did.
+// wrap adds the formatted text to an error, and returns nil for nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

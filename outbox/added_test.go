@@ -11,8 +11,8 @@ import (
 
 type traceKey struct{}
 
-// What the context of a Write says goes into the headers of each message, behind its own.
-func TestHeadersOfTheContext(t *testing.T) {
+// Write adds the headers that Options.Headers returns for its context, but keeps a message's own header of the same name.
+func TestWriteAddsHeadersFromContext(t *testing.T) {
 	t.Parallel()
 	writer := newWriter(t, dialect.SQLite(), outbox.Options{Headers: func(ctx context.Context) map[string]string {
 		trace, _ := ctx.Value(traceKey{}).(string)
@@ -27,10 +27,10 @@ func TestHeadersOfTheContext(t *testing.T) {
 		own  map[string]string
 		want string
 	}{
-		"none":          {t.Context(), headers("a", "b"), `{"a":"b"}`},
-		"added":         {traced, headers("a", "b"), `{"a":"b","traceparent":"00-ab"}`},
-		"alone":         {traced, nil, `{"traceparent":"00-ab"}`},
-		"its own first": {traced, headers("traceparent", "00-cd"), `{"traceparent":"00-cd"}`},
+		"none":         {t.Context(), headers("a", "b"), `{"a":"b"}`},
+		"added":        {traced, headers("a", "b"), `{"a":"b","traceparent":"00-ab"}`},
+		"alone":        {traced, nil, `{"traceparent":"00-ab"}`},
+		"its own wins": {traced, headers("traceparent", "00-cd"), `{"traceparent":"00-cd"}`},
 	} {
 		tx, m := &statements{}, outbox.Message{Topic: "t", Headers: c.own}
 		if err := writer.Write(c.ctx, tx, m); err != nil {
@@ -44,7 +44,7 @@ func TestHeadersOfTheContext(t *testing.T) {
 			t.Errorf("%s: the headers %s are not among %v", name, c.want, tx.queries[0].Args)
 		}
 		if len(c.own) > 1 || len(m.Headers) != len(c.own) {
-			t.Errorf("%s: the message is changed: %v", name, m.Headers)
+			t.Errorf("%s: Write changed the message: %v", name, m.Headers)
 		}
 	}
 	if err := writer.Write(context.WithValue(t.Context(), traceKey{}, "\x00"), &statements{}, outbox.Message{Topic: "t"}); !errors.Is(err, outbox.ErrInvalid) {

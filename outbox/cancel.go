@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// CancelAhead is how long before its time a message can be cancelled at the latest, and so the
-// time that the transaction of a [Writer.Cancel] has to commit.
+// CancelAhead is the least time that must remain until a message's AvailableAt for the message
+// to be cancelled. The transaction of a [Writer.Cancel] has to commit within this time.
 const CancelAhead = 5 * time.Second
 
-// Cancel deletes scheduled messages, those with an AvailableAt, in the transaction tx, and
-// returns the ids of those that it has deleted, in lower case and sorted. It is for messages
-// that nobody has tried to deliver: their time is still to come by the database's clock,
-// and by more than five seconds. One whose id isn't returned may be delivered, or has
-// been; isn't there, or was never scheduled; or was cancelled before.
+// Cancel deletes scheduled messages in the transaction tx and returns the ids of the messages
+// that it deleted, in lower case and sorted. A message can be cancelled if no relay has tried
+// to deliver it and its AvailableAt is more than [CancelAhead] in the future by the database's
+// clock. If an id isn't returned, its message was or may still be delivered, was never
+// scheduled, was already cancelled, or doesn't exist.
 //
-// What is returned is never sent, if the transaction commits within five seconds after the
-// call. Until a deletion is committed a relay still sees the message, and sends it once
-// its time has come; that is why a message isn't cancelled in its last five seconds. So
-// call Cancel late in a transaction, and keep it short: a relay that is about to put the
-// same message aside waits for it. If the transaction is rolled back, the messages are
-// delivered at their time.
+// A message whose id is returned is never sent, if the transaction commits within five seconds
+// after the call. Until the deletion is committed, a relay still sees the message and sends it
+// when it is due; this is why a message can't be cancelled in its last five seconds. Call
+// Cancel late in a transaction, and keep the transaction short: a relay that is about to move
+// the same message to the held table waits for it. If the transaction is rolled back, the
+// messages are delivered when they are due.
 //
-// At READ COMMITTED, and on MySQL, MariaDB and SQLite at any level, whatever the
-// transaction can see is cancelled, wherever it is. At a higher level of PostgreSQL or SQL
-// Server, and of MariaDB from 11.6 on, a message that a relay moves at this moment makes
-// Cancel fail with a serialization error, or isn't returned.
+// At READ COMMITTED, and on MySQL, MariaDB and SQLite at any isolation level, Cancel deletes
+// every such message that the transaction can see. At a higher level on PostgreSQL and SQL
+// Server, and on MariaDB from 11.6 on, a relay may be moving a message at that moment: then
+// Cancel fails with a serialization error or doesn't return the id.
 //
-// An id is a UUID, as the message was written with; another one is an error that matches
-// [ErrInvalid]. With Options.Duplicates the ids of what was cancelled are forgotten, so that
-// the same transaction can write a message with the same ID and another time. A *sql.DB or
-// a *pgx.Batch won't do; on MySQL and MariaDB tx has QueryContext as well, as transactions
-// have. It needs the rights that outbox/README.md names. Each id takes two or three
-// short statements.
+// An id is the UUID that the message was written with; anything else is an error that matches
+// [ErrInvalid]. With Options.Duplicates, the table of ids forgets the cancelled messages, so
+// that the same transaction can write a message with the same ID and another time. Cancel
+// refuses a *sql.DB and a *pgx.Batch. On MySQL and MariaDB tx must also have QueryContext, as
+// a *sql.Tx has. outbox/README.md names the rights that Cancel needs. It runs two or three
+// short statements for each id.
 func (w *Writer) Cancel(ctx context.Context, tx Execer, messageIDs ...string) (cancelled []string, err error) {
 	if len(messageIDs) == 0 {
 		return nil, nil
@@ -55,14 +55,14 @@ func (w *Writer) cancel(ctx context.Context, tx Execer, messageIDs []string) (ca
 	ids := make([]string, len(messageIDs))
 	for i, id := range messageIDs {
 		if broken := brokenID(id); broken != "" || id == "" {
-			return nil, &ValidationError{Index: i, ID: id, Field: "ID", Rule: "must be a UUID, as the message was written with"}
+			return nil, &ValidationError{Index: i, ID: id, Field: "ID", Rule: "must be the UUID that the message was written with"}
 		}
 		ids[i] = strings.ToLower(id)
 	}
 	if err := w.checkHandle(tx, true); err != nil {
 		return nil, err
 	}
-	slices.Sort(ids) // two that cancel the same wait for each other at the first
+	slices.Sort(ids) // in one order, so that concurrent calls with the same ids can't deadlock
 	for _, id := range slices.Compact(ids) {
 		deleted, err := w.cancelOne(ctx, tx, id)
 		if err != nil {
@@ -88,7 +88,7 @@ func (w *Writer) cancelOne(ctx context.Context, tx Execer, id string) (deleted b
 			QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 		})
 		if !ok {
-			return false, fmt.Errorf("a %T can't be asked where a message is: give the *sql.Tx", tx)
+			return false, fmt.Errorf("a %T has no QueryContext, which Cancel needs on this database: pass the *sql.Tx", tx)
 		}
 		rows, err := asked.QueryContext(ctx, find.SQL, find.Args...)
 		if err != nil {

@@ -1,19 +1,19 @@
-// Package outbox writes messages to a table of the application's own database,
-// in the transaction that makes the change they tell of. A relay moves them
-// from there to where they belong. That is safe where "commit, then publish"
-// is not:
+// Package outbox writes messages to a table in the application's own database,
+// in the same transaction as the change that they announce. A relay reads the
+// table and delivers the messages to their sinks. This is safe where "commit,
+// then publish" is not:
 //
 //   - A message is delivered if and only if its transaction commits.
-//   - It is delivered at least once; a duplicate bears the same ID.
+//   - A message is delivered at least once. A duplicate has the same ID.
 //   - Messages with the same Key are delivered one after the other, in the
 //     order in which they were inserted. See [Options] (KeyLocks) for writers that
-//     run at the same time. Without a Key there is no order.
-//   - A message with an AvailableAt can be taken back before its time by [Writer.Cancel],
-//     and by choice none is written twice: see [Options] (Duplicates).
+//     run at the same time. Messages without a Key have no order.
+//   - A message with an AvailableAt can be cancelled before its time by [Writer.Cancel].
+//   - A Writer can refuse a message that was already written: see [Options] (Duplicates).
 //   - A broker that is down neither delays nor fails the transaction.
 //
-// Create the tables once, with "rowrelay migrate up --database URL" or the
-// package migrations. Then:
+// Create the tables once, with "rowrelay migrate up --database URL" or package
+// migrations. Then:
 //
 //	import (
 //		"github.com/rowrelay/rowrelay/outbox"
@@ -42,11 +42,11 @@
 //	}
 //	return tx.Commit()
 //
-// A relay delivers it: "rowrelay run", or the package relay inside the program.
-// For pgx without database/sql there is [Pgx], for tests the package
-// outboxtest. Other languages write with a plain INSERT into the same
+// The relay that delivers the message is the command "rowrelay run", or package
+// relay inside the program. Use [Pgx] for pgx without database/sql, and package
+// outboxtest in tests. Other languages write with a plain INSERT into the same
 // table: see README.md in this folder.
 //
-// The package needs nothing but the standard library, and its module requires no
-// other: go get adds no line to go.sum but its own.
+// The package imports only the standard library, and its module requires no
+// other module, so go get adds only the module's own lines to go.sum.
 package outbox

@@ -12,67 +12,68 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Duplicates says what becomes of a message whose ID the table still knows, because a
-// Writer that asks for the same has written it before, or the same call has it twice. Ids
-// are kept in a table of their own, <table>_ids, which no other Writer touches. Messages
-// without an ID aren't meant: theirs is made by the Writer, and nobody has it yet.
+// Duplicates selects how a Writer treats a duplicate: a message whose ID occurs twice in the
+// same call, or was already written by a Writer that checks for duplicates. These Writers keep
+// the ids in the table <table>_ids, which other Writers don't touch. A message without an ID
+// is never a duplicate, because the Writer generates a new ID for it.
 //
-// The table knows an ID as long as its message is scheduled, waits to be delivered or is
-// parked, and in any case for as long after it was written as relays keep what is delivered
-// (their retention). Then a relay forgets it. So without retention an ID is known
-// while its message waits, and little longer. [Writer.Cancel] forgets it at once.
+// The table of ids keeps an ID while its message is scheduled, waits for delivery or is parked,
+// and at least for the relays' retention, counted from when it was written. Then a relay
+// deletes the ID. With a retention of 0, the ID is deleted soon after its message was delivered
+// or discarded. [Writer.Cancel] deletes it immediately.
 //
-// Of two transactions that write the same ID at a time the second one waits for the first
-// to end: where that commits there is a duplicate, where it is rolled back there is none.
-// At a level above READ COMMITTED the second one may fail with a serialization error
-// instead. A transaction should write all its IDs in one Write, which takes them in one
-// order: else two may wait for each other.
+// If two transactions write the same ID concurrently, the second one waits for the first one
+// to end. If the first one commits, the second message is a duplicate; if it is rolled back,
+// the second message is not. Above READ COMMITTED the second transaction may fail with a
+// serialization error instead. A transaction should write all its IDs in one Write, which
+// sorts them; with several Writes two transactions can deadlock.
 //
-// An ID costs an insert more for each message, and one statement more for each Write; it
-// needs a transaction, and the rights that outbox/README.md names.
+// The check costs one more insert for each message that was given an ID, and one more statement
+// for each Write. It needs a transaction, and the rights that outbox/README.md names.
 type Duplicates int
 
 const (
-	// AllowDuplicates writes every message, and asks nothing.
+	// AllowDuplicates writes every message without a check.
 	AllowDuplicates Duplicates = iota
 
-	// RefuseDuplicates makes Write fail if there is a duplicate, with a [*DuplicateError].
-	// None of its messages is written then, and the transaction can go on.
+	// RefuseDuplicates makes Write fail with a [*DuplicateError] if one of its messages is a
+	// duplicate. Write then writes none of its messages, and the transaction can continue.
 	RefuseDuplicates
 
-	// KeepFirst leaves duplicates out without a word, and writes the others.
+	// KeepFirst skips duplicates without an error and writes the other messages.
 	KeepFirst
 )
 
-// ErrDuplicate is what every [DuplicateError] matches with errors.Is.
+// ErrDuplicate is the error that every [DuplicateError] matches with errors.Is.
 var ErrDuplicate = errors.New("duplicate message")
 
-// DuplicateError names the messages that a [Writer.Write] has refused, and with them all
-// others of the call, because the table knows their ids.
+// DuplicateError lists the duplicates because of which a [Writer.Write] wrote none of its
+// messages.
 type DuplicateError struct {
 	IDs []string // in lower case, each once, sorted
 }
 
-// Error names ten ids at most.
+// Error lists at most ten ids.
 func (e *DuplicateError) Error() string {
 	if more := len(e.IDs) - 10; more > 0 {
-		return fmt.Sprintf("duplicates, whose ids are known: %s and %d more", strings.Join(e.IDs[:10], ", "), more)
+		return fmt.Sprintf("messages with these ids were already written: %s and %d more", strings.Join(e.IDs[:10], ", "), more)
 	}
-	return "duplicates, whose ids are known: " + strings.Join(e.IDs, ", ")
+	return "messages with these ids were already written: " + strings.Join(e.IDs, ", ")
 }
 
 // Is makes the error match ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 
-// withoutDuplicates inserts the ids that the caller has given, and returns the rows whose ids
-// nobody had inserted before. The others are left out, or refused.
+// withoutDuplicates inserts the ids that the caller gave into the table of ids. It returns the
+// rows that are not duplicates, or a DuplicateError if the Writer refuses duplicates.
 //
-// One statement inserts all ids but those that are there, and tells how many it was: mostly
-// all. Else each is tried by itself. Nothing is asked by a SELECT, which a handle may not
-// have, and nothing fails, which would end a transaction on PostgreSQL.
+// One statement inserts all ids that don't exist yet, and its number of rows shows whether
+// some exist. Usually none does. Otherwise insertIDs tries each id separately. It uses no
+// SELECT, because tx may have no method for one, and no statement that fails, because an
+// error would end the transaction on PostgreSQL.
 func (w *Writer) withoutDuplicates(ctx context.Context, tx Execer, messages []Message, rows []dialect.Row) ([]dialect.Row, error) {
 	var ids, twice []string
-	first := make(map[string]int, len(rows)) // the place of each id's first row
+	first := make(map[string]int, len(rows)) // the index of each id's first row; -1: the id was already written
 	for i := range rows {
 		if messages[i].ID == "" {
 			continue
@@ -93,7 +94,7 @@ func (w *Writer) withoutDuplicates(ctx context.Context, tx Execer, messages []Me
 	slices.Sort(ids)
 	known, err := w.insertIDs(ctx, tx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("look for duplicates: %w", err)
+		return nil, fmt.Errorf("check for duplicates: %w", err)
 	}
 	if w.duplicates == RefuseDuplicates && len(known) > 0 {
 		return nil, duplicateError(known)
@@ -115,10 +116,10 @@ func duplicateError(ids []string) error {
 	return &DuplicateError{IDs: slices.Compact(ids)}
 }
 
-// insertIDs inserts ids, which are sorted, and returns those that were there. If some were
-// and duplicates are refused, it leaves none of its own behind.
+// insertIDs inserts the sorted ids and returns the ones that already existed. If the Writer
+// refuses duplicates and some ids existed, insertIDs deletes again all that it inserted.
 func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known []string, err error) {
-	token := cmp.Or(rand.Int64(), 1) // 0 means any
+	token := cmp.Or(rand.Int64(), 1) // DeleteIDs treats 0 as any token
 	insert := func(ids []string) (int, error) {
 		n, err := w.count(ctx, tx, w.dialect.InsertIDs(w.table, ids, token))
 		if err != nil && w.dialect.Received(err) {
@@ -146,7 +147,7 @@ func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known 
 			known = append(known, id)
 		}
 	}
-	if w.duplicates == RefuseDuplicates && len(known) > 0 { // a Cancel or a relay may have forgotten all of them meanwhile
+	if w.duplicates == RefuseDuplicates && len(known) > 0 { // otherwise a Cancel or a relay deleted the existing ids meanwhile, and all are inserted now
 		err = w.run(ctx, tx, takeBack)
 	}
 	return known, err

@@ -16,7 +16,7 @@ func ExampleValidationError() {
 		fmt.Println(err)
 		return
 	}
-	var tx *sql.Tx // nothing is sent: the messages are checked first
+	var tx *sql.Tx // not used: Write checks the messages first
 	err = writer.Write(context.Background(), tx, outbox.Message{Topic: "orders.paid"}, outbox.Message{Key: "order-42"})
 	var invalid *outbox.ValidationError
 	if errors.As(err, &invalid) {

@@ -5,15 +5,15 @@ import (
 	"encoding/json"
 )
 
-// headersJSON is the stored form of headers: an object, its names sorted;
-// empty if there are none.
+// headersJSON returns headers as they are stored: a JSON object with sorted names,
+// or "" without headers.
 func headersJSON(headers map[string]string) string {
 	if len(headers) == 0 {
 		return ""
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // what is for browsers would only make it longer
-	_ = encoder.Encode(headers)  // a map of strings always can be
+	encoder.SetEscapeHTML(false) // escaping for browsers would only make the text longer
+	_ = encoder.Encode(headers)  // can't fail for a map of strings
 	return string(bytes.TrimSpace(text.Bytes()))
 }

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// lastTick makes ids of one process grow even within a tick of the clock, and
-// when the clock steps back.
+// lastTick is the tick of the last id. It makes the ids of one process ascend even within
+// one tick of the clock, and when the clock steps back.
 var lastTick atomic.Uint64
 
-// NewID makes an id for a [Message]: a UUID of version 7 (RFC 9562), which
-// begins with the time. Each id is greater than all that the process got
-// before it, also as text. It may be called concurrently.
+// NewID returns a new id for a [Message]: a UUID of version 7 (RFC 9562), which
+// begins with the time. Each id is greater than all earlier ids of the process,
+// also when compared as text. NewID may be called concurrently.
 func NewID() string {
 	return newID(time.Now(), &lastTick)
 }
 
-// newID fills the 12 bits after the milliseconds with a fraction of them, as
-// RFC 9562 (6.2, method 3) has it, and the last 62 bits with randomness.
+// newID fills the 12 bits after the milliseconds with the fraction of the millisecond
+// (RFC 9562, section 6.2, method 3), and the last 62 bits with random bits.
 func newID(now time.Time, last *atomic.Uint64) string {
 	tick := nextTick(now, last)
 	var id [16]byte
@@ -33,7 +33,8 @@ func newID(now time.Time, last *atomic.Uint64) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// nextTick is the time in 4096ths of a millisecond, or the one after the last.
+// nextTick returns the time in 4096ths of a millisecond, or the last tick plus one if
+// that is later.
 func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	fraction := uint64(now.Nanosecond()%int(time.Millisecond)) << 12 / uint64(time.Millisecond)
 	tick := uint64(now.UnixMilli())<<12 | fraction
@@ -45,8 +46,8 @@ func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	}
 }
 
-// isUUID knows the canonical form only, in either letter case, and refuses the
-// one of zeros, which is a variable that was never set.
+// isUUID reports whether text is a UUID in its canonical form, in either letter case.
+// The UUID of all zeros is refused, because it usually is a variable that was never set.
 func isUUID(text string) bool { return uuid.MatchString(text) && strings.Trim(text, "0-") != "" }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)

@@ -28,7 +28,7 @@ func TestNewIDIsAUUIDv7(t *testing.T) {
 	}
 }
 
-func TestNewIDsGrow(t *testing.T) {
+func TestNewIDsAscend(t *testing.T) {
 	t.Parallel()
 	before := NewID()
 	for range 20_000 {
@@ -40,7 +40,7 @@ func TestNewIDsGrow(t *testing.T) {
 	}
 }
 
-func TestNewIDsGrowWhenTheClockDoesNot(t *testing.T) {
+func TestNewIDsAscendWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
 	for name, step := range map[string]time.Duration{
@@ -61,7 +61,7 @@ func TestNewIDsGrowWhenTheClockDoesNot(t *testing.T) {
 	}
 }
 
-func TestNewIDTellsTheTime(t *testing.T) {
+func TestNewIDBeginsWithTheTime(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_500_000, time.UTC)
 	id := newID(at, new(atomic.Uint64))
@@ -85,13 +85,13 @@ func TestNewIDsAreUniqueAcrossGoroutines(t *testing.T) {
 	running.Wait()
 	for w, own := range ids {
 		if !slices.IsSorted(own) {
-			t.Errorf("the ids of goroutine %d don't grow", w)
+			t.Errorf("the ids of goroutine %d don't ascend", w)
 		}
 	}
 	all := slices.Concat(ids...)
 	slices.Sort(all)
 	if unique := len(slices.Compact(all)); unique != writers*each {
-		t.Errorf("%d ids, of which %d differ", writers*each, unique)
+		t.Errorf("%d of %d ids are unique", unique, writers*each)
 	}
 }
 

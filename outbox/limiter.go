@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// limiter lets one pass in each interval. A nil one lets none pass.
+// limiter allows one call in each interval. A nil limiter allows none.
 type limiter struct {
 	interval time.Duration
 

@@ -27,10 +27,10 @@ func TestLimiterWithoutInterval(t *testing.T) {
 	free := &limiter{}
 	for range 2 {
 		if !free.allow() {
-			t.Error("an interval of 0 doesn't let everything pass")
+			t.Error("a limiter with an interval of 0 refuses a call")
 		}
 	}
 	if (*limiter)(nil).allow() {
-		t.Error("no limiter lets something pass")
+		t.Error("a nil limiter allows a call")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What a service has that only writes, receives, and tests that it does.
+// onlyWrites is a program that imports every package that a service needs to write, to receive, and to test both.
 const onlyWrites = `package main
 
 import (
@@ -23,8 +23,8 @@ import (
 func main() {}
 `
 
-// A program that only writes gets one module by it, and not a line of go.sum.
-func TestAProgramThatOnlyWritesRequiresNothingElse(t *testing.T) {
+// A program that only writes requires a single module, and needs no lines in go.sum.
+func TestAProgramThatOnlyWritesRequiresOneModule(t *testing.T) {
 	t.Parallel()
 	here, err := filepath.Abs(".")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestAProgramThatOnlyWritesRequiresNothingElse(t *testing.T) {
 	run("mod", "tidy")
 	run("build", "-o", os.DevNull, ".")
 	if modules := strings.Fields(run("list", "-m", "-f", "{{.Path}}", "all")); len(modules) != 2 {
-		t.Errorf("its modules are %q, want itself and outbox", modules)
+		t.Errorf("its modules are %q, want the program's own and outbox", modules)
 	}
 	if sums, err := os.ReadFile(filepath.Join(dir, "go.sum")); !errors.Is(err, fs.ErrNotExist) && len(sums) > 0 {
 		t.Errorf("its go.sum has %s", sums)

@@ -10,67 +10,68 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// The bounds of Options.MaxPayload, in bytes.
+// The default and the upper bound of Options.MaxPayload, in bytes.
 const (
 	defaultMaxPayload = 1 << 20
 	highestMaxPayload = 256 << 20
 )
 
-// Options say how a [Writer] writes. The zero value is fine.
+// Options configure a [Writer]. The zero value is ready for use.
 type Options struct {
 	// Table is the outbox table's name: "name" or "schema.name", as
 	// [dialect.ParseTable] reads it. Defaults to "outbox".
 	Table string
 
-	// MaxPayload refuses payloads of more bytes than this, at most 256 MiB.
-	// Defaults to 1 MiB. Every sink has a limit of its own as well.
+	// MaxPayload is the largest payload in bytes that Write accepts, at most
+	// 256 MiB. Defaults to 1 MiB. Sinks have limits of their own as well.
 	MaxPayload int
 
 	// KeyLocks makes writers of the same key wait for each other until their
-	// transactions end, so that the messages of a key are delivered in the order
-	// of commits. Without it that is so only if the application serialises them
+	// transactions end, so that the messages of a key are delivered in commit
+	// order. Without KeyLocks the application has to serialise these writers
 	// itself, for instance by locking the row that the messages are about.
 	//
-	// On PostgreSQL a Write takes one transaction-level advisory lock for each of
+	// On PostgreSQL, Write takes one transaction-level advisory lock for each of
 	// its keys, in a fixed order, so that two Writes can't deadlock. Transactions
-	// that call Write several times can, if they come to the same keys in another
-	// order; so put all messages into one Write. A few thousand keys in one
-	// transaction exhaust the server's table of locks. A Write to a *sql.DB is
-	// refused, as locks end with a transaction. It does nothing on SQLite, which
-	// has one writer at a time anyway, and is an error where the database is
-	// claimed by rows only.
+	// that call Write several times can deadlock, if they use the same keys in
+	// another order; so pass all messages to one Write. A few thousand keys in one
+	// transaction exhaust the server's lock table. With KeyLocks Write refuses a
+	// *sql.DB, because the locks need a transaction that holds them. KeyLocks has
+	// no effect on SQLite, which has one writer at a time anyway.
 	KeyLocks bool
 
-	// Notify wakes relays on PostgreSQL when the transaction commits, by a NOTIFY
-	// in it. It is a hint: nothing is lost without it. A relay in the same process
-	// is woken more cheaply by its Wake method, called after the commit. It is an
-	// error where the database can't notify.
+	// Notify makes Write add a NOTIFY to the transaction, which wakes listening
+	// relays when the transaction commits. It only makes delivery faster: without
+	// it relays find the messages when they poll. To wake a relay in the same
+	// process, it is cheaper to call its Wake method after the commit. Notify is
+	// an error except on PostgreSQL, because other databases have no notifications.
 	Notify bool
 
-	// NotifyInterval is the least time from one notification of this Writer to its
-	// next one, because each takes a lock of the whole server at commit and wakes
-	// every relay. A message written sooner after one that was announced waits for
-	// the relays' next look at the table, as all do without Notify. Defaults to 0:
-	// each Write notifies.
+	// NotifyInterval is the minimum time between two notifications of this Writer.
+	// Each notification takes a server-wide lock at commit and wakes every relay.
+	// A message that is written within the interval after a notification waits
+	// until relays poll, as all messages do without Notify. Defaults to 0: each
+	// Write notifies.
 	NotifyInterval time.Duration
 
-	// Duplicates says what becomes of a message whose ID the table still knows. Defaults
-	// to [AllowDuplicates].
+	// Duplicates selects how Write treats a message whose ID was already written.
+	// Defaults to [AllowDuplicates].
 	Duplicates Duplicates
 
-	// Headers returns what is added to the headers of each message of a Write, whose context
-	// it is given: for a trace that its consumers are to go on with, as the W3C's traceparent.
-	// A message's own headers go before these. It is called once a Write, by concurrent ones.
-	// Defaults to none.
+	// Headers returns headers that Write adds to each of its messages, for instance
+	// the W3C header traceparent, so that consumers can continue the trace. It gets
+	// the context of the Write. If a message has a header of the same name, the
+	// message's value is kept. Headers is called once for each Write, also
+	// concurrently. Defaults to no added headers.
 	Headers func(ctx context.Context) map[string]string
 
-	// NewID makes the ids of messages that have none, which have to be UUIDs; for
-	// tests that compare what was written. It is called by concurrent Writes.
+	// NewID returns the ids of messages that have none. They must be UUIDs. It is
+	// for tests that compare written messages, and may be called concurrently.
 	// Defaults to [NewID].
 	NewID func() string
 }
 
-// apply reports all that is wrong at once.
+// apply sets the options, and returns one error for all invalid ones.
 func (w *Writer) apply(o Options) error {
 	var wrong []error
 	reject := func(bad bool, format string, args ...any) {
@@ -86,9 +87,9 @@ func (w *Writer) apply(o Options) error {
 		w.maxPayload = o.MaxPayload
 	}
 	w.keyLocks = o.KeyLocks
-	reject(o.Notify && len(w.dialect.Notify(w.table)) == 0, "Notify: %s has no notifications: leave the option out, relays look by themselves", w.dialect.Name())
+	reject(o.Notify && len(w.dialect.Notify(w.table)) == 0, "Notify: %s has no notifications: leave the option out, relays poll anyway", w.dialect.Name())
 	reject(o.NotifyInterval < 0, "NotifyInterval: must not be negative, and is %s", o.NotifyInterval)
-	reject(o.NotifyInterval > 0 && !o.Notify, "NotifyInterval: is for Notify, which isn't set")
+	reject(o.NotifyInterval > 0 && !o.Notify, "NotifyInterval: has no effect without Notify: set Notify too")
 	if o.Notify {
 		w.notices = &limiter{interval: o.NotifyInterval}
 	}

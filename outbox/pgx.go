@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
-// Pgx makes of a pgx.Tx what [Writer.Write] and package inbox take; for pgx
-// without database/sql:
+// Pgx converts a pgx.Tx to an [Execer] for a [Writer] and for package inbox. It is
+// for programs that use pgx without database/sql:
 //
 //	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 //	…
@@ -21,8 +21,9 @@ import (
 //		return writer.Write(ctx, outbox.Pgx(tx), outbox.Message{Topic: "orders.paid", Key: "order-42"})
 //	})
 //
-// What it makes of a *pgx.Conn or *pgxpool.Pool is for [WithoutTransaction]. Go infers Tag, which is a pgconn.CommandTag: this package doesn't
-// import pgx, so that it needs nothing but the standard library.
+// Pgx also converts a *pgx.Conn or a *pgxpool.Pool, which must then be passed through
+// [WithoutTransaction]. Go infers Tag, which is pgconn.CommandTag; it is a type parameter
+// because this package imports only the standard library.
 func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
 	Exec(ctx context.Context, query string, args ...any) (Tag, error)
 }) Execer {
@@ -39,21 +40,22 @@ func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
 	return run
 }
 
-// pgxPool is an Execer of a pgx connection or pool.
+// pgxPool is the Execer for a pgx connection or pool.
 type pgxPool struct {
 	execer
 	name string
 }
 
-// BeginTx is what tells that it is no transaction.
+// BeginTx is never called: its presence marks the handle as one that is not a transaction
+// (see handle.Begins).
 func (pgxPool) BeginTx() {}
 
-// PgxBatch makes of a *pgx.Batch what [Writer.Write] takes. The messages'
-// statements are queued, and sent together with the others in the batch. Messages
-// that break a rule are refused by Write, and nothing is queued; what the database
-// has to say comes with the batch's results; so it is nothing for [Writer.Cancel] and
-// Options.Duplicates, which need an answer at once. Outside a transaction a batch is one
-// by itself. Go infers Queued, which is a *pgx.QueuedQuery.
+// PgxBatch converts a *pgx.Batch to an [Execer] for [Writer.Write]. Write queues its
+// statements in the batch, which sends them together with its other statements. If a
+// message is invalid, Write returns the error and queues nothing. Errors of the database
+// are returned with the batch's results. [Writer.Cancel] and Options.Duplicates need the
+// result of each statement immediately, so they refuse a batch. A batch that is sent
+// outside a transaction runs as one. Go infers Queued, which is *pgx.QueuedQuery.
 func PgxBatch[Queued any](batch interface {
 	Queue(query string, args ...any) Queued
 }) Execer {
@@ -66,10 +68,10 @@ func PgxBatch[Queued any](batch interface {
 	}}
 }
 
-// queue is an Execer that runs statements later, and so answers nothing.
+// queue is an Execer that runs statements later, so its results are not real ones.
 type queue struct{ execer }
 
-// execer is an Execer that is a function.
+// execer is a function as an Execer.
 type execer func(ctx context.Context, query string, args []any) (sql.Result, error)
 
 func (e execer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {

@@ -2,19 +2,19 @@ package outbox
 
 import "encoding/json"
 
-// Topic is a topic whose messages are values of one type, as JSON: a constant that
-// those who write and those who handle its messages share.
+// Topic is a topic whose payloads are JSON values of type T. The writers and the handlers
+// of its messages share it as a constant:
 //
 //	const OrdersPaid outbox.Topic[OrderPaid] = "orders.paid"
 //
 //	err = writer.Write(ctx, tx, OrdersPaid.Message("order-42", OrderPaid{Total: 30}))
 //
-// In the same program rowrelay.Handle gives them to a function, decoded.
+// In the same program, rowrelay.Handle passes the decoded values to a function.
 type Topic[T any] string
 
-// Message returns a message of the topic whose payload is the body, as encoding/json
-// writes it. Whatever else is wanted of it can be set. A body that can't be written as JSON
-// is told by [Writer.Write], which refuses the message as [ErrInvalid].
+// Message returns a message of the topic with the body, encoded by encoding/json, as its
+// payload. The caller may set the other fields. If the body can't be encoded as JSON,
+// [Writer.Write] refuses the message with an error that matches [ErrInvalid].
 func (t Topic[T]) Message(key string, body T) Message {
 	m := Message{Topic: string(t), Key: key}
 	if m.Payload, m.unwritable = json.Marshal(body); m.unwritable != nil {

@@ -13,23 +13,24 @@ const (
 	maxText       = 255 // bytes of a topic, a key or a header's name
 	maxHeaders    = 16 << 10
 	minYear       = 1970
-	maxYear       = 2999 // later ones come from a mistaken unit
+	maxYear       = 2999 // a later year is a mistaken unit, such as milliseconds for seconds
 	reservedNames = "rowrelay-"
 )
 
-// ErrInvalid is what every [ValidationError] matches with errors.Is.
+// ErrInvalid is the error that every [ValidationError] matches with errors.Is.
 var ErrInvalid = errors.New("invalid message")
 
-// ValidationError says which message of a [Writer.Write] breaks which rule.
-// Writing the same message again will fail again.
+// ValidationError reports which message of a [Writer.Write] is invalid, and which rule it
+// breaks. Writing the same message again fails again.
 type ValidationError struct {
-	Index int    // of the message in the call, from 0
-	ID    string // of the message, if it was given one
-	Field string // of Message, such as "Topic"
-	Rule  string // such as "must not be empty"
+	Index int    // the message's index in the call, from 0
+	ID    string // the message's ID, empty if the caller gave none
+	Field string // the field of Message, such as "Topic"
+	Rule  string // the rule, such as "must not be empty"
 }
 
-// Error never shows a payload, a key or a header's value.
+// Error names the message, the field and the rule. It never contains a payload, a key or
+// the value of a header.
 func (e *ValidationError) Error() string {
 	if e.ID == "" {
 		return fmt.Sprintf("message %d: %s %s", e.Index, e.Field, e.Rule)
@@ -40,7 +41,7 @@ func (e *ValidationError) Error() string {
 // Is makes the error match ErrInvalid.
 func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
 
-// check returns an error without an index, or nil.
+// check returns the first rule that m breaks as an error whose Index is not set, or nil.
 func (w *Writer) check(m Message) *ValidationError {
 	for _, field := range [...]struct{ name, broken string }{
 		{"ID", brokenID(m.ID)},
@@ -58,11 +59,11 @@ func (w *Writer) check(m Message) *ValidationError {
 	return nil
 }
 
-// The functions below return the rule that a value breaks, empty if none.
+// The functions below return the rule that a value breaks, or "".
 
 func brokenID(id string) string {
 	if id != "" && !isUUID(id) {
-		return "must be a UUID such as 019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60, and not the one of zeros only; leave it empty to have one made"
+		return "must be a UUID such as 019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60, and not all zeros; leave it empty to have one generated"
 	}
 	return ""
 }
@@ -81,7 +82,7 @@ func brokenText(text string) string {
 	return brokenEncoding(text)
 }
 
-// brokenEncoding: PostgreSQL can't store U+0000.
+// brokenEncoding refuses U+0000 because PostgreSQL can't store it.
 func brokenEncoding(text string) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -150,7 +151,7 @@ func brokenTime(at time.Time) string {
 	return ""
 }
 
-// shortened quotes what a caller gave, which may be anything.
+// shortened quotes a caller's text, which may be of any length, for an error.
 func shortened(text string) string {
 	if len(text) > 64 {
 		return fmt.Sprintf("%q…", text[:64])

@@ -14,7 +14,7 @@ import (
 
 const someID = "019b7ca9-8f2e-7800-a6fd-4d798f0ddb85"
 
-// statements is a handle without a database that notes what it is given.
+// statements is an Execer without a database that records the statements.
 type statements struct {
 	queries []dialect.Query
 	fail    error
@@ -83,7 +83,7 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
-func TestWriteTakesWhatIsJustAllowed(t *testing.T) {
+func TestWriteAcceptsMessagesAtTheLimits(t *testing.T) {
 	t.Parallel()
 	name, value := strings.Repeat("n", 255), strings.Repeat("v", 16<<10-255)
 	for _, message := range []outbox.Message{

@@ -13,19 +13,20 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
-// Execer is a handle that statements can be run on: *sql.Tx, or anything built
-// on it that kept the method, such as sqlx's or ent's transaction, or gorm's
-// tx.Statement.ConnPool; or what [Pgx] makes of a pgx.Tx. It must hand the statement and its values on as they are;
-// bun.Tx doesn't, so give the *sql.Tx inside it: tx.Tx.
+// Execer runs statements in a transaction. It is a *sql.Tx, or a type built on one that has
+// its ExecContext, such as the transactions of sqlx and ent or gorm's tx.Statement.ConnPool,
+// or the result of [Pgx] for a pgx.Tx. ExecContext must pass the statement and its values on
+// unchanged. The one of bun.Tx doesn't, so pass the *sql.Tx inside it, tx.Tx.
 //
-// A handle that begins transactions, such as a *sql.DB, is refused, as messages would be
-// delivered though the change is rolled back: see [WithoutTransaction].
+// [Writer.Write] refuses a handle that begins transactions, such as a *sql.DB, because its
+// messages would be delivered even if the change is rolled back: see [WithoutTransaction].
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// WithoutTransaction lets [Writer.Write] use a *sql.DB, a *sql.Conn, or what [Pgx] makes of a pool, for messages that
-// belong to no change. Each statement then commits by itself; a Write normally needs one.
+// WithoutTransaction lets [Writer.Write] use a *sql.DB, a *sql.Conn, or the result of [Pgx]
+// for a pool, for messages that belong to no change. Each statement is then its own
+// transaction. A Write normally runs a single statement.
 func WithoutTransaction(db Execer) Execer {
 	if handle.IsNil(db) {
 		return nil
@@ -33,13 +34,14 @@ func WithoutTransaction(db Execer) Execer {
 	return alone{db}
 }
 
-// alone is a handle that is known to be no transaction.
+// alone wraps a handle that the caller passed through WithoutTransaction.
 type alone struct{ Execer }
 
-// BeginTx is what tells that it is none.
+// BeginTx is never called: its presence marks the handle as one that is not a transaction
+// (see handle.Begins).
 func (alone) BeginTx() {}
 
-// nameOf is the type of a handle, or of the one inside it.
+// nameOf returns the type of the handle that the caller passed, without our wrappers.
 func nameOf(tx Execer) string {
 	switch h := tx.(type) {
 	case alone:
@@ -50,8 +52,8 @@ func nameOf(tx Execer) string {
 	return fmt.Sprintf("%T", tx)
 }
 
-// Writer writes messages to one outbox table. It holds no connection; make one
-// at the start of the program and keep it. All methods may be called
+// Writer writes messages to one outbox table. It holds no connection. Make one
+// Writer at the start of the program and keep it. All methods may be called
 // concurrently.
 type Writer struct {
 	dialect    dialect.Dialect
@@ -59,16 +61,16 @@ type Writer struct {
 	maxPayload int
 	keyLocks   bool
 	duplicates Duplicates
-	notices    *limiter                                // nil: none
-	headers    func(context.Context) map[string]string // nil: none
+	notices    *limiter                                // nil: no notifications
+	headers    func(context.Context) map[string]string // nil: no added headers
 	newID      func() string
 }
 
-// NewWriter makes a Writer for a database: dialect.Postgres(), dialect.SQLite() or
-// that of another one. An error names every option that is wrong.
+// NewWriter returns a Writer for a database, given its dialect, such as dialect.Postgres()
+// or dialect.SQLite(). The error names every invalid option.
 func NewWriter(d dialect.Dialect, options Options) (*Writer, error) {
 	if d == nil {
-		return nil, errors.New("make an outbox writer: the dialect is nil; give that of your database, from package dialect")
+		return nil, errors.New("make an outbox writer: the dialect is nil: pass your database's dialect from package dialect")
 	}
 	w := &Writer{dialect: d, maxPayload: defaultMaxPayload, newID: NewID}
 	if err := w.apply(options); err != nil {
@@ -77,14 +79,16 @@ func NewWriter(d dialect.Dialect, options Options) (*Writer, error) {
 	return w, nil
 }
 
-// Write inserts the messages in their order, in the transaction tx. They are
-// delivered if and only if it commits. Without messages it does nothing.
+// Write inserts the messages in the given order in the transaction tx. They are
+// delivered if and only if the transaction commits. Without messages Write does
+// nothing.
 //
-// All messages are checked before anything is sent: if one breaks a rule, none
-// is written, and the error matches [ErrInvalid] and is a [*ValidationError].
-// After any other error the transaction should be rolled back.
+// Write checks all messages before it runs a statement. If one is invalid, Write
+// inserts none and returns a [*ValidationError], which matches [ErrInvalid].
+// After any other error the transaction should be rolled back, except after a
+// [*DuplicateError].
 //
-// Hundreds of messages in one call cost far less than as many calls.
+// One call with hundreds of messages costs far less than one call for each of them.
 func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) error {
 	if len(messages) == 0 {
 		return nil
@@ -98,10 +102,10 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 	return nil
 }
 
-// notMade is an error if NewWriter didn't make it.
+// notMade returns an error if NewWriter didn't make w.
 func (w *Writer) notMade() error {
 	if w == nil || w.dialect == nil {
-		return errors.New("the outbox writer is nil or empty: use what NewWriter returned, once its error was looked at")
+		return errors.New("the outbox writer is nil or empty: use what NewWriter returned, after checking its error")
 	}
 	return nil
 }
@@ -116,7 +120,7 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	}
 	if w.keyLocks {
 		if err := w.run(ctx, tx, w.dialect.LockKeys(w.table, keysOf(rows))); err != nil {
-			return fmt.Errorf("lock their keys: %w", err)
+			return fmt.Errorf("lock keys: %w", err)
 		}
 	}
 	if w.duplicates != AllowDuplicates {
@@ -129,32 +133,32 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	}
 	if w.notices.allow() {
 		if err := w.run(ctx, tx, w.dialect.Notify(w.table)); err != nil {
-			return fmt.Errorf("notify the relays: %w", err)
+			return fmt.Errorf("notify relays: %w", err)
 		}
 	}
 	return nil
 }
 
-// checkHandle refuses a handle that won't do. Write needs a transaction, unless WithoutTransaction says that there is
-// none; with KeyLocks it needs one in any case. Cancel and Duplicates always need one, and need to know at once how many
-// rows a statement affected, which a *pgx.Batch doesn't tell.
+// checkHandle refuses a handle that is nil or not suitable. Write needs a transaction, unless the handle comes from
+// WithoutTransaction; with KeyLocks it always needs one. Cancel and Duplicates always need one, too, and they need the
+// number of rows that each statement affected, which a *pgx.Batch doesn't return.
 func (w *Writer) checkHandle(tx Execer, cancels bool) error {
 	if handle.IsNil(tx) {
-		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
+		return fmt.Errorf("the transaction is nil (%T): pass the transaction that makes the change", tx)
 	}
 	pool := handle.Begins(tx)
 	_, told := tx.(alone)
 	_, later := tx.(queue)
 	switch asks := cancels || w.duplicates != AllowDuplicates; {
 	case pool && w.keyLocks && !cancels:
-		return fmt.Errorf("a %s is no transaction, and KeyLocks locks keys until one ends: give the *sql.Tx", nameOf(tx))
+		return fmt.Errorf("a %s is not a transaction, and KeyLocks holds its locks until a transaction ends: pass the *sql.Tx", nameOf(tx))
 	case pool && asks:
-		return fmt.Errorf("a %s is no transaction, and Cancel and Duplicates need one: give the *sql.Tx", nameOf(tx))
+		return fmt.Errorf("a %s is not a transaction, and Cancel and Duplicates need one: pass the *sql.Tx", nameOf(tx))
 	case pool && !told:
-		return fmt.Errorf("a %s is no transaction, and what it writes would be delivered though the change is rolled back: "+
-			"give the transaction that the change is made in; for messages that belong to none there is outbox.WithoutTransaction", nameOf(tx))
+		return fmt.Errorf("a %s is not a transaction, and its messages would be delivered even if the change is rolled back: "+
+			"pass the transaction that makes the change, or use outbox.WithoutTransaction for messages that belong to no change", nameOf(tx))
 	case later && asks:
-		return errors.New("a *pgx.Batch gives no answer before it is sent, and Cancel and Duplicates need one: give the pgx.Tx, by Pgx")
+		return errors.New("a *pgx.Batch returns no results before it is sent, and Cancel and Duplicates need them: pass outbox.Pgx(tx) with the pgx.Tx")
 	}
 	return nil
 }
@@ -168,7 +172,7 @@ func (w *Writer) run(ctx context.Context, tx Execer, queries []dialect.Query) er
 	return nil
 }
 
-// count runs statements and returns how many rows they have affected.
+// count runs statements and returns the number of rows that they affected.
 func (w *Writer) count(ctx context.Context, tx Execer, queries []dialect.Query) (affected int64, err error) {
 	for _, query := range queries {
 		result, err := tx.ExecContext(ctx, query.SQL, query.Args...)
@@ -184,24 +188,24 @@ func (w *Writer) count(ctx context.Context, tx Execer, queries []dialect.Query) 
 	return affected, nil
 }
 
-// explained adds what to do, where that is known.
+// explained adds to an error what the caller can do about it, if that is known.
 func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or in Go with App.Migrate or package migrations, or name it in Options.Table, with its schema if search_path lacks that: %w", err)
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or in Go with App.Migrate or package migrations, or set Options.Table to its name, with the schema if search_path does not include that: %w", err)
 	case formatted(err):
-		return fmt.Errorf("the statement came without its values, as from a handle that puts them in by itself: give the *sql.Tx inside it, which is tx.Tx of a bun.Tx: %w", err)
+		return fmt.Errorf("the statement arrived without its values: a handle such as bun.Tx formats them itself: pass the *sql.Tx inside it (tx.Tx of a bun.Tx): %w", err)
 	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):
-		return fmt.Errorf("another transaction writes; open the file with _txlock=immediate and a busy timeout (see outbox/README.md): %w", err)
+		return fmt.Errorf("another transaction is writing: open the file with _txlock=immediate and a busy timeout (see outbox/README.md): %w", err)
 	case dialect.Misunderstood(err):
-		return fmt.Errorf("the database doesn't understand %s: give NewWriter the dialect of this database, or rowrelay.New its kind: %w", w.dialect.Name(), err)
+		return fmt.Errorf("the database doesn't understand the SQL of dialect %s: pass this database's dialect to NewWriter, or its kind to rowrelay.New: %w", w.dialect.Name(), err)
 	case w.dialect.Denied(err):
-		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s, and more to cancel and for Duplicates (see outbox/README.md): %w", w.table, err)
+		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s, and more rights for Cancel and Duplicates (see outbox/README.md): %w", w.table, err)
 	}
 	return err
 }
 
-// formatted tells the answer to a placeholder that nothing was given for.
+// formatted reports whether PostgreSQL got a statement with placeholders but without values.
 func formatted(err error) bool { return strings.Contains(err.Error(), "there is no parameter $") }
 
 func counted(messages int) string {
@@ -211,7 +215,8 @@ func counted(messages int) string {
 	return fmt.Sprintf("%d messages", messages)
 }
 
-// withHeaders adds the headers of the Write's context to those of the messages, which stay as they are.
+// withHeaders returns copies of the messages with the headers that Options.Headers returns for the context. It doesn't
+// change the caller's messages.
 func (w *Writer) withHeaders(ctx context.Context, messages []Message) []Message {
 	if w.headers == nil {
 		return messages
@@ -229,7 +234,7 @@ func (w *Writer) withHeaders(ctx context.Context, messages []Message) []Message 
 	return messages
 }
 
-// rows checks all messages and makes them ready to be stored.
+// rows checks all messages and converts them to rows.
 func (w *Writer) rows(messages []Message) ([]dialect.Row, error) {
 	rows := make([]dialect.Row, len(messages))
 	for i, message := range messages {

@@ -22,9 +22,9 @@ func TestNewWriterRefuses(t *testing.T) {
 		"bad payload":      {dialect.SQLite(), outbox.Options{MaxPayload: -1}, []string{"MaxPayload: must be between 1 and 268435456 bytes, and is -1"}},
 		"payload too high": {dialect.SQLite(), outbox.Options{MaxPayload: 1 << 30}, []string{"MaxPayload"}},
 		"negative":         {dialect.Postgres(), outbox.Options{Notify: true, NotifyInterval: -time.Second}, []string{"NotifyInterval", "-1s"}},
-		"an interval only": {dialect.Postgres(), outbox.Options{NotifyInterval: time.Second}, []string{"NotifyInterval: is for Notify"}},
+		"an interval only": {dialect.Postgres(), outbox.Options{NotifyInterval: time.Second}, []string{"NotifyInterval: has no effect without Notify"}},
 		"no notifications": {dialect.SQLite(), outbox.Options{Notify: true}, []string{"Notify: sqlite has no notifications"}},
-		"all at once":      {dialect.SQLite(), outbox.Options{Table: "a b", MaxPayload: -1}, []string{"Table", "MaxPayload"}},
+		"two mistakes":     {dialect.SQLite(), outbox.Options{Table: "a b", MaxPayload: -1}, []string{"Table", "MaxPayload"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +91,7 @@ func TestKeysAreLockedBeforeTheInsert(t *testing.T) {
 	}
 }
 
-func TestNoKeysNoLocks(t *testing.T) {
+func TestMessagesWithoutKeysTakeNoLocks(t *testing.T) {
 	t.Parallel()
 	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.SQLite()} {
 		tx := &statements{}
@@ -115,12 +115,12 @@ func TestNotificationsAreLimited(t *testing.T) {
 	}
 }
 
-func TestAFailedInsertUsesUpNoNotification(t *testing.T) {
+func TestAFailedInsertDoesNotUseUpTheNotification(t *testing.T) {
 	t.Parallel()
 	writer := newWriter(t, dialect.Postgres(), outbox.Options{Notify: true, NotifyInterval: time.Hour})
 	broken := errors.New("broken")
 	if err := writer.Write(t.Context(), &statements{fail: broken}, outbox.Message{Topic: "t"}); !errors.Is(err, broken) {
-		t.Fatalf("Write: %v, want that it is broken", err)
+		t.Fatalf("Write: %v, want %v", err, broken)
 	}
 	tx := &statements{}
 	if err := writer.Write(t.Context(), tx, outbox.Message{Topic: "t"}); err != nil || len(tx.queries) != 2 {
@@ -143,7 +143,7 @@ func TestDatabaseErrorsAreWrapped(t *testing.T) {
 	}
 }
 
-func TestIDsAreMadeAndKept(t *testing.T) {
+func TestMissingIDsAreGeneratedAndGivenIDsKept(t *testing.T) {
 	t.Parallel()
 	tx := &statements{}
 	writer := newWriter(t, dialect.SQLite(), outbox.Options{NewID: func() string { return someID }})
@@ -157,7 +157,7 @@ func TestIDsAreMadeAndKept(t *testing.T) {
 	}
 }
 
-// What the application handed over is still its own.
+// Write must not change the messages that the application passes.
 func TestWriteChangesNoMessage(t *testing.T) {
 	t.Parallel()
 	messages := []outbox.Message{{Topic: "t", Payload: []byte("p"), Headers: headers("a", "b")}}

@@ -168,7 +168,7 @@ func TestPrintingAfterTheNewestVersion(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"--after 2 --database postgres://", "--after -1 --database postgres://", "--after 2 --inbox --database postgres://"} {
-		if got := call(t.Context(), "", strings.Fields("migrate print "+line)...); got.code != exitUsage || !strings.Contains(got.stderr, "this release knows the versions 1 to ") {
+		if got := call(t.Context(), "", strings.Fields("migrate print "+line)...); got.code != exitUsage || !strings.Contains(got.stderr, "this release has the versions 1 to ") {
 			t.Errorf("migrate print %s: exit code %d, %q", line, got.code, got.stderr)
 		}
 	}

@@ -58,7 +58,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"writer: no transaction":        {func() error { return writer.Write(ctx, nil, m) }, "the transaction is nil"},
 		"writer: nil *sql.Tx":           {func() error { return writer.Write(ctx, (*sql.Tx)(nil), m) }, "the transaction is nil (*sql.Tx)"},
 		"writer: nil *sqlx.Tx":          {func() error { return writer.Write(ctx, (*sqlx.Tx)(nil), m) }, "the transaction is nil (*sqlx.Tx)"},
-		"writer: locks without one":     {func() error { return locking.Write(ctx, new(sql.DB), m) }, "give the *sql.Tx"},
+		"writer: locks without one":     {func() error { return locking.Write(ctx, new(sql.DB), m) }, "pass the *sql.Tx"},
 		"writer: nil dialect":           {func() error { _, err := outbox.NewWriter(nil, outbox.Options{}); return err }, "from package dialect"},
 		"pgx: no transaction":           {func() error { return writer.Write(ctx, outbox.Pgx(pgx.Tx(nil)), m) }, "the transaction is nil"},
 		"pgx: nil *pgxpool.Tx":          {func() error { return writer.Write(ctx, outbox.Pgx((*pgxpool.Tx)(nil)), m) }, "the transaction is nil"},
@@ -66,7 +66,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"pgx: nil batch":                {func() error { return writer.Write(ctx, outbox.PgxBatch((*pgx.Batch)(nil)), m) }, "the transaction is nil"},
 		"inbox: no transaction":         {func() error { return once(nil) }, "the transaction is nil"},
 		"inbox: nil *sql.Tx":            {func() error { return once((*sql.Tx)(nil)) }, "the transaction is nil (*sql.Tx)"},
-		"inbox: a pool":                 {func() error { return once(new(sql.DB)) }, "give the *sql.Tx"},
+		"inbox: a pool":                 {func() error { return once(new(sql.DB)) }, "pass the *sql.Tx"},
 		"inbox: nil database to Do":     {func() error { _, err := in.Do(ctx, nil, "id", func(*sql.Tx) error { return nil }); return err }, "sql.Open"},
 		"inbox: nil effect":             {func() error { _, err := in.Do(ctx, new(sql.DB), "id", nil); return err }, "a function"},
 		"inbox: nil database to Clean":  {func() error { _, err := in.Clean(ctx, (*sql.DB)(nil)); return err }, "sql.Open"},
@@ -87,22 +87,22 @@ func TestMistakesAreNamed(t *testing.T) {
 		"inproc: nil batch handler":     {func() error { return withSink(store, inproc.Batch(nil, inproc.BatchOptions{})) }, "need a function"},
 		"inproc: nil tx handler":        {func() error { return withSink(store, inproc.Tx(inproc.JSONTx[int](nil))) }, "need a function"},
 
-		"writer: a *sql.DB":       {func() error { return writer.Write(ctx, new(sql.DB), m) }, "a *sql.DB is no transaction, and what it writes would be delivered though the change is rolled back"},
-		"writer: a *sql.Conn":     {func() error { return writer.Write(ctx, new(sql.Conn), m) }, "a *sql.Conn is no transaction"},
-		"writer: a *sqlx.DB":      {func() error { return writer.Write(ctx, new(sqlx.DB), m) }, "a *sqlx.DB is no transaction"},
-		"writer: a *bun.DB":       {func() error { return writer.Write(ctx, new(bun.DB), m) }, "a *bun.DB is no transaction"},
-		"writer: gorm without":    {func() error { return writer.Write(ctx, new(gorm.PreparedStmtDB), m) }, "a *gorm.PreparedStmtDB is no transaction"},
-		"writer: ent's driver":    {func() error { return writer.Write(ctx, new(entsql.Driver), m) }, "a *sql.Driver is no transaction"},
-		"writer: a pgx pool":      {func() error { return writer.Write(ctx, outbox.Pgx(new(pgxpool.Pool)), m) }, "a *pgxpool.Pool is no transaction"},
+		"writer: a *sql.DB":       {func() error { return writer.Write(ctx, new(sql.DB), m) }, "a *sql.DB is not a transaction, and its messages would be delivered even if the change is rolled back"},
+		"writer: a *sql.Conn":     {func() error { return writer.Write(ctx, new(sql.Conn), m) }, "a *sql.Conn is not a transaction"},
+		"writer: a *sqlx.DB":      {func() error { return writer.Write(ctx, new(sqlx.DB), m) }, "a *sqlx.DB is not a transaction"},
+		"writer: a *bun.DB":       {func() error { return writer.Write(ctx, new(bun.DB), m) }, "a *bun.DB is not a transaction"},
+		"writer: gorm without":    {func() error { return writer.Write(ctx, new(gorm.PreparedStmtDB), m) }, "a *gorm.PreparedStmtDB is not a transaction"},
+		"writer: ent's driver":    {func() error { return writer.Write(ctx, new(entsql.Driver), m) }, "a *sql.Driver is not a transaction"},
+		"writer: a pgx pool":      {func() error { return writer.Write(ctx, outbox.Pgx(new(pgxpool.Pool)), m) }, "a *pgxpool.Pool is not a transaction"},
 		"writer: a *pgx.Conn":     {func() error { return writer.Write(ctx, outbox.Pgx(new(pgx.Conn)), m) }, "outbox.WithoutTransaction"},
 		"writer: nil without one": {func() error { return writer.Write(ctx, outbox.WithoutTransaction((*sql.DB)(nil)), m) }, "the transaction is nil"},
-		"writer: locks, told":     {func() error { return locking.Write(ctx, outbox.WithoutTransaction(new(sql.DB)), m) }, "give the *sql.Tx"},
+		"writer: locks, told":     {func() error { return locking.Write(ctx, outbox.WithoutTransaction(new(sql.DB)), m) }, "pass the *sql.Tx"},
 		"writer: cancels, told": {func() error {
 			_, err := writer.Cancel(ctx, outbox.WithoutTransaction(new(sql.DB)), outbox.NewID())
 			return err
-		}, "give the *sql.Tx"},
-		"inbox: a pgx pool": {func() error { return once(outbox.Pgx(new(pgxpool.Pool))) }, "give the *sql.Tx"},
-		"inbox: told":       {func() error { return once(outbox.WithoutTransaction(new(sql.DB))) }, "give the *sql.Tx"},
+		}, "pass the *sql.Tx"},
+		"inbox: a pgx pool": {func() error { return once(outbox.Pgx(new(pgxpool.Pool))) }, "pass the *sql.Tx"},
+		"inbox: told":       {func() error { return once(outbox.WithoutTransaction(new(sql.DB))) }, "pass the *sql.Tx"},
 
 		"nil writer":           {func() error { return (*outbox.Writer)(nil).Write(ctx, new(sql.Tx), m) }, "use what NewWriter returned"},
 		"empty writer":         {func() error { return new(outbox.Writer).Write(ctx, new(sql.Tx), m) }, "use what NewWriter returned"},
@@ -201,11 +201,11 @@ func TestWrongDialects(t *testing.T) {
 					continue
 				}
 				_, err := sqlstore.Open(t.Context(), s.DB, d, sqlstore.Options{})
-				wantNamed(t, "sqlstore.Open with "+kind, err, "the dialect is that of "+d.Name())
+				wantNamed(t, "sqlstore.Open with "+kind, err, "the dialect is "+d.Name())
 				m, err := migrations.New(s.DB, d, migrations.Options{Table: "other"})
 				check(t, err)
 				_, err = m.Up(t.Context())
-				wantNamed(t, "migrations with "+kind, err, "the dialect is that of "+d.Name())
+				wantNamed(t, "migrations with "+kind, err, "the dialect is "+d.Name())
 				s.wrongWriter(t, d)
 				app, err := rowrelay.New(s.DB, rowrelay.Database(kind), rowrelay.Options{Table: "other"})
 				check(t, err)
@@ -227,7 +227,7 @@ func (s shop) wrongWriter(t *testing.T, d dialect.Dialect) {
 	check(t, err)
 	err = bySQL(t.Context(), shop{Database: s.Database, dialect: s.dialect, writer: writer}, difficult[:1], func() error { return nil })
 	if err != nil {
-		wantNamed(t, "writer with "+d.Name(), err, "give NewWriter the dialect of this database")
+		wantNamed(t, "writer with "+d.Name(), err, "pass this database's dialect to NewWriter")
 		return
 	}
 	s.wantWritten(t, difficult[:1])

@@ -293,7 +293,7 @@ func TestCancelRefuses(t *testing.T) {
 		if _, err := writer.Cancel(t.Context(), db.begin(t), someID, "42"); !errors.As(err, &invalid) || invalid.Index != 1 || invalid.Field != "ID" {
 			t.Errorf("Cancel of no UUID: %v", err)
 		}
-		for want, handle := range map[string]outbox.Execer{"the transaction is nil": (*sql.Tx)(nil), "is no transaction": db.DB, "gives no answer": outbox.PgxBatch(&pgx.Batch{})} {
+		for want, handle := range map[string]outbox.Execer{"the transaction is nil": (*sql.Tx)(nil), "is not a transaction": db.DB, "returns no results": outbox.PgxBatch(&pgx.Batch{})} {
 			if _, err := writer.Cancel(t.Context(), handle, someID); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("Cancel with %T: %v", handle, err)
 			}

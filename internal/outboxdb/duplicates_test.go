@@ -278,12 +278,12 @@ func TestDuplicatesNeedATransaction(t *testing.T) {
 	t.Parallel()
 	writer := newWriter(t, dialect.Postgres(), outbox.Options{Duplicates: outbox.KeepFirst})
 	batch := &pgx.Batch{}
-	if err := writer.Write(t.Context(), outbox.PgxBatch(batch), outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "gives no answer") || batch.Len() > 0 {
+	if err := writer.Write(t.Context(), outbox.PgxBatch(batch), outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "returns no results") || batch.Len() > 0 {
 		t.Errorf("Write to a batch: %v", err)
 	}
 	for _, target := range targets() {
 		if target.Kind == "sqlite" {
-			if err := writer.Write(t.Context(), migrated(t, target, "outbox").DB, outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "is no transaction") {
+			if err := writer.Write(t.Context(), migrated(t, target, "outbox").DB, outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "is not a transaction") {
 				t.Errorf("Write to a pool: %v", err)
 			}
 			break

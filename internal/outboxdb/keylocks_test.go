@@ -30,7 +30,7 @@ func TestKeyLocksHoldOthersBack(t *testing.T) {
 			t.Errorf("a writer that doesn't lock: %v", err)
 		}
 		err := locking.Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "b"}, outbox.Message{Topic: "t", Key: "a"})
-		if err == nil || !strings.Contains(err.Error(), "lock their keys") {
+		if err == nil || !strings.Contains(err.Error(), "lock keys") {
 			t.Errorf("a writer of the same key: %v, want that it waits in vain", err)
 		}
 	})

@@ -101,7 +101,7 @@ func TestPgxTakesConnectionsAndPools(t *testing.T) {
 		messages := some(2)
 		for i, handle := range []outbox.Execer{outbox.Pgx(connect(t, db)), outbox.Pgx(pool)} {
 			writer := newWriter(t, dialect.Postgres(), outbox.Options{})
-			if err := writer.Write(t.Context(), handle, messages[i]); err == nil || !strings.Contains(err.Error(), "is no transaction") {
+			if err := writer.Write(t.Context(), handle, messages[i]); err == nil || !strings.Contains(err.Error(), "is not a transaction") {
 				t.Errorf("Write outside a transaction: %v", err)
 			}
 			if err := writer.Write(t.Context(), outbox.WithoutTransaction(handle), messages[i]); err != nil {

@@ -126,7 +126,7 @@ func TestWriteTakesEveryHandle(t *testing.T) {
 		}
 		writer := newWriter(t, db.dialect, outbox.Options{})
 		for _, handle := range []outbox.Execer{conn, db.DB} {
-			m, want := outbox.Message{Topic: fmt.Sprintf("%T", handle)}, fmt.Sprintf("a %T is no transaction", handle)
+			m, want := outbox.Message{Topic: fmt.Sprintf("%T", handle)}, fmt.Sprintf("a %T is not a transaction", handle)
 			if err := writer.Write(t.Context(), handle, m); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("Write outside a transaction: %v, want %q", err, want)
 			}

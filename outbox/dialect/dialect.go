@@ -1,12 +1,11 @@
-// Package dialect has what producers and consumers need to know of a database, and what
-// all must agree on: how a message is written, the inbox, the tables' names, what an error
-// means, and which server it is. It imports no driver: a dialect turns typed arguments into
-// a [Query], and whoever holds a connection runs it. What a relay asks stands in
-// relay/sqlstore, a folder a database.
+// Package dialect contains the SQL of producers and consumers for each database: it writes
+// messages, maintains the inbox, names the tables, classifies errors and identifies the server.
+// It imports no driver: a dialect turns typed arguments into a [Query], and the caller runs it
+// on its own connection. The SQL of relays is in relay/sqlstore, one folder for each database.
 //
-// dialect.go has what all share: the interface, the tables' names, and errors by which a database
-// tells that it is another one. insert.go makes inserts. Each database has a file of its own, in
-// this order: writing, the inbox, the tables, errors, and which server it is.
+// dialect.go has the parts that all databases share: the interface, the names of the tables, and
+// the check whether a database is of another kind than its dialect. insert.go builds INSERTs.
+// Each database has one file, in this order: writing, the inbox, the tables, errors, the server.
 package dialect
 
 import (
@@ -20,113 +19,118 @@ import (
 	"time"
 )
 
-// Dialect is what the project knows of one database. Its methods may be called
-// concurrently; they only make statements.
+// Dialect builds the statements of one database and classifies its errors. It runs no
+// statements. Its methods may be called concurrently.
 type Dialect interface {
-	// Name is the dialect's own, as ByName takes it.
+	// Name returns the dialect's name, as ByName accepts it.
 	Name() string
 
-	// Insert returns the statement that inserts the rows, with ids in the rows'
-	// order; as few statements as the database's limits allow, normally one.
+	// Insert returns the statements that insert the rows, so that ids ascend in the
+	// order of the rows. It normally returns one statement, and more only if the
+	// database's limits require it.
 	Insert(table Table, rows []Row) []Query
 
-	// InsertIDs inserts messages' ids into the table of ids, each with the token, but for
-	// those that are there: it affects as many rows fewer, or fails with an error that
-	// Received knows. It waits for a transaction that has inserted the same and is still
-	// open.
+	// InsertIDs inserts those message ids into the table of ids that it doesn't contain
+	// yet, each with the token. The number of affected rows is the number of new ids. On
+	// some databases the statement instead fails if any id exists; Received recognises
+	// this error. InsertIDs waits for open transactions that have inserted the same ids.
 	InsertIDs(table Table, ids []string, token int64) []Query
 
-	// DeleteIDs deletes those of these ids that were inserted with the token; with any, if
-	// it is 0.
+	// DeleteIDs deletes the given ids that were inserted with the token. With token 0 it
+	// deletes them whatever their token is.
 	DeleteIDs(table Table, ids []string, token int64) []Query
 
-	// Cancel deletes a scheduled message that isn't due within the time ahead. There is a
-	// statement for the hot table and one for the held table, in this order, as a message
-	// only moves from hot to held; the second runs if the first affects no row. Neither locks
-	// a row that it doesn't delete, nor waits for a message that is being delivered. Where
-	// this takes a search without locks, find makes it first: it selects the index in deletes
-	// of the statement to begin with, and the row's lane and id, which the caller puts before
-	// the arguments of each statement. If find returns no row, there is no such message. On
-	// other databases the SQL of find is empty.
+	// Cancel deletes a scheduled message that isn't due within the duration ahead. The
+	// first statement deletes it from the pending table, the second from the held table.
+	// The caller runs them in this order, because a message only moves from pending to
+	// held, and runs the second only if the first affects no row. Neither statement locks
+	// a row that it doesn't delete, or waits for a message that is being delivered.
+	//
+	// Some databases need a search without locks first. Then find selects three values:
+	// the index in deletes of the statement to begin with, and the row's lane and id. The
+	// caller puts lane and id before the arguments of each statement. If find returns no
+	// row, no such message exists. On the other databases find.SQL is empty.
 	Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query)
 
-	// LockKeys returns statements that hold other writers of these keys back
-	// until the transaction ends, in an order that can't deadlock. Empty where
-	// the database has one writer at a time.
+	// LockKeys returns statements that make other writers of these keys wait until
+	// the transaction ends. They take the locks in one order, so they can't
+	// deadlock. LockKeys returns none if the database has one writer at a time.
 	LockKeys(table Table, keys []string) []Query
 
-	// Notify returns the statement that wakes listening relays when the
-	// transaction commits. Empty where the database has no such thing.
+	// Notify returns the statement that wakes listening relays when the transaction
+	// commits, or none if the database has no notifications.
 	Notify(table Table) []Query
 
-	// Written selects all messages in the order of their ids, for tests: id,
-	// topic, key, payload, whether payload is NULL, payload_text, headers,
-	// available_at and expires_at as WrittenTime has them, and priority. All but the first two,
-	// the flag and the last can be NULL.
+	// Written selects all messages in the order of their ids, for tests. The columns are
+	// id, topic, key, payload, whether payload is NULL, payload_text, headers,
+	// available_at and expires_at in the format WrittenTime, and priority. Key, payload,
+	// payload_text, headers and the two times can be NULL.
 	Written(table Table) Query
 
-	// Receive inserts a message's id into an inbox for this consumer, to recognise a
-	// message that comes again. It affects one row. Where the id is there already it
-	// affects none, or fails with an error that Received knows. It waits for a
-	// transaction that has inserted the same and is still open.
+	// Receive inserts a message's id into an inbox for this consumer and affects one
+	// row. If the id exists already, it affects no row, or fails with an error that
+	// Received recognises. Receive waits for an open transaction that has inserted the
+	// same id.
 	Receive(table Table, consumer, messageID string) Query
 
-	// Received says that Receive failed because the id is there. The transaction
-	// can go on.
+	// Received reports whether Receive failed because the id exists already. The
+	// transaction can continue after this error.
 	Received(err error) bool
 
-	// PurgeReceived deletes up to limit of this consumer's ids that were received
-	// longer ago.
+	// PurgeReceived deletes at most limit of this consumer's ids that were received
+	// longer ago than window.
 	PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query
 
-	// InboxVersion selects the version of an inbox, as text.
+	// InboxVersion selects the version of an inbox as text.
 	InboxVersion(table Table) Query
 
-	// SchemaVersion selects the version of an outbox's tables, as text.
+	// SchemaVersion selects the version of an outbox's tables as text.
 	SchemaVersion(table Table) Query
 
-	// FixedRows are the rows that the tables have from the beginning, and always.
+	// FixedRows returns the rows that the tables must always contain.
 	FixedRows(table Table) []FixedRows
 
-	// MakeRowIndexes makes the indexes that claiming by rows needs, where they
-	// are missing, one statement each. DropRowIndexes drops them.
+	// MakeRowIndexes creates the indexes for claiming by rows that don't exist yet.
+	// DropRowIndexes drops them.
 	MakeRowIndexes(table Table) []Query
 	DropRowIndexes(table Table) []Query
 
-	// RowIndexes selects how many of these indexes there are, of RowIndexCount.
+	// RowIndexes selects the number of these indexes that exist, at most RowIndexCount.
 	RowIndexes(table Table) Query
 
-	// What a driver's error means, which is told without knowing the driver.
+	// The methods below classify an error of any driver. They return false for nil.
 
-	// Busy: the database refused for the moment and changed nothing.
+	// Busy reports whether the database refused the statement only for the moment. It
+	// changed nothing.
 	Busy(err error) bool
 
-	// TimedOut: the server ended the statement, or its transaction, as it took longer than a setting
-	// allows, or as somebody cancelled it. It changed nothing.
+	// TimedOut reports whether the server ended the statement or its transaction, because it
+	// exceeded a time limit or a user cancelled it. It changed nothing.
 	TimedOut(err error) bool
 
-	// Missing: a table or a schema isn't there.
+	// Missing reports whether a table or a schema doesn't exist.
 	Missing(err error) bool
 
-	// Denied: the user lacks a right.
+	// Denied reports whether the user lacks a right.
 	Denied(err error) bool
 
-	// Invalid: the database refuses a value of a row, and would refuse it again.
+	// Invalid reports whether the database refused a value of a row and would refuse it
+	// again.
 	Invalid(err error) bool
 
-	// Refused: the database refuses the statement, and would refuse it again, whatever its
-	// values are. Denied errors are refused, too.
+	// Refused reports whether the database refused the statement and would refuse it again
+	// with any values. This includes Denied errors.
 	Refused(err error) bool
 
-	// ReadOnly: the server takes no writes, like a standby, or an old primary after a switchover.
-	// [Redial] leaves it.
+	// ReadOnly reports whether the server accepts no writes, such as a standby, or the old
+	// primary after a switchover. [Redial] then connects to another server.
 	ReadOnly(err error) bool
 }
 
-// Redial closes the idle connections of a pool, so that the next statement connects again: after a switchover
-// the same name leads to another server, while the old one keeps its connections.
+// Redial closes the idle connections of a pool, so that the next statement opens a new one. After a switchover
+// the host name leads to the new primary, but open connections stay on the old server.
 func Redial(ctx context.Context, db *sql.DB) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // others may take all connections meanwhile
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // db.Conn waits if other goroutines use all connections
 	defer cancel()
 	for range db.Stats().Idle {
 		conn, err := db.Conn(ctx)
@@ -138,12 +142,12 @@ func Redial(ctx context.Context, db *sql.DB) {
 	}
 }
 
-// all are the dialects that there are.
+// all returns every dialect.
 func all() []Dialect {
 	return []Dialect{Postgres(), MySQL(), MariaDB(), Oracle(), SQLServer(), SQLite()}
 }
 
-// ByName returns the dialect with that name: postgres, mysql, mariadb, oracle, sqlserver or sqlite.
+// ByName returns the dialect with the given name: postgres, mysql, mariadb, oracle, sqlserver or sqlite.
 func ByName(name string) (Dialect, error) {
 	var names []string
 	for _, d := range all() {
@@ -165,94 +169,94 @@ type Query struct {
 // RowIndexCount is the number of indexes that claiming by rows needs.
 const RowIndexCount = 3
 
-// WrittenTime is the form of times, in UTC, in what Written selects. Fractions
-// of a second follow it.
+// WrittenTime is the layout of the times that Written selects, in UTC. A fraction
+// of a second may follow.
 const WrittenTime = "2006-01-02 15:04:05"
 
-// inboxVersion is 1 where there is a table: there is no other version.
+// inboxVersion selects 1, the only version, and fails if the table doesn't exist.
 func inboxVersion(table Table) Query {
 	return Query{SQL: "SELECT CASE WHEN COUNT(*) >= 0 THEN '1' END FROM " + table.Inbox + " WHERE consumer IS NULL"}
 }
 
-// Fitting is implemented by a dialect whose servers differ in what they can do.
-// Whoever opens a table asks the server, and goes on with the variant that fits.
+// Fitting is implemented by a dialect whose servers differ in their abilities. The
+// code that opens a table asks the server and uses the variant of the dialect that fits.
 type Fitting interface {
-	// Server selects what there is to know of the server: lines of a name, in
-	// lower case, and a value. It needs no table and no right. The trial, which is made on
-	// the table, shows whether a select passes over rows that another transaction has
-	// locked, without waiting. Nil: there is no need to try.
+	// Server returns a query for facts about the server: rows of a name, in lower case,
+	// and a value. The query needs no table and no right. The trial uses the table and
+	// shows whether a SELECT can skip rows that another transaction has locked, without
+	// waiting. It is nil if no trial is needed.
 	Server(table Table) (facts Query, trial *Trial)
 
-	// Fit returns the variant for a server that has answered so. It fails if
-	// there is none; the error names the server's version, and what is needed.
+	// Fit returns the variant for a server with these facts. If no variant fits, the
+	// error names the server's version and the requirement.
 	Fit(server Server) (Fit, error)
 }
 
-// Trial is made with two transactions: Hold runs in the one, and while that is
-// open Pass runs in the other. Neither changes anything. Both select one column.
+// Trial is a test with two transactions: Hold runs in the first one, and while that is
+// open, Pass runs in the second one. Neither changes anything. Both select one column.
 type Trial struct {
-	// Begin comes first in both transactions: it bounds their wait for a lock to about a
-	// second, so that a server which waits says so, and a slow one doesn't seem to. End
-	// comes last, where the bound is the session's.
+	// Begin runs first in both transactions. It limits waits for locks to about a second, so
+	// that a server which can't skip locked rows returns an error instead of a late result.
+	// End runs last. It resets the limit where that belongs to the session.
 	Begin, End []Query
 
 	Hold Query  // locks one row
-	Pass Query  // selects that row, and another one, but those that are locked
-	Want string // what Pass then selects, as text: the other row alone
+	Pass Query  // selects that row and another one, and skips locked rows
+	Want string // the value, as text, that Pass must select: the other row only
 }
 
-// Server is what a server has answered.
+// Server has the results of [Fitting.Server].
 type Server struct {
-	Facts map[string]string // by name, as [Fitting.Server] selects them
-	Skips bool              // the trial went well; true if there was none
+	Facts map[string]string // the selected facts, by name
+	Skips bool              // whether the trial succeeded; true without a trial
 }
 
-// Fit is a dialect that fits a server.
+// Fit is the variant of a dialect for one server.
 type Fit struct {
 	Dialect Dialect
 
-	// Unordered says that ids aren't given out in one order for all who write,
-	// as several servers do so at a time: rows may appear below others as long
-	// as the longest transaction lasts, and no observation tells when.
+	// Unordered reports that several servers assign ids, so that ids don't ascend in one
+	// order. A row can then appear with a lower id than committed rows, until the longest
+	// transaction has ended, and a relay can't observe when that is.
 	Unordered bool
 
-	// Notes are what an operator should know: for a check, and for the log.
+	// Notes are facts for the operator, shown by the check command and in the log.
 	Notes []Note
 }
 
-// Note is one thing to know about a server.
+// Note is one fact about a server.
 type Note struct {
-	Name   string // of one or two words
+	Name   string // one or two words
 	OK     bool
-	Detail string // what was found
-	Hint   string // what to do, if it isn't OK
+	Detail string // the fact
+	Hint   string // what the operator can do, if it isn't OK
 }
 
-// FixedRows are rows that migrations write once, and without which relays pass over messages
-// without a word: lanes, and rows that stand for locks.
+// FixedRows are rows that a migration writes once: the lanes, and rows that serve as locks.
+// Without them relays would miss messages without an error.
 type FixedRows struct {
 	Table string
-	Want  int   // how many there are
-	Count Query // selects how many of them are there
-	Fill  Query // inserts the missing ones, and leaves the others as they are
+	Want  int   // the number of rows that must exist
+	Count Query // selects the number of rows that exist
+	Fill  Query // inserts the missing rows and doesn't change the others
 }
 
-// Repeating is implemented by a dialect of a database that commits each
-// statement which makes or drops something: of a migration that failed, what came
-// before stays, and it is run again from its beginning.
+// Repeating is implemented by a dialect whose database commits each CREATE, ALTER and DROP
+// immediately. If a migration fails, its earlier statements stay in effect, and the migration
+// is run again from its beginning.
 type Repeating interface {
-	// Made says that a statement failed because what it makes is there already;
-	// Gone, that it failed because what it drops isn't there.
+	// Made reports whether a statement failed because the object that it creates exists
+	// already. Gone reports whether it failed because the object that it drops doesn't exist.
 	Made(err error) bool
 	Gone(err error) bool
 }
 
-// DefaultTable is the name of an outbox that was given no other.
+// DefaultTable is the default name of an outbox table.
 const DefaultTable = "outbox"
 
 const (
-	// Databases cut or refuse longer names. The longest that is derived from a
-	// table's is that of the version table's sequence, "_schema_version_id_seq".
+	// Databases truncate or refuse longer names. The longest name that is derived from a
+	// table's name is the sequence of the version table, "_schema_version_id_seq".
 	maxIdentifier = 63
 	maxName       = 40
 )
@@ -260,46 +264,45 @@ const (
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Table has the names of an outbox's tables, or of an inbox, as [ParseTable] derives them
-// from one name. All but Schema, Name and Channel can be put into a statement as they are:
-// they are qualified with the schema if there is one, and quoted where the database would
-// read them otherwise. Tables can be compared with ==.
+// from one name. All names except Schema, Name and Channel can be put into a statement as
+// they are: they include the schema, if there is one, and quotes where the database needs
+// them. Tables can be compared with ==.
 type Table struct {
-	Schema string // unquoted; empty: the connection's own
-	Name   string // unquoted and unqualified
+	Schema string // unquoted; if empty, the connection's default schema
+	Name   string // unquoted, without the schema
 
-	Pending  string // what producers write to: the rows to be delivered now
-	Held     string // rows that are scheduled, wait for a retry, or are parked
-	Done     string // delivered rows
-	IDs      string // ids of messages whose writers want no duplicates
+	Pending  string // the table that producers write to: messages to be delivered now
+	Held     string // messages that are scheduled, wait for a retry, or are parked
+	Done     string // delivered messages, until the retention deletes them
+	IDs      string // ids of messages from Writers that check for duplicates
 	Lanes    string // lanes and their leases
-	Relays   string // living relays
-	Settings string // what is stored once for all
-	Controls string // what operators have put in force: pauses and limits
-	Actions  string // what operators have done
-	Messages string // a view over all rows, with their state
+	Relays   string // running relays
+	Settings string // settings of the outbox, such as the schema's version
+	Controls string // active pauses and limits, set by operators
+	Actions  string // the log of operators' actions
+	Messages string // a view over all messages with their state
 
-	Epoch     string // on PostgreSQL: emptied when the server may have lost what it had committed
-	LaneLocks string // on MySQL and MariaDB: what settles and takeovers lock
-	KeyLocks  string // on MySQL and MariaDB: what writers of a key lock
+	Epoch     string // PostgreSQL: the server empties it when it may have lost commits
+	LaneLocks string // MySQL and MariaDB: rows that settles and takeovers lock
+	KeyLocks  string // MySQL and MariaDB: rows that writers of a key lock
 
 	SchemaVersion string // goose's table of applied migrations
 
-	// Inbox is the one table of an inbox: what consumers have received.
+	// Inbox is the one table of an inbox: the ids of received messages.
 	Inbox string
 
-	// Channel is where relays listen for new rows. It leaves out the schema, so that a
-	// producer that names it and a relay that finds the table by its search path meet; it
-	// is no SQL identifier yet, but quoting it is enough.
+	// Channel is the name of the channel on which relays listen for notifications. It has no
+	// schema, so that a producer that names the schema and a relay that uses search_path have
+	// the same channel. It isn't quoted, but becomes an SQL identifier when it is.
 	Channel string
 
-	prefix string // the schema, as it is put into a statement, and a dot; or nothing
-	ticked bool   // names are quoted as MySQL does
+	prefix string // the schema, quoted if needed, and a dot; empty without a schema
+	ticked bool   // quote names with backquotes, as MySQL does
 }
 
-// ParseTable reads "table" or "schema.table". Both are taken as they are
-// written, letter case included, and consist of the letters A to Z, digits and
-// underscores; neither begins with a digit. A table's name has at most 40
-// bytes, a schema's 63.
+// ParseTable reads a name of the form "table" or "schema.table". Both parts are
+// case-sensitive, consist of the letters A to Z, digits and underscores, and don't
+// begin with a digit. A table's name has at most 40 bytes, a schema's name 63.
 func ParseTable(text string) (Table, error) {
 	schema, name, qualified := strings.Cut(text, ".")
 	if !qualified {
@@ -325,13 +328,13 @@ func ParseTable(text string) (Table, error) {
 	return Table{Schema: schema, Name: name}.named(), nil
 }
 
-// named derives all names from the schema and the table's own.
+// named sets all other names, derived from Schema and Name.
 func (t Table) named() Table {
 	if t.Schema != "" {
 		t.prefix = t.quoted(t.Schema) + "."
 	}
-	hot := t.prefix + t.quoted(t.Name)
-	t.Pending, t.Inbox, t.Channel = hot, hot, "rowrelay_"+t.Name
+	pending := t.prefix + t.quoted(t.Name)
+	t.Pending, t.Inbox, t.Channel = pending, pending, "rowrelay_"+t.Name
 	t.Held, t.Done, t.Lanes, t.Relays = t.Index("held"), t.Index("done"), t.Index("lanes"), t.Index("relays")
 	t.IDs, t.Controls, t.Actions = t.Index("ids"), t.Index("controls"), t.Index("actions")
 	t.Settings, t.Messages, t.Epoch = t.Index("settings"), t.Index("messages"), t.Index("epoch")
@@ -339,14 +342,14 @@ func (t Table) named() Table {
 	return t
 }
 
-// Backquoted returns the same table, whose names are put into statements as MySQL
-// and MariaDB quote them.
+// Backquoted returns the table with its names in backquotes, as MySQL and MariaDB quote
+// names.
 func (t Table) Backquoted() Table {
 	t.ticked = true
 	return t.named()
 }
 
-// String returns what ParseTable reads.
+// String returns the name in the form that ParseTable reads.
 func (t Table) String() string {
 	if t.Schema == "" {
 		return t.Name
@@ -354,19 +357,19 @@ func (t Table) String() string {
 	return t.Schema + "." + t.Name
 }
 
-// Index is the qualified name of what belongs to the table, as DROP INDEX takes an index's.
-// The suffix has at most 22 bytes.
+// Index returns the name of an index, or of another object that belongs to the table, with
+// the schema, as DROP INDEX needs it. The suffix has at most 22 bytes.
 func (t Table) Index(suffix string) string { return t.prefix + t.quoted(t.Name+"_"+suffix) }
 
-// IndexName is the same without the schema, as PostgreSQL's CREATE INDEX takes
+// IndexName returns the same name without the schema, as PostgreSQL's CREATE INDEX needs
 // it: an index is always in its table's schema.
 func (t Table) IndexName(suffix string) string { return t.quoted(t.Name + "_" + suffix) }
 
-// Beside is a name that needs no quotes with the table's schema.
+// Beside returns a name in the table's schema. The name must not need quotes.
 func (t Table) Beside(name string) string { return t.prefix + name }
 
-// quoted is a name as it is put into a statement: in MySQL's quotes, or as PostgreSQL and
-// most others take it. It relies on ParseTable: the name has no quote in it.
+// quoted returns a name as it is put into a statement: in backquotes for MySQL, and otherwise in
+// double quotes if it needs them. ParseTable has checked that the name contains no quotes.
 func (t Table) quoted(name string) string {
 	switch {
 	case t.ticked:
@@ -377,9 +380,9 @@ func (t Table) quoted(name string) string {
 	return name
 }
 
-// reserved has the words that PostgreSQL, SQLite, SQL Server or Oracle don't take as the
-// name of a table or schema unless they are quoted; all but public, which is the
-// name of a schema on PostgreSQL, and on SQL Server that of a role.
+// reserved lists the words that PostgreSQL, SQLite, SQL Server or Oracle accept as the name
+// of a table or schema only in quotes. It leaves out public: that is a schema on PostgreSQL
+// and a role on SQL Server.
 var reserved = strings.Fields(`
 	access add all alter analyse analyze and any array as asc asymmetric audit
 	authorization autoincrement backup begin between binary both break browse bulk
@@ -410,18 +413,18 @@ var reserved = strings.Fields(`
 	values varchar varchar2 variadic varying verbose view waitfor when whenever
 	where while window with within writetext`)
 
-// WrongKind is the error of a database that is of another kind than the dialect.
+// WrongKind is the error if the database is of another kind than the dialect.
 type WrongKind struct {
-	Server string // what the database is, for people
-	Given  string // the dialect's Name
-	Right  string // the dialect to give: its function here, and its constant in package rowrelay
-	Err    error  // the database's own error, if there is one
+	Server string // the kind of the database, as people write it
+	Given  string // the Name of the dialect that was passed
+	Right  string // the dialect to pass: its function in this package and its constant in package rowrelay
+	Err    error  // the database's error, if there is one
 }
 
-// Error says it to those who gave the dialect; a caller who has asked for a kind in another way
-// says it in its own words.
+// Error is for callers that passed a dialect. A function that takes the kind of the database
+// in another form makes its own text from the fields.
 func (w *WrongKind) Error() string {
-	text := fmt.Sprintf("the database is %s and the dialect is that of %s: give dialect.%s()", w.Server, w.Given, w.Right)
+	text := fmt.Sprintf("the database is %s, but the dialect is %s: pass dialect.%s()", w.Server, w.Given, w.Right)
 	if w.Err != nil {
 		text += ": " + w.Err.Error()
 	}
@@ -430,9 +433,9 @@ func (w *WrongKind) Error() string {
 
 func (w *WrongKind) Unwrap() error { return w.Err }
 
-// Explain makes an error of a database a [WrongKind] where it is of another kind than the
-// dialect: its own error then is about one of our words. It asks the database, so it is for
-// errors that come before any work.
+// Explain returns a [WrongKind] that wraps err if the database is of another kind than the
+// dialect, because err then only complains about our SQL. Otherwise it returns err. It queries
+// the database, so use it only for errors during the start.
 func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	if err == nil {
 		return nil
@@ -444,13 +447,14 @@ func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	return &WrongKind{server.name, fits, server.right, err}
 }
 
-// kind is a kind of database.
+// kind is a kind of database: its product name, the dialects that fit it, separated and
+// surrounded by spaces, and the dialect to pass, as in WrongKind.
 type kind struct {
 	name, dialects, right string
 }
 
-// kindOf asks in the words of one kind after the other; its name is empty if none
-// of them is understood.
+// kindOf tries a query of one kind of database after the other. It returns an empty kind if
+// all of them fail.
 func kindOf(ctx context.Context, db *sql.DB) kind {
 	var version string
 	ask := func(query string) bool { return db.QueryRowContext(ctx, query).Scan(&version) == nil }
@@ -471,13 +475,13 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 	return kind{}
 }
 
-// Misunderstood says that a database didn't understand a statement. Those of a
-// dialect are understood by its own databases.
+// Misunderstood reports whether the database found a syntax error in a statement, which
+// means that the dialect is one of another database.
 func Misunderstood(err error) bool {
 	return says(err, "syntax error", "error in your SQL syntax", "unrecognized token", "Incorrect syntax near", "ORA-009", "missing named argument", "Unknown column '$")
 }
 
-// says looks for words in an error's text.
+// says reports whether the error's text contains one of the words.
 func says(err error, words ...string) bool {
 	return err != nil && slices.ContainsFunc(words, func(word string) bool { return strings.Contains(err.Error(), word) })
 }

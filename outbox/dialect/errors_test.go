@@ -29,7 +29,7 @@ func TestErrorsAreRecognised(t *testing.T) {
 		{"no replica identity", postgres.Refused, state("55000"), true},
 		{"no right is a refusal", postgres.Refused, state("42501"), true},
 		{"lock not available", postgres.Refused, state("55P03"), false},
-		{"violated check is of a row", postgres.Refused, state("23514"), false},
+		{"violated check is no refusal", postgres.Refused, state("23514"), false},
 		{"statement_timeout", postgres.TimedOut, fmt.Errorf("settle: %w", state("57014")), true},
 		{"idle_in_transaction_session_timeout", postgres.TimedOut, state("25P03"), true},
 		{"transaction_timeout", postgres.TimedOut, state("25P04"), true},
@@ -68,9 +68,9 @@ func (s state) Error() string { return "an error with the state " + string(s) }
 
 func (s state) SQLState() string { return string(s) }
 
-// An id that is there already is known by the error where that is how a database
-// says so, and no other error is taken for it: the message would be lost.
-func TestReceived(t *testing.T) {
+// Received recognises a database's error for an existing id, and no other error: the consumer would
+// skip a message that it has not received, and the message would be lost.
+func TestReceivedRecognisesOnlyAnExistingID(t *testing.T) {
 	t.Parallel()
 	errs := map[string]error{
 		"mysql":     errors.New("Error 1062 (23000): Duplicate entry 'billing-a' for key 'inbox.PRIMARY'"),
@@ -86,7 +86,7 @@ func TestReceived(t *testing.T) {
 		}
 		for _, err := range others {
 			if d.Received(err) {
-				t.Errorf("%s: %v is taken for a message that is there", d.Name(), err)
+				t.Errorf("%s: Received recognises %v as an existing id", d.Name(), err)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func (e oraError) Error() string { return "no text" }
 
 func (e oraError) Code() int { return int(e) }
 
-func TestOracleErrors(t *testing.T) {
+func TestOracleErrorsAreRecognised(t *testing.T) {
 	t.Parallel()
 	d := dialect.Oracle()
 	repeating := d.(dialect.Repeating)
@@ -119,10 +119,10 @@ func TestOracleErrors(t *testing.T) {
 		"no column":                  {d.Refused, errors.New("ORA-00904: \"RECEIPT\": invalid identifier"), true},
 		"no number":                  {d.Denied, errors.New("1031"), false},
 		"no error":                   {d.Missing, nil, false},
-		"there already":              {repeating.Made, errors.New("ORA-00955: name is already used by an existing object"), true},
-		"a column there already":     {repeating.Made, errors.New("ORA-01430: column being added already exists in table"), true},
-		"not there":                  {repeating.Gone, errors.New("ORA-00942: table or view does not exist"), true},
-		"not there, to be made":      {repeating.Made, errors.New("ORA-00942: table or view does not exist"), false},
+		"exists already":             {repeating.Made, errors.New("ORA-00955: name is already used by an existing object"), true},
+		"a column exists already":    {repeating.Made, errors.New("ORA-01430: column being added already exists in table"), true},
+		"doesn't exist":              {repeating.Gone, errors.New("ORA-00942: table or view does not exist"), true},
+		"Made of a missing table":    {repeating.Made, errors.New("ORA-00942: table or view does not exist"), false},
 	} {
 		if got := c.is(c.err); got != c.want {
 			t.Errorf("%s: %t, want %t", what, got, c.want)
@@ -166,7 +166,7 @@ func (n number) Error() string { return fmt.Sprintf("an error with the number %d
 
 func (n number) SQLErrorNumber() int32 { return int32(n) }
 
-// A server that takes no writes is known on each database, in the words of each of its settings.
+// ReadOnly recognises the errors of read-only servers of each database, for each setting that makes a server read-only.
 func TestReadOnlyServersAreRecognised(t *testing.T) {
 	t.Parallel()
 	mysql := func(text string) error { return errors.New(text) }
@@ -194,13 +194,13 @@ func TestReadOnlyServersAreRecognised(t *testing.T) {
 		}
 		for _, err := range others {
 			if d.ReadOnly(err) {
-				t.Errorf("%s: %v is taken for a read-only server", d.Name(), err)
+				t.Errorf("%s: ReadOnly recognises %v as the error of a read-only server", d.Name(), err)
 			}
 		}
 	}
 }
 
-// standby is PostgreSQL's error of reading a table that isn't logged.
+// standby is the error of a PostgreSQL standby that reads an unlogged table.
 type standby struct{}
 
 func (standby) Error() string {

@@ -15,12 +15,12 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 var dialects = []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.Oracle(), dialect.SQLServer(), dialect.SQLite()}
 
-// All SQL of the dialects, to be read by a person: a change of it shows in a change of
-// these files. MariaDB's is MySQL's.
+// The golden files contain all SQL of the dialects, so that a reviewer sees each change of it.
+// MariaDB has the same SQL as MySQL.
 func TestGoldenSQL(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects {
@@ -63,7 +63,7 @@ func TestGoldenSQL(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			if err != nil || b.String() != string(want) {
-				t.Errorf("the statements differ from %s (%v); if that is meant, run go test ./outbox/dialect -update and look at the change", file, err)
+				t.Errorf("the statements differ from %s (%v); if the change is intended, run go test ./outbox/dialect -update and review the diff", file, err)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func (b *text) add(what string, queries ...dialect.Query) {
 	for _, query := range queries {
 		ending := ";"
 		if strings.HasSuffix(query.SQL, "END;") {
-			ending = "\n/" // a block has a line of its own
+			ending = "\n/" // ends a block, on a line by itself
 		}
 		fmt.Fprintf(b, "%s%s\n", query.SQL, ending)
 		for i, arg := range query.Args {
@@ -98,22 +98,23 @@ var (
 	placeholders = regexp.MustCompile(`:(\d+)`)
 )
 
-// Drivers bind by place: each parameter stands once, in the order of its number.
+// checkPlaces checks that each placeholder occurs once and in the order of its number, because Oracle's drivers bind by
+// position.
 func checkPlaces(t *testing.T, what string, queries ...dialect.Query) {
 	t.Helper()
 	for _, query := range queries {
 		found := placeholders.FindAllStringSubmatch(literals.ReplaceAllString(query.SQL, "''"), -1)
 		if len(found) != len(query.Args) {
-			t.Errorf("%s: %d places for %d arguments in %s", what, len(found), len(query.Args), query.SQL)
+			t.Errorf("%s: %d placeholders for %d arguments in %s", what, len(found), len(query.Args), query.SQL)
 		}
 		for i, place := range found {
 			if place[1] != strconv.Itoa(i+1) {
-				t.Errorf("%s: %s stands at place %d of %s", what, place[0], i+1, query.SQL)
+				t.Errorf("%s: %s is placeholder number %d in %s", what, place[0], i+1, query.SQL)
 			}
 		}
 		for _, arg := range query.Args {
 			if text, ok := arg.(string); ok && len(text) > 4000 {
-				t.Errorf("%s: a text of %d bytes would be a LONG", what, len(text))
+				t.Errorf("%s: the driver would send a text of %d bytes as a LONG", what, len(text))
 			}
 		}
 	}

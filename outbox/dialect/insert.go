@@ -8,31 +8,31 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
-// Row is a message as it is written: validated, with its id.
+// Row is a validated message with its id.
 type Row struct {
 	MessageID   string // a UUID
 	Topic       string
-	Key         string    // empty: NULL
-	Payload     []byte    // nil: NULL
-	Headers     string    // a JSON object; empty: NULL
-	AvailableAt time.Time // zero: NULL, at once
-	ExpiresAt   time.Time // zero: NULL, never
+	Key         string    // empty for NULL
+	Payload     []byte    // nil for NULL
+	Headers     string    // a JSON object; empty for NULL
+	AvailableAt time.Time // zero for NULL: available immediately
+	ExpiresAt   time.Time // zero for NULL: never expires
 	Priority    int16
 }
 
-// A statement is made of the columns that a batch uses: insertColumns chooses them among those
-// that a producer fills, insertInto begins the statement, arguments are its values, and
-// insertParts cuts a batch that is too large for one. What stands between is each database's own.
+// An INSERT names only the columns that its rows use: insertColumns selects them, insertInto
+// builds the beginning of the statement, arguments returns its values, and insertParts splits
+// rows that are too many for one statement. The rest is different for each database.
 
 type insertColumn struct {
 	name  string
-	value func(Row) any // of a type that every driver takes
-	blank any           // the value that the column's default is
+	value func(Row) any // returns a type that every driver accepts
+	blank any           // the column's default
 }
 
-// insertColumns are those that a producer fills, but for the ones that are blank in all rows,
-// as each parameter costs time. They have times in the form of the database, which has them
-// to a unit; none is early.
+// insertColumns returns the columns that a producer fills, without those that have the default
+// in all rows, because each parameter costs time. Times are rounded up to the unit that the
+// database stores, so that no message is available too early, and have the given layout.
 func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	columns := []insertColumn{
 		{name: "message_id", value: func(row Row) any { return row.MessageID }},
@@ -54,8 +54,8 @@ func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	})
 }
 
-// moment is the first time in UTC that a column can hold and that isn't before the one
-// given; nil for the zero time.
+// moment returns the time in UTC, rounded up to the unit, in the layout form. It returns nil
+// for the zero time.
 func moment(at time.Time, unit time.Duration, form string) any {
 	if at.IsZero() {
 		return nil
@@ -63,7 +63,7 @@ func moment(at time.Time, unit time.Duration, form string) any {
 	return at.UTC().Add(unit - 1).Truncate(unit).Format(form)
 }
 
-// insertInto is the statement's beginning, up to its values.
+// insertInto returns the beginning of the statement, up to its values.
 func insertInto(table Table, columns []insertColumn) string {
 	names := make([]string, len(columns))
 	for i, column := range columns {
@@ -82,8 +82,8 @@ func arguments(columns []insertColumn, rows []Row) []any {
 	return args
 }
 
-// insertParts cuts rows into parts that have at most maxRows, and at most
-// maxBytes of payload unless it is a single row, and makes a query of each.
+// insertParts splits the rows into parts of at most maxRows rows and maxBytes bytes of
+// payload, and builds a query for each part. A single row may exceed maxBytes.
 func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Query {
 	var queries []Query
 	for len(rows) > 0 {
@@ -98,7 +98,8 @@ func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Q
 	return queries
 }
 
-// insertValues has a question mark for each value, as SQLite and MySQL do.
+// insertValues builds INSERTs with a question mark for each value, as SQLite and MySQL need
+// them.
 func insertValues(table Table, columns []insertColumn, rows []Row, maxParameters, maxBytes int) []Query {
 	if len(rows) == 0 {
 		return nil

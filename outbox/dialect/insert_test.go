@@ -16,7 +16,7 @@ var (
 		AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_900_001, time.UTC), ExpiresAt: time.Date(2030, 1, 3, 0, 0, 0, 0, time.UTC), Priority: 3}
 )
 
-func TestInsertNamesOnlyWhatIsFilled(t *testing.T) {
+func TestInsertNamesOnlyUsedColumns(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		dialect dialect.Dialect
@@ -43,7 +43,7 @@ func TestInsertNamesOnlyWhatIsFilled(t *testing.T) {
 	}
 }
 
-func TestArguments(t *testing.T) {
+func TestInsertArguments(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		dialect dialect.Dialect
@@ -65,7 +65,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-func TestManyRowsAreArrays(t *testing.T) {
+func TestPostgresInsertsManyRowsAsArrays(t *testing.T) {
 	t.Parallel()
 	rows := make([]dialect.Row, 21)
 	for i := range rows {
@@ -83,7 +83,7 @@ func TestManyRowsAreArrays(t *testing.T) {
 	}
 }
 
-func TestInsertIsCutByTheDatabasesLimits(t *testing.T) {
+func TestInsertIsSplitAtTheDatabasesLimits(t *testing.T) {
 	t.Parallel()
 	large := dialect.Row{MessageID: "i", Topic: "t", Payload: make([]byte, 9<<20)}
 	for name, c := range map[string]struct {
@@ -93,10 +93,10 @@ func TestInsertIsCutByTheDatabasesLimits(t *testing.T) {
 		queries  int
 		maxCount int
 	}{
-		"nothing":                {dialect.SQLite(), plainRow, 0, 0, 0},
+		"no rows":                {dialect.SQLite(), plainRow, 0, 0, 0},
 		"parameters of SQLite":   {dialect.SQLite(), plainRow, 16384, 2, 32766},
 		"all columns of SQLite":  {dialect.SQLite(), fullRow, 4096, 2, 32766},
-		"just one of SQLite":     {dialect.SQLite(), fullRow, 4095, 1, 32766},
+		"exactly the limit":      {dialect.SQLite(), fullRow, 4095, 1, 32766},
 		"arrays have no limit":   {dialect.Postgres(), fullRow, 50_000, 1, 10},
 		"bytes of PostgreSQL":    {dialect.Postgres(), large, 3, 3, 3},
 		"many bytes":             {dialect.Postgres(), large, 21, 21, 9},
@@ -118,7 +118,7 @@ func TestInsertIsCutByTheDatabasesLimits(t *testing.T) {
 	}
 }
 
-func TestOracleInserts(t *testing.T) {
+func TestOracleInsertBlocks(t *testing.T) {
 	t.Parallel()
 	d, table := dialect.Oracle(), mustTable(t, "outbox")
 	row := dialect.Row{MessageID: "i", Topic: "t", Payload: []byte("p")}
@@ -131,9 +131,9 @@ func TestOracleInserts(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		rows []dialect.Row
-		want []int // rows of each statement
+		want []int // the number of rows in each statement
 	}{
-		"nothing":         {nil, nil},
+		"no rows":         {nil, nil},
 		"one":             {repeat(row, 1), []int{1}},
 		"few":             {repeat(row, 3), []int{1, 1, 1}},
 		"many":            {repeat(row, 101), []int{64, 16, 16, 4, 1}},
@@ -150,10 +150,10 @@ func TestOracleInserts(t *testing.T) {
 		}
 		checkPlaces(t, name, queries...)
 	}
-	// What may be a LONG is the last of the parameters.
+	// A parameter that may be a LONG is the last one.
 	one := d.Insert(table, repeat(large, 1))[0]
 	if _, last := one.Args[len(one.Args)-1].([]byte); !last {
-		t.Errorf("the last argument is no payload: %s", one.SQL)
+		t.Errorf("the last argument isn't the payload: %s", one.SQL)
 	}
 	for payload, want := range map[string]string{"NULL": "(message_id, topic) VALUES (:1, :2)", "empty": "(message_id, topic, payload) VALUES (:1, :2, EMPTY_BLOB())"} {
 		row := dialect.Row{MessageID: "i", Topic: "t"}
@@ -166,7 +166,7 @@ func TestOracleInserts(t *testing.T) {
 	}
 }
 
-func TestInsertsOfSQLServer(t *testing.T) {
+func TestSQLServerInserts(t *testing.T) {
 	t.Parallel()
 	d := dialect.SQLServer()
 	if queries := d.Insert(mustTable(t, "outbox"), nil); queries != nil {
@@ -190,7 +190,7 @@ func TestInsertsOfSQLServer(t *testing.T) {
 	}
 }
 
-// What Transact-SQL reserves, and PostgreSQL doesn't, can name a table.
+// A table may have a name that Transact-SQL reserves and PostgreSQL doesn't: it is quoted.
 func TestReservedWordsOfSQLServerAreQuoted(t *testing.T) {
 	t.Parallel()
 	for _, word := range strings.Fields("backup browse file function index key open plan proc procedure rule schema top tran use view while") {
@@ -199,6 +199,6 @@ func TestReservedWordsOfSQLServerAreQuoted(t *testing.T) {
 		}
 	}
 	if got := mustTable(t, "public.outbox").Pending; got != "public.outbox" {
-		t.Errorf("PostgreSQL's own schema is written %s", got)
+		t.Errorf("the table in PostgreSQL's schema public is written %s", got)
 	}
 }

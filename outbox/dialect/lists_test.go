@@ -24,9 +24,8 @@ func TestPostgresArray(t *testing.T) {
 	}
 }
 
-// A list of any length goes in texts that are short enough, of which there are 1, 2, 4, …,
-// and no character is cut.
-func TestOracleGiven(t *testing.T) {
+// OracleGiven splits a list of any length into 1, 2, 4, … texts that are short enough for a parameter, and splits no character.
+func TestOracleGivenSplitsLongLists(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int{0, 1, 1200, 2000, 3000, 9000} {
 		var args dialect.OracleArgs

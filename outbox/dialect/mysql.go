@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// mysql is the dialect of MySQL and of those that descend from it.
+// mysql is the dialect of MySQL and MariaDB.
 type mysql struct {
 	flavour flavour
 
-	// skipLocked: a locking select can pass over rows that others have locked.
-	// Without it, who takes lanes or rows waits for those who do the same.
+	// skipLocked is whether a locking SELECT can skip rows that other transactions have
+	// locked. Without it relays lease lanes and claim rows one after the other.
 	skipLocked bool
 }
 
@@ -27,15 +27,15 @@ const (
 	flavourMariaDB flavour = "mariadb"
 )
 
-// MySQL is the dialect of MySQL 8.0.13 and later.
+// MySQL returns the dialect of MySQL 8.0.13 and later.
 func MySQL() Dialect { return mysql{flavourMySQL, true} }
 
-// MariaDB is the dialect of MariaDB 10.5 and later. A store finds out by itself
-// whether the server can pass over locked rows, which it can from 10.6 on.
+// MariaDB returns the dialect of MariaDB 10.5 and later. A store detects whether the
+// server can skip locked rows, which it can from 10.6 on.
 func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 
-// SkipsLocked says whether a locking select of the dialect's server can pass over rows
-// that others have locked.
+// SkipsLocked reports whether a locking SELECT can skip rows that other transactions have
+// locked. It is true only for MySQL and MariaDB servers that can.
 func SkipsLocked(d Dialect) bool {
 	m, ok := d.(mysql)
 	return ok && m.skipLocked
@@ -44,14 +44,16 @@ func SkipsLocked(d Dialect) bool {
 // Name returns "mysql" or "mariadb".
 func (d mysql) Name() string { return string(d.flavour) }
 
-// Insert keeps to what a packet has at most on old servers, 4 MiB, if nobody has changed
-// that; a driver that puts arguments into the text sends a payload in twice its length.
+// Insert limits a statement to 1 MiB of payload. The default limit of a packet on old
+// servers is 4 MiB, and a driver that writes arguments into the text may double a payload's
+// length.
 func (mysql) Insert(table Table, rows []Row) []Query {
 	const maxBytes, maxParameters = 1 << 20, 65535
 	return insertValues(table.Backquoted(), insertColumns(rows, time.Microsecond, "2006-01-02 15:04:05.000000"), rows, maxParameters, maxBytes)
 }
 
-// InsertIDs has IGNORE: an id and a number can be wrong in no other way than to be there.
+// InsertIDs uses IGNORE, which also hides other errors, but these two values can cause no
+// other error than a duplicate key.
 func (mysql) InsertIDs(table Table, ids []string, token int64) (queries []Query) {
 	value := ",(?," + strconv.FormatInt(token, 10) + ")"
 	for part := range slices.Chunk(ids, mysqlMaxIDs) {
@@ -74,8 +76,8 @@ func (mysql) DeleteIDs(table Table, ids []string, token int64) (queries []Query)
 	return queries
 }
 
-// mysqlMaxIDs is how many ids one statement has: with many more in a list, servers walk over
-// the table.
+// mysqlMaxIDs is the maximum number of ids in one statement. With many more in a list,
+// servers scan the table.
 const mysqlMaxIDs = 1000
 
 func anys(texts []string) []any {
@@ -86,14 +88,16 @@ func anys(texts []string) []any {
 	return values
 }
 
-// Cancel searches by a read that locks nothing. At the usual level a DELETE that searches by
-// the message would lock the gap in the index where it isn't, and with it others' inserts;
-// by the whole primary key of a row that is there it locks nothing else; MariaDB goes by another one
-// unless it is told. A held row that is scheduled names no sinks.
+// Cancel first finds the row with a SELECT that takes no locks. At REPEATABLE READ, a DELETE
+// by message_id that finds no row locks the gap in the index, and so blocks the INSERTs of
+// other transactions. A DELETE by the complete primary key of an existing row locks only that
+// row. FORCE INDEX is for MariaDB, which would use another index. The sinks column of a
+// scheduled row is always empty.
 //
-// The hot table has no index of messages: there are none of some rows only, and on MariaDB one
-// more cost inserts 4 to 9 %. So it is read from end to end, where the message isn't held: it
-// is there until a relay has seen it, and there is much else only if relays lag behind.
+// The pending table has no index on message_id: MySQL has no partial indexes, and one more
+// index made INSERTs on MariaDB 4 to 9 % slower. So the SELECT reads the whole pending table
+// if the message isn't in the held table. A relay that keeps up moves scheduled messages to
+// the held table soon, and then the pending table is short.
 func (mysql) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	table = table.Backquoted()
 	later := " AND available_at > utc_timestamp(6) + INTERVAL " + strconv.FormatInt(ahead.Microseconds(), 10) + " MICROSECOND"
@@ -110,8 +114,9 @@ func (mysql) Cancel(table Table, messageID string, ahead time.Duration) (find Qu
 	}
 }
 
-// LockKeys locks rows, which two keys may share, in their order. Any producer can
-// compute the same numbers, the highest ten bits of the checksum, so they must not change.
+// LockKeys locks one row for each key, in the order of their slots. The slot is the highest
+// ten bits of the key's CRC-32, so two keys may share a row. Producers in other languages
+// compute the same slot, so the computation must not change.
 func (mysql) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
@@ -129,7 +134,7 @@ func (mysql) LockKeys(table Table, keys []string) []Query {
 		strings.Join(list, ",") + ") ORDER BY slot FOR UPDATE"}}
 }
 
-// Notify returns nothing: there is no such thing.
+// Notify returns nothing: MySQL has no notifications.
 func (mysql) Notify(Table) []Query { return nil }
 
 func (mysql) Written(table Table) Query {
@@ -137,17 +142,17 @@ func (mysql) Written(table Table) Query {
 		" CAST(available_at AS CHAR), CAST(expires_at AS CHAR), priority FROM " + table.Backquoted().Messages + " ORDER BY id"}
 }
 
-// Receive has no IGNORE, which would pass over other errors as well; nor ON
-// DUPLICATE KEY, where the number of rows depends on how the driver was set.
+// Receive doesn't use IGNORE, which would hide other errors as well, or ON DUPLICATE KEY,
+// after which the number of affected rows depends on the driver's settings.
 func (mysql) Receive(table Table, consumer, messageID string) Query {
 	return Query{SQL: "INSERT INTO " + table.Backquoted().Inbox + " (consumer, message_id) VALUES (?, ?)", Args: []any{consumer, messageID}}
 }
 
-// Received: duplicate entry for a key. It takes back the statement alone.
+// Received reports "duplicate entry for key". The error rolls back only the statement.
 func (mysql) Received(err error) bool { return hasMySQLNumber(err, "1062") }
 
-// PurgeReceived orders by the whole of the index, so that a replica that repeats
-// the statement deletes the same.
+// PurgeReceived orders by all columns of the index, so that a replica that repeats the
+// statement deletes the same rows.
 func (mysql) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
 		SQL: "DELETE FROM " + table.Backquoted().Inbox + " WHERE consumer = ? AND received_at < utc_timestamp(6) + INTERVAL " +
@@ -158,7 +163,8 @@ func (mysql) PurgeReceived(table Table, consumer string, window time.Duration, l
 
 func (mysql) InboxVersion(table Table) Query { return inboxVersion(table.Backquoted()) }
 
-// FixedRows counts up by a join of digits, as no server limits how deep that goes.
+// FixedRows generates the numbers by a join of digits. A recursive query could exceed a
+// server's limit on recursion.
 func (mysql) FixedRows(table Table) []FixedRows {
 	table = table.Backquoted()
 	const digit = "(SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7)"
@@ -177,9 +183,9 @@ func (mysql) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Backquoted().Settings + " WHERE name = 'schema'"}
 }
 
-// MakeRowIndexes makes all in one statement, so that there are all or none. There
-// are no indexes of some rows only: the free ones have no claimed_until and come
-// first. The claims that have ended are found by either.
+// MakeRowIndexes creates both indexes in one statement, so that either both exist or none.
+// MySQL has no partial indexes, so the indexes begin with claimed_until: free rows, whose
+// claimed_until is NULL, come first. Both indexes also find the claims that have ended.
 func (mysql) MakeRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
@@ -189,7 +195,8 @@ func (mysql) DropRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending + " DROP INDEX claim_id, DROP INDEX claim_priority"}}
 }
 
-// RowIndexes counts the first one twice: here, it does for two.
+// RowIndexes counts claim_id twice, because on MySQL it replaces two of the RowIndexCount
+// indexes.
 func (mysql) RowIndexes(table Table) Query {
 	schema, args := "database()", []any{table.Name}
 	if table.Schema != "" {
@@ -203,52 +210,53 @@ func (mysql) RowIndexes(table Table) Query {
 	}
 }
 
-// Busy: deadlock, lock wait timed out, the record has changed since the last
-// read (MariaDB), the table was changed meanwhile, an index was made or dropped
-// by another; of MySQL 9, the list of transactions can't be shown, as one of
-// them is in a statement with an emoji, or with bytes that are no text. A timeout
-// takes back its statement alone, so who is told of it has to roll back.
+// Busy recognises a deadlock, a lock wait timeout, a record that has changed since the last
+// read (MariaDB), a table that was altered meanwhile, and an index that another process
+// created or dropped. It also recognises error 3854 of MySQL 9: the server can't show the
+// list of transactions while one of them runs a statement with an emoji or invalid text. A
+// lock wait timeout rolls back only its statement, so the caller has to roll back.
 func (mysql) Busy(err error) bool {
 	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3854")
 }
 
-// TimedOut: MySQL's max_execution_time, MariaDB's max_statement_time, and either of them or KILL QUERY in the middle of
-// a statement. It takes back its statement alone.
+// TimedOut recognises MySQL's max_execution_time (3024), MariaDB's max_statement_time (1969), and a statement that
+// either of them or KILL QUERY interrupted while it ran (1317). The error rolls back only the statement.
 func (mysql) TimedOut(err error) bool { return hasMySQLNumber(err, "3024", "1969", "1317") }
 
-// Missing: no such table, unknown database.
+// Missing recognises "no such table" and "unknown database".
 func (mysql) Missing(err error) bool { return hasMySQLNumber(err, "1146", "1049") }
 
-// Denied: to the database, to a command on a table, to a column, to a thing that
-// takes a privilege of its own.
+// Denied recognises a missing right to the database, to a command on a table, to a column,
+// and to an action that needs a privilege of its own.
 func (mysql) Denied(err error) bool { return hasMySQLNumber(err, "1044", "1142", "1143", "1227") }
 
-// Invalid: a value is out of range, cut, malformed, too long, NULL or missing, or violates a
-// constraint: a unique key, a foreign key, or a CHECK of MySQL (3819) or MariaDB (4025).
+// Invalid recognises a value that is out of range, truncated, malformed, too long, NULL or
+// missing, or violates a constraint: a unique key, a foreign key, or a CHECK of MySQL (3819) or
+// MariaDB (4025).
 func (mysql) Invalid(err error) bool {
 	return hasMySQLNumber(err, "1264", "1265", "1292", "1366", "1367", "1406", "1048", "1364", "1411", "1441", "1525", "1690", "3140",
 		"1062", "1022", "1451", "1452", "1118", "3819", "4025")
 }
 
-// Refused: besides missing rights (1370: to a routine), syntax errors, columns that aren't there, what isn't supported,
-// a view or trigger whose definer or tables are gone, read-only tables, sql_safe_updates, max_join_size, and what the binary
-// log or group replication doesn't take.
+// Refused recognises missing rights (1370 is the right to a routine), syntax errors, unknown columns, unsupported features,
+// a view or trigger whose definer or tables don't exist, read-only tables, sql_safe_updates, max_join_size, and statements
+// that the binary log or group replication doesn't allow.
 func (m mysql) Refused(err error) bool {
 	return m.Denied(err) || hasMySQLNumber(err, "1370", "1064", "1054", "1235", "1449", "1356", "1036", "1175", "1104",
 		"1661", "1662", "1663", "1664", "1665", "1785", "3098")
 }
 
-// ReadOnly: read_only or super_read_only (1290, which stands for other options, too), transaction_read_only,
-// innodb_read_only.
+// ReadOnly recognises read_only and super_read_only (1290, which the server also uses for other options),
+// transaction_read_only and innodb_read_only.
 func (mysql) ReadOnly(err error) bool {
 	return hasMySQLNumber(err, "1792", "1836") || hasMySQLNumber(err, "1290") && says(err, "read-only", "read_only")
 }
 
-// Made: there is such a table, column or index. Gone: there is none.
+// Made recognises that a table, column or index exists already, Gone that it doesn't exist.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
 func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }
 
-// mysqlError is how both usual drivers begin the text of an error of the server.
+// mysqlError matches the number in the text of a server's error, as both usual drivers write it.
 var mysqlError = regexp.MustCompile(`(?i)\berror (\d{4})\b`)
 
 func hasMySQLNumber(err error, numbers ...string) bool {
@@ -259,8 +267,8 @@ func hasMySQLNumber(err error, numbers ...string) bool {
 	return found != nil && slices.Contains(numbers, found[1])
 }
 
-// Server asks for the variables that matter, of any server of the family; each has some of
-// them. It needs no right. The trial is of two lanes, since these rows are always there.
+// Server selects the variables that matter. MySQL and MariaDB each have only some of them.
+// The query needs no right. The trial uses two rows of the lanes table, which always exist.
 func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	names := []string{"version", "version_comment", "aurora_version", "auto_increment_increment", "wsrep_on", "group_replication_group_name", "group_replication_single_primary_mode",
 		"innodb_thread_concurrency", "innodb_max_purge_lag", "read_only", "innodb_read_only", "log_bin", "binlog_format"}
@@ -278,12 +286,11 @@ func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	}
 }
 
-// mysqlServer is one of the servers that speak MySQL's language, and the oldest version of
-// it that will do: the first MySQL whose defaults may be expressions, and the oldest MariaDB
-// that is tried.
+// mysqlServer is MySQL or MariaDB with its oldest supported version: the first MySQL whose
+// column defaults may be expressions, and the oldest MariaDB that we test.
 type mysqlServer struct {
 	name, least string
-	right       string // as in WrongKind
+	right       string // the Right of a WrongKind error
 }
 
 var mysqlServers = map[flavour]mysqlServer{
@@ -293,14 +300,15 @@ var mysqlServers = map[flavour]mysqlServer{
 
 var mysqlNumbers = regexp.MustCompile(`^v?(\d+\.\d+(?:\.\d+)?)`)
 
-// Fit tells MySQL from MariaDB, refuses old ones and TiDB, and knows which one has SKIP LOCKED.
+// Fit distinguishes MySQL and MariaDB, refuses TiDB, old versions and unsuitable settings, and finds out whether the server
+// has SKIP LOCKED.
 func (d mysql) Fit(server Server) (Fit, error) {
 	facts := server.Facts
-	is, version := flavourMySQL, strings.TrimPrefix(facts["version"], "5.5.5-") // with which MariaDB's replicas begin theirs
+	is, version := flavourMySQL, strings.TrimPrefix(facts["version"], "5.5.5-") // MariaDB adds this prefix for replicas
 	if version == "" {
-		return Fit{}, errors.New("the server doesn't list all of its variables: set sql_select_limit of this session to its default, in the URL or in the server")
+		return Fit{}, errors.New("the server's list of variables has no version, so it may be cut off: set sql_select_limit of this session to its default, in the URL or in the server")
 	}
-	if strings.Contains(version, "TiDB") { // whose servers give out ids out of order, and don't show open transactions
+	if strings.Contains(version, "TiDB") { // its servers assign ids out of order and don't show open transactions
 		return Fit{}, fmt.Errorf("the server is TiDB %s, which rowrelay does not support: use MySQL or MariaDB", version)
 	}
 	if strings.Contains(strings.ToLower(version+facts["version_comment"]), "mariadb") {
@@ -321,28 +329,28 @@ func (d mysql) Fit(server Server) (Fit, error) {
 		return Fit{}, err
 	}
 	if facts["log_bin"] == "ON" && facts["binlog_format"] == "STATEMENT" {
-		return Fit{}, errors.New("the server's binlog_format is STATEMENT, with which InnoDB refuses the writes of transactions at READ COMMITTED, such as a relay's: set binlog_format to ROW or MIXED")
+		return Fit{}, errors.New("the server's binlog_format is STATEMENT, and InnoDB then refuses the writes of transactions at READ COMMITTED, which relays use: set binlog_format to ROW or MIXED")
 	}
 	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
 	skips := server.Skips && !versionBefore(version, firstToSkip)
 	fit := Fit{Dialect: mysql{is, skips}, Notes: []Note{{Name: "server", OK: true, Detail: name}, mysqlSkipNote(skips)}}
-	why := "" // ids aren't given out in one order
+	why := "" // the reason why ids don't ascend in one order
 	switch {
 	case facts["wsrep_on"] == "ON":
-		why = "this is a Galera cluster, each of whose nodes gives out ids by itself"
+		why = "this is a Galera cluster, and each node assigns its own ids"
 	case facts["group_replication_group_name"] != "" && facts["group_replication_single_primary_mode"] == "OFF":
-		why = "this is a replication group with several primaries, each of which gives out ids by itself"
+		why = "this is a replication group with several primaries, and each primary assigns its own ids"
 	case facts["auto_increment_increment"] != "" && facts["auto_increment_increment"] != "1":
-		why = "auto_increment_increment is " + facts["auto_increment_increment"] + ", so several servers give out ids"
+		why = "auto_increment_increment is " + facts["auto_increment_increment"] + ", so several servers assign ids"
 	}
 	if why != "" {
 		fit.Unordered = true
 		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other if their transactions run at the same time",
-			Hint: "let one server take all writes, or do without order; each transaction that writes messages must be over within longest_transaction"})
+			Hint: "send all writes to one server, or do without order; each transaction that writes messages must end within longest_transaction"})
 	}
-	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} { // keep a writer between its id and its number
+	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} { // both can delay a writer between the assignment of its id and of its transaction's number
 		if value := facts[name]; value != "" && value != "0" {
-			fit.Notes = append(fit.Notes, Note{Name: "settings", Detail: name + " is " + value + ": a message whose insert it holds up for a second may lose its place",
+			fit.Notes = append(fit.Notes, Note{Name: "settings", Detail: name + " is " + value + ": a message whose INSERT is delayed by it for a second may be delivered out of order",
 				Hint: "set it to 0, its default"})
 		}
 	}
@@ -354,7 +362,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	return fit, nil
 }
 
-// versionBefore compares numbers with dots between. What isn't there is 0.
+// versionBefore reports whether version is lower than other. Both are numbers separated by dots; a missing number counts as 0.
 func versionBefore(version, other string) bool {
 	numbers := func(text string) (found [3]int) {
 		for i, part := range strings.SplitN(text, ".", len(found)) {
@@ -368,16 +376,16 @@ func versionBefore(version, other string) bool {
 
 func mysqlSkipNote(skips bool) Note {
 	if skips {
-		return Note{Name: "locked rows", OK: true, Detail: "are passed over (SKIP LOCKED)"}
+		return Note{Name: "locked rows", OK: true, Detail: "are skipped (SKIP LOCKED)"}
 	}
-	return Note{Name: "locked rows", OK: true, Detail: "can't be passed over (no SKIP LOCKED): relays claim one after the other"}
+	return Note{Name: "locked rows", OK: true, Detail: "can't be skipped (no SKIP LOCKED): relays claim one after the other"}
 }
 
 func (mysql) settings() []Setting {
 	not := func(fit string) func(string) bool { return func(value string) bool { return value != fit } }
 	const (
-		cut         = "the server refuses some of a relay's statements or cuts off what they return"
-		isolation   = "the servers' own default locks the gaps between rows, and producers then wait for each other"
+		cut         = "the server refuses some of a relay's statements or cuts off their results"
+		isolation   = "the server's default level locks the gaps between rows, and producers then wait for each other"
 		dirty       = "READ-UNCOMMITTED"
 		charset     = "keys and topics are in UTF-8"
 		rangeMemory = 8 << 20 // the server's default
@@ -391,28 +399,28 @@ func (mysql) settings() []Setting {
 		return s
 	}
 	text := func(name string) Setting {
-		return setting(name, "utf8mb4", charset, "all but utf8mb4", not("utf8mb4"), "keys and topics change on their way", "utf8mb4, as charset=utf8mb4 does")
+		return setting(name, "utf8mb4", charset, "all but utf8mb4", not("utf8mb4"), "keys and topics are converted on the way", "utf8mb4, as charset=utf8mb4 does")
 	}
 	return []Setting{
-		only(MySQL(), setting("transaction_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "messages would be delivered that are never committed", "READ-COMMITTED or REPEATABLE-READ")),
-		only(MariaDB(), setting("tx_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "messages would be delivered that are never committed", "READ-COMMITTED or REPEATABLE-READ")),
-		setting("completion_type", "'NO_CHAIN'", "a commit ends a transaction, and nothing else", "all but NO_CHAIN", not("NO_CHAIN"), "a commit begins another transaction or ends the connection", "NO_CHAIN"),
-		setting("sql_mode", "'TRADITIONAL'", "what is too long is an error, and is not cut off", "EMPTY_STRING_IS_NULL (MariaDB)", func(value string) bool { return strings.Contains(value, "EMPTY_STRING_IS_NULL") },
+		only(MySQL(), setting("transaction_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "uncommitted messages would be delivered", "READ-COMMITTED or REPEATABLE-READ")),
+		only(MariaDB(), setting("tx_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "uncommitted messages would be delivered", "READ-COMMITTED or REPEATABLE-READ")),
+		setting("completion_type", "'NO_CHAIN'", "a commit only ends the transaction", "all but NO_CHAIN", not("NO_CHAIN"), "a commit begins another transaction or ends the connection", "NO_CHAIN"),
+		setting("sql_mode", "'TRADITIONAL'", "a value that is too long is an error, and is not cut off", "EMPTY_STRING_IS_NULL (MariaDB)", func(value string) bool { return strings.Contains(value, "EMPTY_STRING_IS_NULL") },
 			"empty texts and payloads become NULL", "one without EMPTY_STRING_IS_NULL"),
-		only(MySQL(), setting("range_optimizer_max_mem_size", "0", "lists of keys are looked up by an index, however long", "less than 8 MiB, but for 0", func(value string) bool {
+		only(MySQL(), setting("range_optimizer_max_mem_size", "0", "long lists of keys are looked up by an index, too", "less than 8 MiB, except 0", func(value string) bool {
 			size, err := strconv.Atoi(value)
 			return err == nil && size != 0 && size < rangeMemory
-		}, "the server may read whole tables where keys are listed", strconv.Itoa(rangeMemory)+" or more, or to 0")),
-		setting("autocommit", "1", "no statement leaves a transaction open", "OFF", not("ON"), "a single statement begins a transaction that nobody ends", "ON"),
+		}, "the server may read whole tables for a list of keys", strconv.Itoa(rangeMemory)+" or more, or to 0")),
+		setting("autocommit", "1", "no statement leaves a transaction open", "OFF", not("ON"), "a single statement begins a transaction that is never ended", "ON"),
 		setting("sql_safe_updates", "0", "some statements change whole tables", "ON", not("OFF"), cut, "OFF"),
 		setting("sql_select_limit", mysqlNoLimit, "no result is cut off", "any limit", not(mysqlNoLimit), cut, mysqlNoLimit),
-		setting("sql_big_selects", "1", "no statement is refused, whatever max_join_size is", "OFF, as max_join_size has it", not("ON"), cut, "ON (max_join_size turns it off)"),
+		setting("sql_big_selects", "1", "no statement is refused because of max_join_size", "OFF, which a small max_join_size sets", not("ON"), cut, "ON (max_join_size turns it off)"),
 		text("character_set_client"), text("character_set_connection"), text("character_set_results"),
 		{Name: "time_zone", Value: "'+00:00'", Why: "times are in UTC"},
-		only(MySQL(), Setting{Name: "max_execution_time", Value: "0", Why: "a relay bounds its calls itself; the page's reads have a limit"}),
-		only(MariaDB(), Setting{Name: "max_statement_time", Value: "0", Why: "a relay bounds its calls itself; the page's reads have a limit"}),
+		only(MySQL(), Setting{Name: "max_execution_time", Value: "0", Why: "relays set their own timeouts, and so does the admin page"}),
+		only(MariaDB(), Setting{Name: "max_statement_time", Value: "0", Why: "relays set their own timeouts, and so does the admin page"}),
 	}
 }
 
-// mysqlNoLimit is the highest value of a limit, which is none.
+// mysqlNoLimit is the highest value of sql_select_limit, which means no limit.
 const mysqlNoLimit = "18446744073709551615"

@@ -15,17 +15,18 @@ import (
 
 type oracle struct{}
 
-// Oracle is the dialect of Oracle Database 12.2 and later. ORACLE.md, beside
-// this file, has what it runs and why.
+// Oracle returns the dialect of Oracle Database 12.2 and later. ORACLE.md in this
+// folder explains its statements.
 func Oracle() Dialect { return oracle{} }
 
 // Name returns "oracle".
 func (oracle) Name() string { return "oracle" }
 
-// Insert writes rows one by one, in their order, in a block where there are
-// several: a statement that inserts many rows has no way to take a LOB of any
-// size for each. A block has few sizes, as each is a statement that the server compiles and
-// keeps; and only rows whose payload and headers are no LONG, of which there may be one.
+// Insert uses one INSERT for each row, in the order of the rows, because a statement that
+// inserts several rows can't take a LOB of any size for each. Several INSERTs are put into
+// one block. Blocks have 64, 16 or 4 rows only, because the server compiles and keeps each
+// different block. A block contains only rows whose payload and headers are short enough not
+// to be sent as a LONG, because a statement may have only one LONG.
 func (oracle) Insert(table Table, rows []Row) []Query {
 	var queries []Query
 	for len(rows) > 0 {
@@ -53,9 +54,9 @@ func (oracle) Insert(table Table, rows []Row) []Query {
 	return queries
 }
 
-// oracleInsert leaves out what is null, and has the payload last: what may be a LONG
-// has to come after all others. An empty payload can't be a parameter: it would
-// be null.
+// oracleInsert leaves out columns that are NULL. The payload comes last, because a LONG must
+// be the last parameter. An empty payload can't be a parameter, because Oracle would store
+// NULL.
 func oracleInsert(args *OracleArgs, table Table, row Row) string {
 	names, values := "message_id, topic", args.Add(row.MessageID)+", "+args.Add(row.Topic)
 	add := func(name, value string) { names, values = names+", "+name, values+", "+value }
@@ -85,7 +86,7 @@ func oracleInsert(args *OracleArgs, table Table, row Row) string {
 	return "INSERT INTO " + table.Pending + " (" + names + ") VALUES (" + values + ")"
 }
 
-// InsertIDs fails where one is there, and has inserted none then.
+// InsertIDs fails if one of the ids exists, and then inserts none.
 func (oracle) InsertIDs(table Table, ids []string, token int64) []Query {
 	var args OracleArgs
 	value := args.Add(token)
@@ -100,7 +101,7 @@ func (oracle) DeleteIDs(table Table, ids []string, token int64) []Query {
 		") AND " + args.Add(token) + " IN (0, write_token)", Args: args.Args}}
 }
 
-// Cancel has the indexes' expressions.
+// Cancel uses the expressions of the indexes in its conditions, so that the indexes are used.
 func (oracle) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	where := " AND available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:2 / 1000000, 'SECOND')"
 	args := []any{messageID, ahead.Microseconds()}
@@ -110,8 +111,8 @@ func (oracle) Cancel(table Table, messageID string, ahead time.Duration) (find Q
 	}
 }
 
-// LockKeys locks a row a key, by the key's hash, in their order: of the table of locks, whose
-// rows are locked in the place of what has no row (see ORACLE.md), it has 1,024 for keys.
+// LockKeys locks one row of outbox_locks for each key, in the order of lock_id. The table has
+// 1,024 rows for keys, and the key's hash selects the row (see ORACLE.md).
 func (oracle) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
@@ -126,11 +127,11 @@ func (oracle) LockKeys(table Table, keys []string) []Query {
 END;`, Args: args.Args}}
 }
 
-// Notify returns nothing: nobody listens.
+// Notify returns nothing: relays don't listen on Oracle.
 func (oracle) Notify(Table) []Query { return nil }
 
-// Written selects times as text: drivers disagree on the time zone of a TIMESTAMP, which has
-// none and is in UTC here.
+// Written selects times as text, because drivers disagree on the time zone of a TIMESTAMP. A
+// TIMESTAMP has no zone; here it is in UTC.
 func (oracle) Written(table Table) Query {
 	return Query{SQL: `SELECT message_id, topic, message_key, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, payload_text, headers,
     TO_CHAR(available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), priority FROM ` + table.Messages + ` ORDER BY id`}
@@ -140,7 +141,7 @@ func (oracle) Receive(table Table, consumer, messageID string) Query {
 	return Query{SQL: "INSERT INTO " + table.Inbox + " (consumer, message_id) VALUES (:1, :2)", Args: []any{consumer, messageID}}
 }
 
-// Received: unique constraint violated. It takes back the statement alone.
+// Received recognises "unique constraint violated". The error rolls back only the statement.
 func (oracle) Received(err error) bool { return hasORA(err, 1) }
 
 func (oracle) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
@@ -170,16 +171,16 @@ func (oracle) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
 }
 
-// An index has no entry for a row whose columns are all null there: so these have
-// the free rows only, or the claimed ones only.
+// Oracle's indexes have no entry for a row in which all indexed expressions are NULL. So the
+// first two contain only free rows, and the third only claimed rows.
 var oracleRowIndexes = []struct{ suffix, columns string }{
 	{"claim_id", "CASE WHEN claimed_until IS NULL THEN id END"},
 	{"claim_priority", "CASE WHEN claimed_until IS NULL THEN -priority END, CASE WHEN claimed_until IS NULL THEN id END"},
 	{"claim_until", "claimed_until, claim_stamp"},
 }
 
-// MakeRowIndexes waits some seconds for producers' transactions to end: it can't
-// have the table while one is open. An index that is there is as good.
+// MakeRowIndexes waits up to 3 seconds for the transactions of producers to end, because CREATE
+// INDEX needs a lock on the table. It ignores the error that an index exists already.
 func (oracle) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range oracleRowIndexes {
@@ -196,7 +197,8 @@ func (oracle) DropRowIndexes(table Table) []Query {
 	return queries
 }
 
-// oracleDDL passes over the errors that say that there is nothing to do.
+// oracleDDL returns a block that runs the statement and ignores the errors in done, which mean
+// that there is nothing to do.
 func oracleDDL(statement, done string) Query {
 	return Query{SQL: `DECLARE code NUMBER;
 BEGIN
@@ -219,7 +221,7 @@ func (oracle) RowIndexes(table Table) Query {
 		" AND index_name IN (" + strings.Join(names, ", ") + ")"}
 }
 
-// OracleName is a name as Oracle's catalog has it.
+// OracleName returns a name as Oracle's catalog stores it.
 func OracleName(name string) string {
 	if (Table{}).quoted(name) != name {
 		return name
@@ -227,7 +229,7 @@ func OracleName(name string) string {
 	return strings.ToUpper(name)
 }
 
-// OracleOwner is an expression for the owner of a table, as Oracle's catalog has it.
+// OracleOwner returns an SQL expression for the owner of a table, as Oracle's catalog stores it.
 func OracleOwner(table Table) string {
 	if table.Schema == "" {
 		return "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
@@ -235,46 +237,48 @@ func OracleOwner(table Table) string {
 	return "'" + OracleName(table.Schema) + "'"
 }
 
-// Busy: resource busy, deadlock, can't serialize, a wait that timed out, a lock
-// on an object that timed out.
+// Busy recognises "resource busy", a deadlock, a serialization failure, and timeouts of waits
+// for a row or for an object.
 func (oracle) Busy(err error) bool { return hasORA(err, 54, 60, 8177, 30006, 4021) }
 
-// Missing: table or view, user. A view of the server's that the user may not see
-// is missing, too.
+// Missing recognises a table, view or user that doesn't exist. The server reports a system view
+// that the user may not see as missing, too.
 func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
 
-// Denied: insufficient privileges, also on a tablespace; a quota; and what newer
-// servers say where the object may be seen, but not this.
+// Denied recognises insufficient privileges, also on a tablespace, an exceeded quota, and the
+// error of newer servers for an object that the user may see but not use in this way.
 func (oracle) Denied(err error) bool { return hasORA(err, 1031, 1950, 1536, 41900) }
 
-// Invalid: a violated constraint (unique, NOT NULL, CHECK, foreign key), a value that is too large, too long or malformed.
+// Invalid recognises a violated constraint (unique, NOT NULL, CHECK, foreign key) and a value that is too large, too long or
+// malformed.
 func (oracle) Invalid(err error) bool {
 	return hasORA(err, 1, 1400, 2290, 2291, 2292, 1401, 1426, 1438, 12899, 1461, 1722, 1839, 1841, 1843, 1847, 1861)
 }
 
-// Refused: besides missing rights, syntax errors, columns that aren't there, views and columns that can't be changed.
+// Refused recognises missing rights, syntax errors, unknown columns, and views and columns that can't be changed.
 func (o oracle) Refused(err error) bool {
 	return o.Denied(err) || hasORA(err, 900, 904, 905, 933, 936, 1732, 1733, 28115)
 }
 
-// TimedOut: the limit of a resource plan, or a cancelled statement.
+// TimedOut recognises the limit of a resource plan and a cancelled statement.
 func (oracle) TimedOut(err error) bool { return hasORA(err, 40, 1013) }
 
-// ReadOnly: the database is open for reading only, as a standby is.
+// ReadOnly recognises a database that is open for reading only, such as a standby.
 func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 
-// Made: a name that is used, columns that have an index, a row or a column that is there; or an
-// index or a primary key that is to be made anew, and isn't there.
+// Made recognises a name that is used already, columns that have an index already, and a row or
+// a column that exists already. It also recognises that an index or a primary key doesn't exist
+// that a step drops to create it again.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
-// Gone: no such table or view, column, index, or other object; or a primary key that is to be
-// made again, and is there.
+// Gone recognises a table, view, column, index or other object that doesn't exist, and a primary
+// key that exists already when a step creates it again.
 func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 
 var oraCode = regexp.MustCompile(`\bORA-(\d+)`)
 
-// hasORA looks for an error's number. One driver tells it by a method, all have
-// it in the text, where a block's errors follow each other.
+// hasORA reports whether the error has one of the codes. One driver has a method for the code;
+// all drivers have it in the text, which contains several codes after an error in a block.
 func hasORA(err error, codes ...int) bool {
 	if err == nil {
 		return false
@@ -289,47 +293,48 @@ func hasORA(err error, codes ...int) bool {
 	})
 }
 
-// Server asks for what matters here and needs no right: the version, how texts
-// are compared, and in which characters they are kept. There is no trial: Oracle skips
-// locked rows since it knows the words.
+// Server selects the version, how the session compares text, and the database's character
+// set. The query needs no right. There is no trial, because all supported versions have SKIP
+// LOCKED.
 func (oracle) Server(Table) (facts Query, trial *Trial) {
 	return Query{SQL: `SELECT 'version', MAX(version) FROM product_component_version WHERE product LIKE 'Oracle%'
 UNION ALL SELECT LOWER(parameter), value FROM nls_session_parameters WHERE parameter = 'NLS_COMP'
 UNION ALL SELECT LOWER(parameter), value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'`}, nil
 }
 
-// Fit refuses servers before 12.2.
+// Fit refuses versions before 12.2.
 func (o oracle) Fit(server Server) (Fit, error) {
 	version, set, comparison := server.Facts["version"], server.Facts["nls_characterset"], server.Facts["nls_comp"]
 	if versionBefore(version, "12.2") {
-		return Fit{}, fmt.Errorf("the server is Oracle Database %s, and 12.2 or later is needed", version)
+		return Fit{}, fmt.Errorf("the server is Oracle Database %s: 12.2 or later is needed", version)
 	}
 	return Fit{Dialect: o, Notes: []Note{
 		{Name: "server", OK: true, Detail: "Oracle Database " + version},
-		{Name: "characters", OK: set == "AL32UTF8" || set == "UTF8", Detail: "the database keeps texts in " + set,
-			Hint: "topics, keys and headers must have no other characters than these; payloads may have any bytes"},
+		{Name: "characters", OK: set == "AL32UTF8" || set == "UTF8", Detail: "the database stores text in " + set,
+			Hint: "topics, keys and headers must use only characters of this set; payloads may have any bytes"},
 		{Name: "comparison", OK: comparison == "BINARY", Detail: "NLS_COMP is " + comparison,
-			Hint: "leave NLS_COMP at BINARY for this user: names of relays that differ by case alone may count as one, and indexes of names are not used"},
+			Hint: "leave NLS_COMP at BINARY for this user: otherwise relay names that differ only in case may count as the same, and indexes on names are not used"},
 	}}, nil
 }
 
-// OracleMaxText is how many bytes of text a parameter has at most: a driver sends a longer
-// one as a LONG, which is good for nothing but a column.
+// OracleMaxText is the maximum length of a text parameter in bytes. Drivers send a longer text
+// as a LONG, which can only be stored in a column and not used in an expression.
 const OracleMaxText = 4000
 
-// OracleArgs collects a statement's arguments. Drivers bind them by their place in the text, so
-// that each is added where it stands, and stands once.
+// OracleArgs collects the arguments of a statement. Drivers bind them by position, so add each
+// argument in the order of the text, and use its placeholder once.
 type OracleArgs struct{ Args []any }
 
-// Add returns the placeholder for a value.
+// Add adds a value and returns its placeholder.
 func (o *OracleArgs) Add(value any) string {
 	o.Args = append(o.Args, value)
 	return ":" + strconv.Itoa(len(o.Args))
 }
 
-// OracleGiven is a FROM item: a list as rows of the columns, as JSON_TABLE has them. It goes
-// as JSON in texts that each are short enough to be a VARCHAR2; how many they are is a power
-// of two, so that there are few statements.
+// OracleGiven returns a FROM item that has the list as rows of the given columns, by
+// JSON_TABLE. The list is passed as JSON in one or more parameters that are short enough for a
+// VARCHAR2. The number of parameters is a power of two, so that there are few different
+// statements.
 func OracleGiven[T any](o *OracleArgs, alias string, items []T, columns string) string {
 	var parts []string
 	for text := bind.JSON(items); text != "" || len(parts)&(len(parts)-1) != 0; {
@@ -346,7 +351,8 @@ func OracleGiven[T any](o *OracleArgs, alias string, items []T, columns string) 
 	return "JSON_TABLE(" + source + ", '$[*]' COLUMNS (" + columns + ")) " + alias
 }
 
-// OracleCut is the beginning of a text that a parameter has room for.
+// OracleCut returns the longest beginning of the text that fits into one parameter. It doesn't
+// split a character.
 func OracleCut(text string) string {
 	if len(text) <= OracleMaxText {
 		return text

@@ -13,26 +13,26 @@ import (
 
 type postgres struct{}
 
-// Postgres is the dialect of PostgreSQL 13 and later.
+// Postgres returns the dialect of PostgreSQL 13 and later.
 func Postgres() Dialect { return postgres{} }
 
 // Name returns "postgres".
 func (postgres) Name() string { return "postgres" }
 
 const (
-	// Up to here a list of values is quicker than arrays, measured through pgx
-	// and lib/pq. There are as many texts of it as lengths, and a driver that
-	// keeps prepared statements keeps each; the other statement has one text for
-	// each choice of columns.
+	// Up to this number of rows a list of values is faster than arrays, measured with
+	// pgx and lib/pq. The list has a different text for each number of rows, and a
+	// driver that caches prepared statements caches each text. The statement with
+	// arrays has one text for each choice of columns.
 	postgresMaxValues = 20
 
-	// A message of the protocol has less than 1 GiB, and a driver may send a
-	// payload in twice its length.
+	// A message of the protocol has less than 1 GiB, and a driver may double a
+	// payload's length.
 	postgresMaxBytes = 16 << 20
 )
 
-// Text is cast where the column's type is another, for some drivers declare
-// every string to be text.
+// Parameters are cast if the column isn't of type text, because some drivers declare
+// every string as text.
 var postgresCasts = map[string]string{"message_id": "::uuid", "headers": "::json", "available_at": "::timestamptz", "expires_at": "::timestamptz", "priority": "::smallint"}
 
 func (postgres) Insert(table Table, rows []Row) []Query {
@@ -56,16 +56,16 @@ func (postgres) Insert(table Table, rows []Row) []Query {
 	})
 }
 
-// postgresInsertArrays sends one array a column, as text, which every driver
-// can. Payloads would double in length that way: they go as one value that the
-// database cuts up, by where each begins, counted from 1, and its length, which is NULL if
-// it is. ORDER BY makes sure that ids are given in the rows' order.
+// postgresInsertArrays sends one array for each column, as text, which every driver can send.
+// Payloads would double in length as text. So they are sent as one value, which the database
+// splits by the start of each payload, counted from 1, and its length. The length of a NULL
+// payload is NULL. ORDER BY makes ids ascend in the order of the rows.
 func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query {
 	size := 0
 	for i := range rows {
 		size += len(rows[i].Payload)
 	}
-	joined := make([]byte, 0, size) // never nil: all parts of a NULL are NULL
+	joined := make([]byte, 0, size) // never nil: every substring of NULL is NULL
 	starts, lengths := make([]int, len(rows)), make([]any, len(rows))
 	for i := range rows {
 		starts[i] = len(joined) + 1
@@ -91,7 +91,7 @@ func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query
 	}
 }
 
-// InsertIDs passes over what is there: an error would end the transaction.
+// InsertIDs skips existing ids, because an error would abort the transaction.
 func (postgres) InsertIDs(table Table, ids []string, token int64) []Query {
 	return []Query{{
 		SQL:  "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT id, $2::bigint FROM unnest($1::uuid[]) AS g (id) ON CONFLICT DO NOTHING",
@@ -106,9 +106,10 @@ func (postgres) DeleteIDs(table Table, ids []string, token int64) []Query {
 	}}
 }
 
-// Cancel reads the clock anew, as now() is when the transaction began; also after it has
-// waited for a row's lock. At READ COMMITTED a row that is moved meanwhile is found by the
-// second statement. That available_at isn't null is the index's condition.
+// Cancel uses clock_timestamp(), because now() is the time at which the transaction began. The
+// server evaluates it again after it has waited for a row's lock. At READ COMMITTED, if a relay
+// moves the row meanwhile, the second statement finds it. "available_at IS NOT NULL" is the
+// condition of the partial index.
 func (postgres) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	where := " WHERE message_id = $1::uuid AND available_at IS NOT NULL AND available_at > clock_timestamp() + ($2::bigint * interval '1 microsecond')"
 	args := []any{messageID, ahead.Microseconds()}
@@ -118,9 +119,10 @@ func (postgres) Cancel(table Table, messageID string, ahead time.Duration) (find
 	}
 }
 
-// LockKeys takes one advisory lock a key. Any producer can compute the same
-// number, so it must not change: see outbox/README.md. The table's oid keeps
-// two tables apart, and locks that are taken in order can't deadlock.
+// LockKeys takes one advisory lock for each key. Producers in other languages compute
+// the same number, so the computation must not change: see outbox/README.md. The
+// table's oid is in the hash, so that two tables have different locks. The locks are
+// taken in the order of their numbers, so that they can't deadlock.
 func (postgres) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
@@ -132,13 +134,14 @@ func (postgres) LockKeys(table Table, keys []string) []Query {
 	}}
 }
 
-// Notify sends the table's oid along, so that a listener can tell it from a
-// table of the same name in another schema.
+// Notify sends the table's oid as the payload, so that a listener can distinguish tables
+// of the same name in different schemas.
 func (postgres) Notify(table Table) []Query {
 	return []Query{{SQL: "SELECT pg_notify('" + table.Channel + "', " + postgresOID(table) + "::text)"}}
 }
 
-// postgresOID can paste the name into a literal, for it has no such quotes.
+// postgresOID puts the name into a literal, which is safe because names contain no single
+// quotes.
 func postgresOID(table Table) string { return "'" + table.Pending + "'::regclass::oid" }
 
 func (postgres) Written(table Table) Query {
@@ -154,11 +157,12 @@ func (postgres) Receive(table Table, consumer, messageID string) Query {
 	}
 }
 
-// Received is never: an error would have ended the transaction.
+// Received returns false: Receive uses ON CONFLICT, because an error would abort the
+// transaction.
 func (postgres) Received(error) bool { return false }
 
-// PurgeReceived passes over rows that another is deleting. It names rows by
-// their key: there are servers that know no places of rows.
+// PurgeReceived skips rows that another process is deleting. It finds the rows to delete by
+// their primary key and not by ctid.
 func (postgres) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
 		SQL: `WITH old AS MATERIALIZED (
@@ -183,14 +187,14 @@ func (postgres) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
 }
 
-// MakeRowIndexes doesn't say CONCURRENTLY, which can't run in a transaction and
-// leaves an invalid index behind when it fails; the table is small or new.
+// MakeRowIndexes doesn't use CONCURRENTLY, which can't run in a transaction and leaves
+// an invalid index behind if it fails. The table is usually small or new.
 func (postgres) MakeRowIndexes(table Table) []Query {
 	return makeRowIndexes(table.IndexName, table.Pending)
 }
 
-// makeRowIndexes, of PostgreSQL and SQLite, gives each way to pick rows its order, among
-// the free rows only, and finds the claims that ended.
+// makeRowIndexes creates the indexes on PostgreSQL and SQLite: one of the free rows for each
+// order in which relays pick rows, and one that finds the claims that have ended.
 func makeRowIndexes(name func(suffix string) string, on string) []Query {
 	return []Query{
 		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_id") + " ON " + on + " (id) WHERE claimed_until IS NULL"},
@@ -214,46 +218,46 @@ func (postgres) RowIndexes(table Table) Query {
 	return Query{SQL: "SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name)", Args: []any{PostgresArray(names)}}
 }
 
-// Busy: serialization failure, deadlock, lock not available.
+// Busy recognises a serialization failure, a deadlock, and a lock that isn't available.
 func (postgres) Busy(err error) bool { return hasState(err, "40001", "40P01", "55P03") }
 
-// TimedOut: statement_timeout or a cancelled statement, idle_in_transaction_session_timeout, transaction_timeout.
+// TimedOut recognises statement_timeout, a cancelled statement, idle_in_transaction_session_timeout and transaction_timeout.
 func (postgres) TimedOut(err error) bool { return hasState(err, "57014", "25P03", "25P04") }
 
-// Missing: undefined table, invalid schema name.
+// Missing recognises an undefined table and an invalid schema name.
 func (postgres) Missing(err error) bool { return hasState(err, "42P01", "3F000") }
 
 func (postgres) Denied(err error) bool { return hasState(err, "42501") }
 
-// Invalid: data exceptions, violated constraints, a check option of a view, an exceeded limit of the program.
+// Invalid recognises data exceptions, violated constraints, a violated check option of a view, and an exceeded program limit.
 func (postgres) Invalid(err error) bool { return hasStateClass(err, "22", "23", "44", "54") }
 
-// Refused: syntax errors and missing rights (42, so also what isn't there), unsupported features, and objects that aren't
-// in the state that the statement requires, such as a published table without a replica identity.
+// Refused recognises class 42 (syntax errors, missing rights, undefined objects), unsupported features, and objects that
+// aren't in the state that the statement requires, such as a published table without a replica identity.
 func (postgres) Refused(err error) bool {
 	return hasStateClass(err, "42", "0A") || hasState(err, "55000")
 }
 
-// ReadOnly: read-only transaction, and what reading a table that isn't logged is to a standby.
+// ReadOnly recognises a read-only transaction, and the error of a standby that reads an unlogged table.
 func (postgres) ReadOnly(err error) bool {
 	return hasState(err, "25006") || hasState(err, "0A000") && says(err, "during recovery")
 }
 
-// hasState looks for an SQLSTATE, which the errors of pgx and of lib/pq tell.
+// hasState reports whether the error has one of the SQLSTATEs. The errors of pgx and lib/pq have a method for it.
 func hasState(err error, states ...string) bool {
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && slices.Contains(states, coded.SQLState())
 }
 
-// hasStateClass looks for the first two characters of an SQLSTATE.
+// hasStateClass reports whether the SQLSTATE of the error begins with one of the classes.
 func hasStateClass(err error, classes ...string) bool {
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(coded.SQLState(), class) })
 }
 
-// Server asks for the version, by which servers that take PostgreSQL's URLs and
-// drivers tell themselves apart from it. There is no trial: PostgreSQL passes over what is
-// locked. Of a table without a schema it asks whether search_path has one in which it may be.
+// Server selects the version, which shows whether the server is another product that only
+// speaks PostgreSQL's protocol. There is no trial, because PostgreSQL can skip locked rows. If
+// the table has no schema, Server also selects the first schema of search_path that exists.
 func (postgres) Server(table Table) (facts Query, trial *Trial) {
 	facts.SQL = "SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num')" +
 		" UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off')"
@@ -265,13 +269,13 @@ func (postgres) Server(table Table) (facts Query, trial *Trial) {
 
 var postgresVersion = regexp.MustCompile(`PostgreSQL ([\d.]+)`)
 
-// Fit refuses servers that speak PostgreSQL's language and show neither its
-// snapshots nor its transactions, as they would lose messages that commit late.
+// Fit refuses CockroachDB and YugabyteDB: they don't show PostgreSQL's snapshots and
+// transactions, so relays would lose messages that commit late.
 //
-// It warns of sessions that compile their plans. After a burst the index
-// is large and the table nearly empty, and the planner reckons four pages of the
-// index for each of its few rows: any statement then seems dear enough to be
-// compiled, anew each time, which takes a hundred times as long as to run it.
+// Fit warns if jit is on. After a burst the index is large and the table nearly empty,
+// and the planner estimates four index pages for each of the few rows. Every statement
+// then looks expensive enough to be compiled each time it runs, and compiling takes a
+// hundred times as long as running it.
 func (postgres) Fit(server Server) (Fit, error) {
 	version := server.Facts["version"]
 	for mark, product := range map[string]string{"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"} {
@@ -283,7 +287,7 @@ func (postgres) Fit(server Server) (Fit, error) {
 	name := cmp.Or(postgresVersion.FindString(version), beforeBuild)
 	number, err := strconv.Atoi(server.Facts["server_version_num"])
 	if err != nil || number < 130000 {
-		return Fit{}, fmt.Errorf("the server is of version %s: PostgreSQL 13 or later is needed", name)
+		return Fit{}, fmt.Errorf("the server is %s: PostgreSQL 13 or later is needed", name)
 	}
 	if schema, asked := server.Facts["schema"]; asked && schema == "" {
 		return Fit{}, errors.New("search_path of this session names no schema that exists and that this user may use:" +
@@ -291,24 +295,24 @@ func (postgres) Fit(server Server) (Fit, error) {
 	}
 	jit := Note{Name: "jit", OK: true, Detail: "off in these sessions"}
 	if server.Facts["jit"] == "on" {
-		jit = Note{Name: "jit", Detail: "on in these sessions: short statements may be compiled, and take 0.1 s or more, once the table has been large",
-			Hint: "turn it off where they begin (?jit=off in pgx's URL, options=-cjit=off in others'), or with ALTER ROLE … SET jit = off"}
+		jit = Note{Name: "jit", Detail: "on in these sessions: after the table has been large, the server may compile short statements, which then take 0.1 s or more",
+			Hint: "turn it off in the connection URL (?jit=off for pgx, options=-cjit=off for other drivers), or with ALTER ROLE … SET jit = off"}
 	}
 	return Fit{Dialect: Postgres(), Notes: []Note{{Name: "server", OK: true, Detail: name}, jit}}, nil
 }
 
 func (postgres) settings() []Setting {
 	return []Setting{
-		{Name: "client_encoding", Value: "UTF8", Why: "pgx takes all texts for UTF-8", Refused: "all but UTF8, and SQL_ASCII where the server converts nothing"},
-		{Name: "datestyle", Value: "ISO", Why: "in the modes exec and simple_protocol pgx reads times as texts", Refused: "one in which the driver can't read times"},
-		{Name: "bytea_output", Value: "hex", Why: "in the same modes pgx reads bytes as texts", Refused: "one in which the driver can't read bytes"},
-		{Name: "standard_conforming_strings", Value: "on", Why: "in the mode simple_protocol pgx writes values into the text"},
-		{Name: "jit", Value: "off", Why: "to compile a statement takes a hundred times as long as to run it"},
+		{Name: "client_encoding", Value: "UTF8", Why: "pgx treats all text as UTF-8", Refused: "all but UTF8, and SQL_ASCII where the server converts nothing"},
+		{Name: "datestyle", Value: "ISO", Why: "in the modes exec and simple_protocol pgx reads times as text", Refused: "a format that the driver can't read as a time"},
+		{Name: "bytea_output", Value: "hex", Why: "in the same modes pgx reads bytes as text", Refused: "a format that the driver can't read as bytes"},
+		{Name: "standard_conforming_strings", Value: "on", Why: "in the mode simple_protocol pgx writes values into the SQL text"},
+		{Name: "jit", Value: "off", Why: "compiling a statement takes a hundred times as long as running it"},
 	}
 }
 
-// PostgresArray is the text form of an array, which every driver sends. Values are of int,
-// int64, bool or string; any other one, nil among them, is NULL.
+// PostgresArray returns an array in PostgreSQL's text form, which every driver can send. The
+// values are of type int, int64, bool or string; a value of another type, such as nil, is NULL.
 func PostgresArray[T any](values []T) string {
 	text := append(make([]byte, 0, 2+24*len(values)), '{')
 	for i, value := range values {

@@ -9,16 +9,16 @@ import (
 
 type sqlite struct{}
 
-// SQLite is the dialect of SQLite 3.35 and later. Open databases in WAL mode,
-// with a busy_timeout, and begin transactions that write with BEGIN IMMEDIATE
-// (_txlock=immediate in the DSN of both usual drivers): one that reads before it
-// writes fails at once if another has written meanwhile.
+// SQLite returns the dialect of SQLite 3.35 and later. Open databases in WAL mode with
+// a busy_timeout, and begin transactions that write with BEGIN IMMEDIATE
+// (_txlock=immediate in the DSN of both usual drivers). Without IMMEDIATE a transaction
+// that reads before it writes fails without waiting if another one has written meanwhile.
 func SQLite() Dialect { return sqlite{} }
 
 // Name returns "sqlite".
 func (sqlite) Name() string { return "sqlite" }
 
-// Insert has times in UTC, so that they compare as text.
+// Insert writes times in UTC, so that they compare correctly as text.
 func (sqlite) Insert(table Table, rows []Row) []Query {
 	const maxBytes, maxParameters = 1 << 30, 32766
 	return insertValues(table, insertColumns(rows, time.Millisecond, "2006-01-02 15:04:05.000"), rows, maxParameters, maxBytes)
@@ -38,7 +38,7 @@ func (sqlite) DeleteIDs(table Table, ids []string, token int64) []Query {
 	}}
 }
 
-// Cancel names the indexes' condition, that available_at isn't null.
+// Cancel repeats the condition of the partial indexes, "available_at IS NOT NULL".
 func (sqlite) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	where := " WHERE message_id = ? AND available_at IS NOT NULL AND available_at > strftime('%Y-%m-%d %H:%M:%f', 'now', ?)"
 	args := []any{messageID, fmt.Sprintf("%+.3f seconds", ahead.Seconds())}
@@ -48,7 +48,7 @@ func (sqlite) Cancel(table Table, messageID string, ahead time.Duration) (find Q
 	}
 }
 
-// LockKeys returns nothing: there is one writer at a time.
+// LockKeys returns nothing: SQLite has one writer at a time.
 func (sqlite) LockKeys(Table, []string) []Query { return nil }
 
 // Notify returns nothing: SQLite can't wake another process.
@@ -63,7 +63,7 @@ func (sqlite) Receive(table Table, consumer, messageID string) Query {
 	return Query{SQL: "INSERT INTO " + table.Inbox + " (consumer, message_id) VALUES (?, ?) ON CONFLICT DO NOTHING", Args: []any{consumer, messageID}}
 }
 
-// Received is never: there is no error.
+// Received returns false: Receive uses ON CONFLICT and doesn't fail.
 func (sqlite) Received(error) bool { return false }
 
 func (sqlite) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
@@ -89,7 +89,8 @@ func (sqlite) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
 }
 
-// MakeRowIndexes names the schema with the index, as SQLite wants it.
+// MakeRowIndexes puts the schema before the name of the index, and not of the table, as
+// SQLite requires.
 func (sqlite) MakeRowIndexes(table Table) []Query {
 	return makeRowIndexes(table.Index, table.quoted(table.Name))
 }
@@ -103,7 +104,7 @@ func (sqlite) RowIndexes(table Table) Query {
 	}
 }
 
-// SQLite's drivers share no type of error, but all show its own words.
+// The errors of SQLite's drivers have no common type, but all contain SQLite's own text.
 
 func (sqlite) Busy(err error) bool {
 	return says(err, "database is locked", "database table is locked")
@@ -121,15 +122,15 @@ func (s sqlite) Refused(err error) bool {
 
 func (sqlite) Denied(err error) bool { return says(err, "attempt to write a readonly database") }
 
-// ReadOnly is never: a file is no server that another one could stand for.
+// SQLite has no time limits, and no other server that could take over from a read-only one.
 func (sqlite) TimedOut(error) bool { return false }
 func (sqlite) ReadOnly(error) bool { return false }
 
 func (sqlite) settings() []Setting {
 	return []Setting{
-		{Name: "journal_mode", Value: "WAL", Why: "readers and the writer don't hold each other up", Refused: "all but WAL, and MEMORY of a database in memory"},
+		{Name: "journal_mode", Value: "WAL", Why: "readers and the writer don't block each other", Refused: "all but WAL, and MEMORY for a database in memory"},
 		{Name: "busy_timeout", Value: "10000", Why: "a writer waits for its turn", Refused: "less than 1000"},
-		{Name: "synchronous", Value: "FULL", Why: "with NORMAL a loss of power can take the last commits"},
-		{Name: "foreign_keys", Value: "1", Why: "an application's own keys hold for what the command writes"},
+		{Name: "synchronous", Value: "FULL", Why: "with NORMAL a power failure can lose the last commits"},
+		{Name: "foreign_keys", Value: "1", Why: "the application's foreign keys are enforced for rows that the command writes"},
 	}
 }

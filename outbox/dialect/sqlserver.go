@@ -11,17 +11,17 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
-// sqlserver knows the isolation level at which a plain SELECT waits for no
-// writer and sees one moment: see [sqlserver.Fit].
+// sqlserver has the isolation level at which a plain SELECT reads a snapshot and doesn't
+// wait for writers: see [sqlserver.Fit].
 type sqlserver struct{ reading string }
 
-// SQLServer is the dialect of SQL Server 2016 and later, and of Azure SQL. It
-// is for a database that allows snapshot isolation; Fit also takes one whose
-// READ COMMITTED reads snapshots.
+// SQLServer returns the dialect of SQL Server 2016 and later, and of Azure SQL. It
+// is for a database that allows snapshot isolation. Fit also accepts a database with
+// READ_COMMITTED_SNAPSHOT on.
 func SQLServer() Dialect { return sqlserver{reading: "SNAPSHOT"} }
 
-// ReadingLevel is the isolation level at which a plain SELECT of the dialect waits for no
-// writer and sees one moment.
+// ReadingLevel returns the isolation level at which a plain SELECT of the dialect reads a
+// snapshot and doesn't wait for writers. It is empty for other dialects than SQLServer.
 func ReadingLevel(d Dialect) string {
 	if fitted, ok := d.(sqlserver); ok {
 		return fitted.reading
@@ -34,8 +34,8 @@ func (sqlserver) Name() string { return "sqlserver" }
 
 const sqlserverTime = "2006-01-02T15:04:05.0000000"
 
-// Insert leaves NULLs out of a single row: the driver sends them as texts, which
-// no column of bytes takes.
+// Insert leaves the NULLs of a single row out, because the driver sends NULL as text, which
+// a binary column doesn't accept.
 func (sqlserver) Insert(table Table, rows []Row) []Query {
 	const maxBytes = 16 << 20
 	return insertParts(rows, len(rows), maxBytes, func(part []Row) Query {
@@ -51,10 +51,10 @@ func (sqlserver) Insert(table Table, rows []Row) []Query {
 	})
 }
 
-// sqlserverInsertMany sends the rows as one list. Payloads would grow there: they
-// go as one value that the database cuts up, with a byte more than all have, for no value
-// may be empty: it could be taken for NULL. ORDER BY makes sure that ids are given in the
-// rows' order.
+// sqlserverInsertMany sends the rows as one JSON list. Payloads would become longer in JSON,
+// so they are sent as one binary value, which the database splits. The value has one more
+// byte at its end, because an empty value might be treated as NULL. ORDER BY makes ids ascend
+// in the order of the rows.
 func sqlserverInsertMany(table Table, rows []Row) Query {
 	var payloads []byte
 	var items [][]any
@@ -77,7 +77,8 @@ FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]'
 	}
 }
 
-// InsertIDs is told nothing of ids that are there: the key ignores them.
+// InsertIDs doesn't check for existing ids: the primary key has IGNORE_DUP_KEY, so the server
+// skips them.
 func (sqlserver) InsertIDs(table Table, ids []string, token int64) []Query {
 	return []Query{{
 		SQL:  "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT CONVERT(uniqueidentifier, value), @p2 FROM OPENJSON(@p1)",
@@ -93,8 +94,8 @@ func (sqlserver) DeleteIDs(table Table, ids []string, token int64) []Query {
 	}}
 }
 
-// Cancel seeks by the time as well, which the indexes have after the message: it doesn't
-// come to a row that is due, which a relay may have locked.
+// Cancel's indexes have available_at after message_id, so the seek doesn't read a row that is
+// due, which a relay may have locked.
 func (sqlserver) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	where := " WHERE message_id = @p1 AND available_at > DATEADD(MILLISECOND, @p2, SYSUTCDATETIME())"
 	args := []any{messageID, ahead.Milliseconds()}
@@ -104,12 +105,12 @@ func (sqlserver) Cancel(table Table, messageID string, ahead time.Duration) (fin
 	}
 }
 
-// sqlserverKeyDeadlock is the error of a deadlock that sp_getapplock returns as a
-// number, where a row's would be error 1205.
+// sqlserverKeyDeadlock is the number of the error that LockKeys throws when sp_getapplock
+// returns a deadlock. A deadlock of row locks is error 1205.
 const sqlserverKeyDeadlock = 51205
 
-// LockKeys takes one application lock a key, in the order of the keys' bytes.
-// Any producer can take the same lock, so its name must not change: see
+// LockKeys takes one application lock for each key, in the order of the keys' bytes.
+// Producers in other languages take the same lock, so its name must not change: see
 // SQLSERVER.md.
 func (sqlserver) LockKeys(table Table, keys []string) []Query {
 	var queries []Query
@@ -126,8 +127,9 @@ IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1`,
 	return queries
 }
 
-// SQLServerObject is the name of what belongs to a table, as a text that OBJECT_ID takes;
-// there are no quotes and brackets in it that would have to be doubled.
+// SQLServerObject returns the name of a table, or of an object named after it with a suffix,
+// as an SQL literal for OBJECT_ID. Names contain no quotes or brackets that would need to be
+// doubled.
 func SQLServerObject(table Table, suffix string) string {
 	name := "[" + table.Name + suffix + "]'"
 	if table.Schema != "" {
@@ -139,8 +141,9 @@ func SQLServerObject(table Table, suffix string) string {
 // Notify returns nothing: SQL Server can't wake another process.
 func (sqlserver) Notify(Table) []Query { return nil }
 
-// Written sets the level in a batch with a parameter: without any the driver sends it in a
-// way that changes the session, which may be another's next.
+// Written sets the isolation level in a batch with a parameter. The driver sends a batch
+// without parameters in a way that changes the level of the session, which the pool may give
+// to other code later.
 func (d sqlserver) Written(table Table) Query {
 	return Query{
 		SQL: `SET TRANSACTION ISOLATION LEVEL ` + d.reading + `;
@@ -150,9 +153,9 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED`,
 	}
 }
 
-// Receive looks first, since some sessions have SET XACT_ABORT ON, where an error
-// ends the transaction. A lock of the range would keep the id's neighbours
-// waiting, too; without it two may find nothing, and the second one fails.
+// Receive checks first whether the id exists, because with SET XACT_ABORT ON an error
+// ends the transaction. It takes no range lock, which would also block neighbouring ids. So
+// two concurrent transactions may both find no row; then the second INSERT fails.
 func (sqlserver) Receive(table Table, consumer, messageID string) Query {
 	return Query{
 		SQL: `INSERT INTO ` + table.Inbox + ` (consumer, message_id) SELECT @p1, @p2
@@ -161,12 +164,12 @@ WHERE NOT EXISTS (SELECT 1 FROM ` + table.Inbox + ` WITH (UPDLOCK, ROWLOCK) WHER
 	}
 }
 
-// Received: violation of a key, duplicate key in a unique index. They take back
-// the statement alone, or, with XACT_ABORT, the transaction, which can't be
-// committed then.
+// Received recognises a duplicate key of a constraint or of a unique index. The error rolls
+// back only the statement. With XACT_ABORT it rolls back the transaction, which then can't
+// be committed.
 func (sqlserver) Received(err error) bool { return hasNumber(err, 2627, 2601) }
 
-// PurgeReceived is at READ COMMITTED, where a statement may pass over locked rows.
+// PurgeReceived sets READ COMMITTED, because READPAST needs it to skip locked rows.
 func (sqlserver) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
 		SQL: `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -194,9 +197,9 @@ func (sqlserver) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = N'schema'"}
 }
 
-// MakeRowIndexes gives each way to pick rows its order, among the free rows only,
-// and finds the claims that ended. There are no locks of pages: READPAST passes
-// over them, and so over rows that nobody has, or waits for them.
+// MakeRowIndexes creates one index of the free rows for each order in which relays pick
+// rows, and one that finds the claims that have ended. Page locks are off, because READPAST
+// would skip a locked page with rows that are free, or wait for it.
 func (sqlserver) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range []struct{ suffix, definition string }{
@@ -228,46 +231,46 @@ func sqlserverIndexes(table Table) string {
 	return "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(" + SQLServerObject(table, "") + ")"
 }
 
-// Busy: deadlock, also of two keys' locks, lock request timed out, update conflict of a
-// snapshot, change of a table that a snapshot reads, Azure's service is busy.
+// Busy recognises a deadlock, also of key locks, a lock timeout, a snapshot update conflict, a
+// table that was altered while a snapshot reads it, and "service is busy" of Azure.
 func (sqlserver) Busy(err error) bool {
 	return hasNumber(err, 1205, sqlserverKeyDeadlock, 1222, 3960, 3961, 40501)
 }
 
-// Missing: invalid object name, no such schema.
+// Missing recognises an invalid object name and a schema that doesn't exist.
 func (sqlserver) Missing(err error) bool { return hasNumber(err, 208, 2760) }
 
-// Denied: a right to an object, to a column, to make something, to do something,
-// to change a table, to drop something.
+// Denied recognises a missing right to an object or a column, to create, alter or drop an
+// object, or to perform an action.
 func (sqlserver) Denied(err error) bool {
 	return hasNumber(err, 229, 230, 262, 297, 300, 1088, 3701, 15247)
 }
 
-// Invalid: an overflow, a failed conversion, NULL, a violated constraint or unique key, text that is too long.
+// Invalid recognises an overflow, a failed conversion, a NULL, a violated constraint or unique key, and text that is too long.
 func (sqlserver) Invalid(err error) bool {
 	return hasNumber(err, 220, 8115, 241, 242, 245, 8114, 515, 547, 2601, 2627, 2628, 8152)
 }
 
-// Refused: besides missing rights, syntax errors, columns that aren't there, OUTPUT on a table with a trigger, and
-// settings of the session that an index or a computed column doesn't allow.
+// Refused recognises missing rights, syntax errors, unknown columns, OUTPUT on a table with a trigger, and session
+// settings that an index or a computed column doesn't allow.
 func (s sqlserver) Refused(err error) bool {
 	return s.Denied(err) || hasNumber(err, 102, 156, 207, 334, 1934)
 }
 
-// TimedOut is never: the server has no such limit, but that of locks.
+// TimedOut returns false: the server limits only waits for locks, and that error is Busy.
 func (sqlserver) TimedOut(error) bool { return false }
 
-// ReadOnly: the database is read-only, as that of a secondary is.
+// ReadOnly recognises a read-only database, such as a secondary.
 func (sqlserver) ReadOnly(err error) bool { return hasNumber(err, 3906) }
 
-// hasNumber looks for a number of SQL Server's, which the driver's errors tell.
+// hasNumber reports whether the error has one of SQL Server's error numbers. The driver's errors have a method for it.
 func hasNumber(err error, numbers ...int32) bool {
 	var numbered interface{ SQLErrorNumber() int32 }
 	return errors.As(err, &numbered) && slices.Contains(numbers, numbered.SQLErrorNumber())
 }
 
-// Server asks for what every user may see. The trial reads by the index by which lanes are
-// leased: what is locked in one index isn't met by a read of another one.
+// Server selects facts that every user may see. The trial reads through the index that relays
+// use to lease lanes, because a read through another index wouldn't meet the lock.
 func (sqlserver) Server(table Table) (facts Query, trial *Trial) {
 	facts = Query{SQL: `SELECT N'version', CONVERT(nvarchar(128), SERVERPROPERTY(N'ProductVersion'))
 UNION ALL SELECT N'edition', CONVERT(nvarchar(128), SERVERPROPERTY(N'EngineEdition'))
@@ -284,24 +287,23 @@ UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_commi
 	}
 }
 
-// Fit wants reads that are of one moment and wait for no writer. A read that
-// passes over locked rows would be of many moments: it may pass a row that isn't
-// committed yet, and then meet a later one of the same key that was written
-// after that commit. The version of Azure's editions (5: Azure SQL Database, 8: Azure SQL
-// Managed Instance) says nothing.
+// Fit requires that reads see a snapshot and don't wait for writers. A read that skips
+// locked rows has no snapshot: it may skip a row that isn't committed yet, and then read a
+// later row of the same key that was written after that commit. Fit ignores the version of
+// Azure's editions (5 is Azure SQL Database, 8 is Azure SQL Managed Instance).
 func (d sqlserver) Fit(server Server) (Fit, error) {
 	facts := server.Facts
 	major, _, _ := strings.Cut(facts["version"], ".")
 	number, err := strconv.Atoi(major)
 	if azure := facts["edition"] == "5" || facts["edition"] == "8"; !azure && (err != nil || number < 13) {
-		return Fit{}, fmt.Errorf("the server is of version %q: SQL Server 2016 (version 13) or later is needed, or Azure SQL", facts["version"])
+		return Fit{}, fmt.Errorf("the server's version is %q: SQL Server 2016 (version 13) or later is needed, or Azure SQL", facts["version"])
 	}
-	if level, err := strconv.Atoi(facts["level"]); err != nil || level < 130 { // which has OPENJSON
+	if level, err := strconv.Atoi(facts["level"]); err != nil || level < 130 { // OPENJSON needs 130
 		return Fit{}, fmt.Errorf("database %s has compatibility level %q: 130 or higher is needed; have its owner run ALTER DATABASE [%s] SET COMPATIBILITY_LEVEL = 130",
 			facts["database"], facts["level"], facts["database"])
 	}
 	if !server.Skips {
-		return Fit{}, fmt.Errorf("the server doesn't pass over locked rows (READPAST): it must be SQL Server or Azure SQL")
+		return Fit{}, fmt.Errorf("the server doesn't skip locked rows (READPAST): it must be SQL Server or Azure SQL")
 	}
 	switch {
 	case facts["read committed snapshot"] == "1":
@@ -309,16 +311,16 @@ func (d sqlserver) Fit(server Server) (Fit, error) {
 	case facts["snapshot"] == "1":
 		d.reading = "SNAPSHOT"
 	default:
-		return Fit{}, fmt.Errorf("database %s gives no snapshots to readers: have its owner run ALTER DATABASE [%s] SET ALLOW_SNAPSHOT_ISOLATION ON, which changes nothing for others",
+		return Fit{}, fmt.Errorf("database %s does not allow snapshot isolation: have its owner run ALTER DATABASE [%s] SET ALLOW_SNAPSHOT_ISOLATION ON, which changes nothing for other sessions",
 			facts["database"], facts["database"])
 	}
 	return Fit{Dialect: d, Notes: []Note{{Name: "reading", OK: true, Detail: "at " + d.reading + ", from row versions"}}}, nil
 }
 
-// SQLServerList is JSON for OPENJSON: there may be no more than 2,100 parameters. Blanks at
-// its end see to it that a list has one of two types: the server keeps a plan for each type
-// of a parameter, and the driver declares nvarchar of just the length that a text has, up
-// to 4,000.
+// SQLServerList returns a list as JSON for OPENJSON, because a statement may have at most
+// 2,100 parameters. The text is padded with spaces, so that the parameter has one of two
+// types. The server caches a plan for each type of a parameter, and the driver declares a
+// text of up to 4,000 characters as nvarchar of exactly its length.
 func SQLServerList[T any](items []T) string {
 	text := bind.JSON(items)
 	units := 0 // of UTF-16

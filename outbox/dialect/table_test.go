@@ -19,7 +19,7 @@ func mustTable(t *testing.T, text string) dialect.Table {
 
 func TestParseTable(t *testing.T) {
 	t.Parallel()
-	for text, hot := range map[string]string{
+	for text, pending := range map[string]string{
 		"outbox":                       `outbox`,
 		"app.outbox":                   `app.outbox`,
 		"_o1":                          `_o1`,
@@ -31,8 +31,8 @@ func TestParseTable(t *testing.T) {
 		strings.Repeat("s", 63) + ".o": strings.Repeat("s", 63) + ".o",
 	} {
 		table := mustTable(t, text)
-		if table.Pending != hot || table.String() != text {
-			t.Errorf("ParseTable(%q): Hot %s, String %s; want %s", text, table.Pending, table, hot)
+		if table.Pending != pending || table.String() != text {
+			t.Errorf("ParseTable(%q): Pending %s, String %s; want %s", text, table.Pending, table, pending)
 		}
 	}
 }
@@ -91,12 +91,12 @@ func TestByName(t *testing.T) {
 		}
 	}
 	if _, err := dialect.ByName("nosuch"); err == nil || !strings.Contains(err.Error(), "postgres, mysql, mariadb, oracle, sqlserver or sqlite") {
-		t.Errorf("ByName(nosuch): %v, want an error with the names that are known", err)
+		t.Errorf("ByName(nosuch): %v, want an error with the known names", err)
 	}
 }
 
-// FuzzParseTable checks that nothing gets through that could end an identifier
-// or a literal, or that a database would cut.
+// FuzzParseTable checks that ParseTable accepts no name that could end an identifier
+// or a literal, or that a database would truncate.
 func FuzzParseTable(f *testing.F) {
 	for _, text := range []string{"outbox", "app.outbox", `a"b`, "a;b", "a'b", "a b", "a.b.c", "ſelect", "a\x00", "Ünï"} {
 		f.Add(text)
@@ -111,14 +111,14 @@ func FuzzParseTable(f *testing.F) {
 		for _, name := range []string{table.Pending, table.Held, table.Done, table.Lanes, table.Relays, table.Settings,
 			table.Messages, table.SchemaVersion, table.Index(longest), table.IndexName(longest), table.Channel} {
 			if !safe.MatchString(name) {
-				t.Errorf("ParseTable(%q) lets %q through", text, name)
+				t.Errorf("ParseTable(%q) makes the unsafe name %q", text, name)
 			}
 		}
 		if table.String() != text {
 			t.Errorf("ParseTable(%q).String() = %q", text, table)
 		}
 		if len(table.Name+"_schema_version_id_seq") > 63 {
-			t.Errorf("ParseTable(%q): the version table's sequence has too long a name", text)
+			t.Errorf("ParseTable(%q): the name of the version table's sequence is too long", text)
 		}
 	})
 }

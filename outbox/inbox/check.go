@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// What the columns of all databases have room for, in bytes.
+// The sizes of the columns in bytes, on every database.
 const (
 	maxConsumer  = 100
 	maxMessageID = 255
 )
 
-// ErrInvalid is in the chain of an error about an id that no message can have,
-// such as an empty one. It is as invalid when it comes again.
-var ErrInvalid = errors.New("the message can't be told from others")
+// ErrInvalid is in the chain of an error about an id that is not a valid message id,
+// such as an empty one. Receiving the same id again fails again.
+var ErrInvalid = errors.New("invalid message id")
 
-// checkText keeps out what databases take for the same, or don't take: some
-// pass over blanks at a text's end.
+// checkText refuses text that some database can't store, or can't tell from another
+// text: some ignore spaces at the end when they compare.
 func checkText(text string, most int) error {
 	switch {
 	case text == "":
@@ -29,7 +29,7 @@ func checkText(text string, most int) error {
 	case !utf8.ValidString(text):
 		return errors.New("must be UTF-8")
 	case strings.TrimSpace(text) != text:
-		return errors.New("must not begin or end with a blank")
+		return errors.New("must not begin or end with white space")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return errors.New("must not have control characters")
 	}

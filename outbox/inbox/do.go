@@ -9,24 +9,25 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// tries are how often Do begins where the database is busy.
+// tries is the maximum number of transactions that Do begins if the database is busy or
+// read-only.
 const tries = 4
 
-// Do is [Inbox.Once] with the transaction around it: it begins one on db, calls
-// effect if this is the first time, and commits. Once it has returned without an
-// error, acknowledge the message: its effect is there, and first says whether it
-// is from this time.
+// Do runs [Inbox.Once] and effect in one transaction: it begins a transaction on
+// db, calls effect if the message is received for the first time, and commits.
+// When Do returns without an error, the effect is committed: acknowledge the
+// message. first reports whether this call applied the effect.
 //
-// If effect fails, everything is taken back, and the error is returned. Where the
-// database was busy, effect may be called several times, each in a transaction of
-// its own, of which one at most commits; so it should write with tx and do
-// nothing else, nor commit it or roll it back.
+// If effect fails, Do rolls the transaction back and returns the error. If the
+// database is busy or read-only, Do may call effect up to four times, each time in
+// a new transaction. At most one of them commits. So effect should only write with
+// tx, and must not commit it or roll it back.
 func (i *Inbox) Do(ctx context.Context, db *sql.DB, messageID string, effect func(tx *sql.Tx) error) (first bool, err error) {
 	if err := i.notMade(); err != nil {
 		return false, err
 	}
 	if db == nil || effect == nil {
-		return false, i.failed("handle", messageID, errors.New("the database or the effect is nil: give the *sql.DB that sql.Open returned, and a function"))
+		return false, i.failed("handle", messageID, errors.New("the database or the effect is nil: pass the *sql.DB that sql.Open returned, and a function"))
 	}
 	for n := 1; ; n++ {
 		first, err = i.do(ctx, db, messageID, effect)

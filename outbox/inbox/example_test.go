@@ -18,7 +18,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// record is what a client of Kafka has.
+// record stands for the record type of a Kafka client.
 type record struct {
 	Headers []struct {
 		Key   string
@@ -27,7 +27,7 @@ type record struct {
 	Value []byte
 }
 
-// A consumer of the Kafka sink's topic, in its own transaction.
+// A consumer handles each record of the Kafka sink's topic in its own transaction.
 func ExampleInbox_Once() {
 	in := must(inbox.New(dialect.Postgres(), "billing", inbox.Options{Table: "shop.inbox"}))
 	consume := func(ctx context.Context, db *sql.DB, r record) error {
@@ -44,7 +44,7 @@ func ExampleInbox_Once() {
 		defer tx.Rollback() // does nothing after the commit
 		first, err := in.Once(ctx, tx, id)
 		if err != nil || !first {
-			return err // nil: commit the record's offset, its effect is there
+			return err // nil for a duplicate: commit the record's offset, its effect is already committed
 		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO payments (body) VALUES ($1)", r.Value); err != nil {
 			return err
@@ -59,7 +59,7 @@ func ExampleInbox_Clean() {
 	cleanHourly := func(ctx context.Context, db *sql.DB) {
 		for {
 			if _, err := in.Clean(ctx, db); err != nil {
-				log.Print(err) // the next time does what is left
+				log.Print(err) // the next call deletes the rest
 			}
 			select {
 			case <-ctx.Done():

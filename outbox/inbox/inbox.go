@@ -11,14 +11,13 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
-// ErrBusy is in the chain of an error after which everything may be well at the
-// next try: the database refused for the moment, as after a deadlock. Roll the
-// transaction back first.
+// ErrBusy is in the chain of an error that may not occur at the next try, such as a
+// deadlock. Roll the transaction back before you try again.
 var ErrBusy = errors.New("the database was busy")
 
 // Inbox recognises the messages that one consumer has received. It holds no
-// connection; make one at the start of the program and keep it. All methods may
-// be called concurrently.
+// connection. Make one Inbox at the start of the program and keep it. All methods
+// may be called concurrently.
 type Inbox struct {
 	dialect  dialect.Dialect
 	table    dialect.Table
@@ -26,17 +25,18 @@ type Inbox struct {
 	window   time.Duration
 }
 
-// Once records that the consumer has received the message, in the transaction
-// tx of its effect, and says whether it is the first time. If it isn't, the
-// effect is there already: leave it out, and acknowledge the message.
+// Once records, in the transaction tx, that the consumer has received the message,
+// and reports whether this is the first time. tx must also apply the message's
+// effect. If it isn't the first time, the effect is already committed: don't apply
+// it again, and acknowledge the message.
 //
-// Where another transaction is working on the same message, Once waits for its
-// end. If that one commits, this isn't the first time; if it rolls back, it is.
-// At levels of isolation above READ COMMITTED, after a deadlock, or after a wait
-// that the database takes for too long, the error matches [ErrBusy] instead.
+// If another transaction is handling the same message, Once waits for it to end.
+// If that transaction commits, Once returns false; if it rolls back, true. Above
+// READ COMMITTED, after a deadlock or after a lock timeout, Once instead returns an
+// error that matches [ErrBusy].
 //
-// After any error, roll back, don't acknowledge the message, and let it come
-// again. An id that no message can have is an error that matches [ErrInvalid].
+// After any error, roll back and don't acknowledge the message, so that it is
+// delivered again. An invalid id is an error that matches [ErrInvalid].
 func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (first bool, err error) {
 	if err := i.notMade(); err != nil {
 		return false, err
@@ -47,17 +47,17 @@ func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (f
 	return first, nil
 }
 
-// notMade is an error if New didn't make it.
+// notMade returns an error if New didn't make i.
 func (i *Inbox) notMade() error {
 	if i == nil || i.dialect == nil {
-		return errors.New("the inbox is nil or empty: use what New returned, once its error was looked at")
+		return errors.New("the inbox is nil or empty: use what New returned, after checking its error")
 	}
 	return nil
 }
 
 func (i *Inbox) once(ctx context.Context, tx outbox.Execer, messageID string) (first bool, err error) {
 	if err := checkText(messageID, maxMessageID); err != nil {
-		return false, fmt.Errorf("%w: the message's id %w", ErrInvalid, err)
+		return false, fmt.Errorf("%w: the id %w", ErrInvalid, err)
 	}
 	if err := checkHandle(tx); err != nil {
 		return false, err
@@ -74,28 +74,29 @@ func (i *Inbox) once(ctx context.Context, tx outbox.Execer, messageID string) (f
 	return rows == 1, err
 }
 
-// checkHandle refuses a pool: each of its statements is a transaction, so that
-// the id would be there though its effect failed, and the message be lost.
+// checkHandle refuses nil and a pool. Each statement of a pool is a transaction by
+// itself, so the id would be committed even if the effect failed, and the message
+// would be lost.
 func checkHandle(tx outbox.Execer) error {
 	if handle.IsNil(tx) {
-		return fmt.Errorf("the transaction is nil (%T): give the one that the message's effect is part of", tx)
+		return fmt.Errorf("the transaction is nil (%T): pass the transaction that applies the message's effect", tx)
 	}
 	if handle.Begins(tx) {
-		return errors.New("a pool or a connection, such as a *sql.DB, is no transaction: give the *sql.Tx that the message's effect is part of")
+		return errors.New("a pool or a connection, such as a *sql.DB, is not a transaction: pass the *sql.Tx that applies the message's effect")
 	}
 	return nil
 }
 
-// Clean deletes what the consumer received longer ago than the window, by the
-// database's clock, and returns how many ids that were. It does so in parts, each
-// a transaction by itself, so give it a *sql.DB. Call it now and then, such as
-// every hour, from any number of processes.
+// Clean deletes the consumer's ids that are older than the window by the database's
+// clock, and returns the number of deleted ids. Pass a *sql.DB: Clean deletes at
+// most 1,000 ids per statement, so that each transaction is short. Call Clean
+// regularly, for instance once an hour; several processes may do so.
 func (i *Inbox) Clean(ctx context.Context, db outbox.Execer) (deleted int64, err error) {
 	if err := i.notMade(); err != nil {
 		return 0, err
 	}
 	if handle.IsNil(db) {
-		return 0, fmt.Errorf("clean %s for consumer %s: the database is nil (%T): give the *sql.DB that sql.Open returned", i.table, i.consumer, db)
+		return 0, fmt.Errorf("clean %s for consumer %s: the database is nil (%T): pass the *sql.DB that sql.Open returned", i.table, i.consumer, db)
 	}
 	for {
 		n, err := i.cleanPart(ctx, db)
@@ -108,7 +109,7 @@ func (i *Inbox) Clean(ctx context.Context, db outbox.Execer) (deleted int64, err
 	}
 }
 
-// cleanPart is how many ids are deleted at once.
+// cleanPart is the maximum number of ids that one statement deletes.
 const cleanPart = 1000
 
 func (i *Inbox) cleanPart(ctx context.Context, db outbox.Execer) (int64, error) {
@@ -120,15 +121,15 @@ func (i *Inbox) cleanPart(ctx context.Context, db outbox.Execer) (int64, error) 
 	return result.RowsAffected()
 }
 
-// explained adds what to do, where that is known.
+// explained adds to an error what the caller can do about it, if that is known.
 func (i *Inbox) explained(err error) error {
 	switch {
 	case i.dialect.Busy(err):
 		return fmt.Errorf("%w: %w", ErrBusy, err)
 	case i.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up --inbox, or name it in Options.Table, with its schema if search_path lacks that: %w", err)
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up --inbox, or set Options.Table to its name, with the schema if search_path does not include that: %w", err)
 	case dialect.Misunderstood(err):
-		return fmt.Errorf("the database doesn't understand %s: give New the dialect of this database: %w", i.dialect.Name(), err)
+		return fmt.Errorf("the database doesn't understand the SQL of dialect %s: pass this database's dialect to New: %w", i.dialect.Name(), err)
 	case i.dialect.Denied(err):
 		return fmt.Errorf("the user lacks a right: a consumer needs INSERT, SELECT and DELETE on %s: %w", i.table, err)
 	}

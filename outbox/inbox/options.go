@@ -9,33 +9,33 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// The bounds of Options.Window.
+// The default and the bounds of Options.Window.
 const (
 	defaultWindow = 7 * 24 * time.Hour
 	leastWindow   = time.Hour
 	longestWindow = 10 * 365 * 24 * time.Hour
 )
 
-// Options say which table an [Inbox] keeps, and for how long. The zero value is fine.
+// Options configure an [Inbox]. The zero value is ready for use.
 type Options struct {
 	// Table is the inbox table's name: "name" or "schema.name", as
 	// [dialect.ParseTable] reads it. Defaults to "inbox".
 	Table string
 
-	// Window is how long a message is recognised after it was first received, from
-	// an hour to 10 years: [Inbox.Clean] deletes no id earlier. What it has to be
-	// longer than, says the package's description. Defaults to 7 days.
+	// Window is the time for which a message is recognised after it was first
+	// received, from an hour to 10 years. [Inbox.Clean] deletes no id earlier. The
+	// package documentation says how long it must be. Defaults to 7 days.
 	Window time.Duration
 }
 
-// New makes the Inbox of one consumer. Its name tells it from others that
-// receive the same messages and keep the same table: each has an effect of its
-// own. It must stay the same, or all messages are new to it; all processes of a
-// consumer have the same. It has 1 to 100 bytes of UTF-8. An error names
-// everything that is wrong.
+// New returns the Inbox of one consumer. Several consumers that receive the same
+// messages can share a table, because each id is stored with the consumer's name.
+// All processes of a consumer must use the same name, and it must not change:
+// under a new name all messages count as new. The name has 1 to 100 bytes of UTF-8.
+// The error names everything that is invalid.
 func New(d dialect.Dialect, consumer string, options Options) (*Inbox, error) {
 	if d == nil {
-		return nil, errors.New("make an inbox: the dialect is nil; give that of your database, from package dialect")
+		return nil, errors.New("make an inbox: the dialect is nil: pass your database's dialect from package dialect")
 	}
 	window := cmp.Or(options.Window, defaultWindow)
 	table, tableErr := dialect.ParseTable(cmp.Or(options.Table, "inbox"))

@@ -14,10 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// ExpectAmong reports each wanted message that none of the messages is like, with what
-// sets the nearest one apart. Fields of the wanted message that are empty aren't
-// compared; of its Headers, and of a Payload that is a JSON object, only the members that it
-// has, at any depth:
+// ExpectAmong fails the test for each wanted message that matches none of the messages, and
+// reports how the closest one differs. Empty fields of the wanted message aren't compared.
+// Headers, and a Payload that is a JSON object, may have more members than the wanted ones,
+// at any depth:
 //
 //	outboxtest.ExpectAmong(t, recorder.Messages(), outbox.Message{
 //		Topic: "orders.paid", Key: "order-42", Payload: []byte(`{"customer": {"id": 7}}`),
@@ -31,7 +31,7 @@ func ExpectAmong(t testing.TB, got []outbox.Message, want ...outbox.Message) {
 	}
 }
 
-// missing is empty if a message is like the wanted one.
+// missing returns "" if one of the messages matches the wanted one, and otherwise a report.
 func missing(got []outbox.Message, want outbox.Message) string {
 	if len(got) == 0 {
 		return fmt.Sprintf("no message was written, want one with %s", named(want))
@@ -51,14 +51,14 @@ func missing(got []outbox.Message, want outbox.Message) string {
 		}
 	}
 	if fewest == nil {
-		return fmt.Sprintf("no message has Topic %q, there are %q", want.Topic, slices.Sorted(maps.Keys(topics)))
+		return fmt.Sprintf("no message has Topic %q; the written topics are %q", want.Topic, slices.Sorted(maps.Keys(topics)))
 	}
-	return fmt.Sprintf("no message is like the wanted one with %s; of message %d, the nearest of %d,\n\t%s", named(want), nearest, len(got), strings.Join(fewest, "\n\t"))
+	return fmt.Sprintf("no message matches the wanted one with %s; message %d, the closest of %d, differs:\n\t%s", named(want), nearest, len(got), strings.Join(fewest, "\n\t"))
 }
 
 func named(m outbox.Message) string { return fmt.Sprintf("Topic %q and Key %q", m.Topic, m.Key) }
 
-// unlike says in what a message differs from a wanted one.
+// unlike returns a description of each difference between a message and the wanted one.
 func unlike(got, want outbox.Message) []string {
 	payload := ofPayload(got.Payload, want.Payload)
 	for name, value := range want.Headers {
@@ -67,14 +67,15 @@ func unlike(got, want outbox.Message) []string {
 		}
 	}
 	slices.Sort(payload)
-	same := outbox.Message{ // with the message's own where nothing is wanted, or was compared
+	same := outbox.Message{ // fields that aren't wanted, or are already compared, have the message's own values
 		ID: want.ID, Topic: cmp.Or(want.Topic, got.Topic), Key: cmp.Or(want.Key, got.Key), Payload: got.Payload, Headers: got.Headers,
 		AvailableAt: cmp.Or(want.AvailableAt, got.AvailableAt), ExpiresAt: cmp.Or(want.ExpiresAt, got.ExpiresAt), Priority: cmp.Or(want.Priority, got.Priority),
 	}
 	return append(differences(got, same), payload...)
 }
 
-// ofPayload compares what the wanted payload has, if it is a JSON object, and else all.
+// ofPayload compares the members of the wanted payload if it is a JSON object, and
+// otherwise all bytes.
 func ofPayload(got, want []byte) []string {
 	if want == nil {
 		return nil
@@ -93,17 +94,17 @@ func ofPayload(got, want []byte) []string {
 	return apart("Payload", has, wanted)
 }
 
-// decoded is nil for what isn't JSON.
+// decoded returns the JSON value, or nil if text isn't JSON.
 func decoded(text []byte) (value any) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // as large ids lose digits as a float64
+	decoder.UseNumber() // because a large id would lose digits as a float64
 	if decoder.Decode(&value) != nil || decoder.More() {
 		return nil
 	}
 	return value
 }
 
-// apart compares two JSON values, and names where they differ.
+// apart compares two JSON values and returns a description of each difference.
 func apart(place string, got, want any) (found []string) {
 	switch wanted := want.(type) {
 	case map[string]any:
@@ -141,7 +142,7 @@ func apart(place string, got, want any) (found []string) {
 	return []string{fmt.Sprintf("%s is %s, want %s", place, text(got), text(want))}
 }
 
-// sameNumber also takes 1, 1.0 and 1e0 for the same.
+// sameNumber reports whether two numbers are equal. 1, 1.0 and 1e0 are.
 func sameNumber(a, b json.Number) bool {
 	one, ok := new(big.Rat).SetString(a.String())
 	other, okToo := new(big.Rat).SetString(b.String())

@@ -20,7 +20,7 @@ func TestExpectAmong(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		want     outbox.Message
-		reported string // what is between a ; stands in a line of its own
+		reported string // | separates lines
 	}{
 		"nothing asked":            {outbox.Message{}, ""},
 		"topic":                    {outbox.Message{Topic: "users.new"}, ""},
@@ -31,9 +31,9 @@ func TestExpectAmong(t *testing.T) {
 		"a member of a member":     {outbox.Message{Payload: []byte(`{"customer": {"id": 7.0}}`)}, ""},
 		"a list":                   {outbox.Message{Payload: []byte(`{"lines":[{"sku":"a"},{"n":25e-1}],"gift":true,"note":null}`)}, ""},
 		"bytes":                    {outbox.Message{Payload: []byte("\xff")}, ""},
-		"a typo in the topic":      {outbox.Message{Topic: "orders.payd"}, `no message has Topic "orders.payd", there are ["orders.paid" "users.new"]`},
-		"another key":              {outbox.Message{Topic: "orders.paid", Key: "order-43"}, `no message is like the wanted one with Topic "orders.paid" and Key "order-43"; of message 1, the nearest of 3,|Key is order-41, want order-43`},
-		"other members":            {outbox.Message{Topic: "orders.paid", Key: "order-42", Payload: []byte(`{"order":9007199254740992,"customer":{"id":8,"mail":"a@b"},"gift":"yes"}`)}, `no message is like the wanted one with Topic "orders.paid" and Key "order-42"; of message 2, the nearest of 3,|Payload.customer.id is 7, want 8|Payload.customer.mail is missing, want "a@b"|Payload.gift is true, want "yes"|Payload.order is 9007199254740993, want 9007199254740992`},
+		"a typo in the topic":      {outbox.Message{Topic: "orders.payd"}, `no message has Topic "orders.payd"; the written topics are ["orders.paid" "users.new"]`},
+		"another key":              {outbox.Message{Topic: "orders.paid", Key: "order-43"}, `no message matches the wanted one with Topic "orders.paid" and Key "order-43"; message 1, the closest of 3, differs:|Key is order-41, want order-43`},
+		"other members":            {outbox.Message{Topic: "orders.paid", Key: "order-42", Payload: []byte(`{"order":9007199254740992,"customer":{"id":8,"mail":"a@b"},"gift":"yes"}`)}, `no message matches the wanted one with Topic "orders.paid" and Key "order-42"; message 2, the closest of 3, differs:|Payload.customer.id is 7, want 8|Payload.customer.mail is missing, want "a@b"|Payload.gift is true, want "yes"|Payload.order is 9007199254740993, want 9007199254740992`},
 		"a longer list":            {outbox.Message{Key: "order-42", Payload: []byte(`{"lines":[]}`)}, `|Payload.lines is [{"n":1,"sku":"a"},{"n":2.50,"sku":"b"}], want []`},
 		"an element":               {outbox.Message{Key: "order-42", Payload: []byte(`{"lines":[{},{"n":3}]}`)}, `|Payload.lines[1].n is 2.50, want 3`},
 		"no JSON":                  {outbox.Message{Topic: "users.new", Payload: []byte(`{"id":7}`)}, `|Payload is "\xff", want a JSON object`},
@@ -48,6 +48,6 @@ func TestExpectAmong(t *testing.T) {
 		}
 	}
 	if reported := reports(t, func(t testing.TB) { outboxtest.ExpectAmong(t, nil, outbox.Message{Topic: "a"}) }); len(reported) != 1 || !strings.HasPrefix(reported[0], "no message was written") {
-		t.Errorf("of nothing it reports %q", reported)
+		t.Errorf("without messages it reports %q", reported)
 	}
 }

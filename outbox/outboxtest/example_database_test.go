@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 )
 
-// A test against a real database looks at the table, here in a transaction that
-// it takes back.
+// A test against a real database reads the table, here in a transaction that it
+// rolls back.
 func ExampleMessages() {
 	testPay := func(t *testing.T, db *sql.DB, shop Shop) {
 		tx, err := db.BeginTx(t.Context(), nil)

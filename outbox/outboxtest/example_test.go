@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 )
 
-// Messages is what the shop needs of its outbox.Writer.
+// Messages has the method of outbox.Writer that the shop uses.
 type Messages interface {
 	Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Expect reports how the messages differ from the wanted ones, in number, order
-// and every field. The ID is compared only where the wanted message has one.
-// Payloads are compared as bytes, and nil isn't the same as empty. Times may
-// differ by what a database rounds off, less than a millisecond.
+// Expect fails the test if the messages differ from the wanted ones in number,
+// order or any field, and reports each difference. The ID is compared only if the
+// wanted message has one. Payloads are compared as bytes, and nil differs from
+// empty. Times may differ by less than a millisecond, because databases round them.
 func Expect(t testing.TB, got []outbox.Message, want ...outbox.Message) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -25,7 +25,7 @@ func Expect(t testing.TB, got []outbox.Message, want ...outbox.Message) {
 		}
 	}
 	for i := len(want); i < len(got); i++ {
-		t.Errorf("message %d, with Topic %q and Key %q, is one too many", i, got[i].Topic, got[i].Key)
+		t.Errorf("message %d, with Topic %q and Key %q, is not wanted", i, got[i].Topic, got[i].Key)
 	}
 	for i := len(got); i < len(want); i++ {
 		t.Errorf("message %d, with Topic %q and Key %q, is missing", i, want[i].Topic, want[i].Key)

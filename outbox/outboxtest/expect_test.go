@@ -41,7 +41,7 @@ func TestExpectReportsTheNumber(t *testing.T) {
 	a, b := outbox.Message{Topic: "a"}, outbox.Message{Topic: "b", Payload: []byte{}}
 	for want, reported := range map[string][]string{
 		"": reports(t, func(t testing.TB) { outboxtest.Expect(t, []outbox.Message{a, b}, a, b) }),
-		`2 messages, want 1; message 1, with Topic "b" and Key "", is one too many`: reports(t, func(t testing.TB) {
+		`2 messages, want 1; message 1, with Topic "b" and Key "", is not wanted`: reports(t, func(t testing.TB) {
 			outboxtest.Expect(t, []outbox.Message{a, b}, a)
 		}),
 		`1 messages, want 2; message 1, with Topic "b" and Key "", is missing`: reports(t, func(t testing.TB) {
@@ -54,7 +54,7 @@ func TestExpectReportsTheNumber(t *testing.T) {
 	}
 }
 
-// reports returns what a test says with Errorf.
+// reports returns the texts that a test passes to Errorf.
 func reports(t *testing.T, test func(testing.TB)) []string {
 	t.Helper()
 	noted := &noted{TB: t}

@@ -1,7 +1,7 @@
-// Package outboxtest helps to test code that writes to an outbox: either
-// against a real database, with [Messages] or [PgxMessages], or without one, with a
-// [Recorder] in the place of the Writer. [Expect] compares all that was written,
-// [ExpectAmong] looks for some of it.
+// Package outboxtest helps to test code that writes to an outbox. With a real
+// database, a test reads the written messages with [Messages] or [PgxMessages].
+// Without a database, it passes a [Recorder] instead of the Writer. [Expect] compares
+// all written messages, and [ExpectAmong] looks for some of them.
 package outboxtest
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Querier is a handle to read with: a *sql.DB, or the *sql.Tx of a transaction
-// that a test is going to roll back.
+// Querier runs queries. It is a *sql.DB, or the *sql.Tx of a transaction that the
+// test rolls back.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Messages returns all messages of the table ("outbox", or "schema.name") in
-// the order in which they were inserted, delivered ones included as far as they
-// are kept. A payload_text is returned as the Payload. It ends the test if the
-// table can't be read.
+// Messages returns all messages of the table ("outbox" or "schema.name") in the
+// order in which they were inserted, including delivered messages that retention
+// has not deleted yet. It returns a payload_text as the Payload. If the table can't
+// be read, Messages ends the test with Fatalf.
 func Messages(t testing.TB, db Querier, d dialect.Dialect, table string) []outbox.Message {
 	t.Helper()
 	messages, err := read(t.Context(), db, d, table)
@@ -49,8 +49,8 @@ func read(ctx context.Context, db Querier, d dialect.Dialect, name string) ([]ou
 	return scanAll(rows)
 }
 
-// PgxMessages is [Messages] for pgx without database/sql: tx is a pgx.Tx that the test is
-// going to roll back, a *pgx.Conn or a *pgxpool.Pool. Go infers Rows, which is pgx.Rows.
+// PgxMessages is [Messages] for pgx without database/sql. tx is a pgx.Tx that the test
+// rolls back, a *pgx.Conn or a *pgxpool.Pool. Go infers Rows, which is pgx.Rows.
 func PgxMessages[Rows interface {
 	scanner
 	Close()
@@ -74,7 +74,7 @@ func PgxMessages[Rows interface {
 	return messages
 }
 
-// scanner is what *sql.Rows and pgx.Rows have in common.
+// scanner has the methods that *sql.Rows and pgx.Rows share.
 type scanner interface {
 	Next() bool
 	Scan(dest ...any) error

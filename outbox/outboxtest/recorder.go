@@ -16,14 +16,13 @@ import (
 )
 
 // Recorder has the Write and Cancel methods of an [outbox.Writer] and keeps the messages
-// instead of storing them; for tests without a database of code that takes its
-// writer as an interface. It knows nothing of transactions: what is rolled back
-// stays recorded.
+// in memory. It is for tests without a database, of code that takes its writer as an
+// interface. It ignores transactions: messages stay recorded after a rollback.
 //
 // The zero value is ready for use. Its methods may be called concurrently.
 type Recorder struct {
-	// Err is what Write and Cancel return instead of recording, if it isn't nil. It is
-	// set before the Recorder is used. [outbox.ErrDuplicate] is one to try.
+	// Err, if it isn't nil, is returned by Write and Cancel, which then record nothing.
+	// Set it before the Recorder is used. A test may set it to [outbox.ErrDuplicate].
 	Err error
 
 	mu       sync.Mutex
@@ -31,8 +30,8 @@ type Recorder struct {
 }
 
 // Write checks the messages as a Writer without options does, and records them.
-// The transaction isn't used and may be nil, also as outbox.Pgx makes it of a pgx.Tx
-// that is.
+// The transaction isn't used and may be nil, which outbox.Pgx also returns for a nil
+// pgx.Tx.
 func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbox.Message) error {
 	if r.Err != nil {
 		return r.Err
@@ -50,9 +49,9 @@ func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbo
 	return nil
 }
 
-// Cancel forgets scheduled messages as a Writer's Cancel deletes them, by the clock of this
-// process: those that were written with an ID and a time that is more than five seconds
-// ahead. The transaction isn't used and may be nil.
+// Cancel removes the recorded messages that a Writer's Cancel would delete: they were written
+// with one of the ids, and their AvailableAt is more than five seconds in the future by the
+// clock of this process. The transaction isn't used and may be nil.
 func (r *Recorder) Cancel(ctx context.Context, _ outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
 	if r.Err != nil {
 		return nil, r.Err
@@ -73,18 +72,18 @@ func (r *Recorder) Cancel(ctx context.Context, _ outbox.Execer, messageIDs ...st
 	return cancelled, nil
 }
 
-// Messages returns what was written so far. Messages without an ID have none
-// here either.
+// Messages returns the messages recorded so far. The Recorder generates no ids: a message
+// that was written without an ID has none.
 func (r *Recorder) Messages() []outbox.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.messages)
 }
 
-// rules is a Writer that writes to nowhere, and tells what breaks a rule.
-var rules, _ = outbox.NewWriter(dialect.SQLite(), outbox.Options{}) // these options are right
+// rules is a Writer that only checks messages, because it writes to nowhere.
+var rules, _ = outbox.NewWriter(dialect.SQLite(), outbox.Options{}) // can't fail with these options
 
-// nowhere is a handle that runs nothing.
+// nowhere is an Execer that ignores all statements.
 type nowhere struct{}
 
 func (nowhere) ExecContext(context.Context, string, ...any) (sql.Result, error) {

@@ -45,10 +45,10 @@ func TestRecorderCancels(t *testing.T) {
 		t.Errorf("Cancel = %v, %v; want %s", cancelled, err, later)
 	}
 	if left := recorder.Messages(); len(left) != 1 || left[0].Topic != "soon" {
-		t.Errorf("%v is left", left)
+		t.Errorf("the remaining messages are %v, want only the one that is due soon", left)
 	}
 	if _, err := recorder.Cancel(t.Context(), nil, "42"); !errors.Is(err, outbox.ErrInvalid) {
-		t.Errorf("Cancel of no UUID: %v", err)
+		t.Errorf("Cancel of an id that isn't a UUID: %v", err)
 	}
 }
 

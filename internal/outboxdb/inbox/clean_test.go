@@ -159,7 +159,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"a long name":     {strings.Repeat("b", 101), inbox.Options{}, []string{"at most 100 bytes"}},
 		"a short window":  {"b", inbox.Options{Window: time.Hour - 1}, []string{"the option Window must be between 1h0m0s"}},
 		"a long window":   {"b", inbox.Options{Window: 87600*time.Hour + 1}, []string{"Window"}},
-		"all is wrong":    {"b ", inbox.Options{Table: "a b", Window: -1}, []string{"a blank", `table "a b"`, "Window"}},
+		"all is wrong":    {"b ", inbox.Options{Table: "a b", Window: -1}, []string{"white space", `table "a b"`, "Window"}},
 		"a schema's name": {"b", inbox.Options{Table: "a.b.c"}, []string{`table "a.b.c"`}},
 	} {
 		_, err := inbox.New(dialect.Postgres(), c.consumer, c.options)

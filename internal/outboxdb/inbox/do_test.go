@@ -103,7 +103,7 @@ func TestHandlesThatAreNoTransaction(t *testing.T) {
 	if _, err := in.Once(t.Context(), nil, "a"); err == nil || !strings.Contains(err.Error(), "the transaction is nil") {
 		t.Errorf("without a transaction: %v", err)
 	}
-	if _, err := in.Once(t.Context(), &sql.DB{}, "a"); err == nil || !strings.Contains(err.Error(), "give the *sql.Tx") {
+	if _, err := in.Once(t.Context(), &sql.DB{}, "a"); err == nil || !strings.Contains(err.Error(), "pass the *sql.Tx") {
 		t.Errorf("with a pool: %v", err)
 	}
 }

@@ -1,11 +1,10 @@
-// Package bind puts values into a statement's arguments where a plain placeholder isn't
-// enough: above all lists, each of which is one parameter. Dialects and the relay's store
-// share it.
+// Package bind converts values to arguments of a statement. Its main use are lists, which
+// are passed as one parameter. The dialects and the relay's store use it.
 package bind
 
 import "encoding/json"
 
-// Nullable is the text, or NULL if it is empty.
+// Nullable returns text, or nil (NULL) if it is empty.
 func Nullable(text string) any {
 	if text == "" {
 		return nil
@@ -13,14 +12,15 @@ func Nullable(text string) any {
 	return text
 }
 
-// JSON is a list as text; never null. The items are numbers, texts, flags, or lists of them.
+// JSON returns a list as a JSON array; an empty or nil list is "[]". The items are numbers,
+// strings, booleans, or lists of these.
 func JSON[T any](items []T) string {
 	if len(items) == 0 {
 		return "[]"
 	}
 	text, err := json.Marshal(items)
 	if err != nil {
-		panic(err) // such items always have a form
+		panic(err) // can't happen with items of these types
 	}
 	return string(text)
 }

@@ -1,4 +1,4 @@
-// Package handle tells what was given for a transaction.
+// Package handle checks values that a caller passed as a transaction.
 package handle
 
 import (
@@ -6,14 +6,14 @@ import (
 	"reflect"
 )
 
-// IsNil also knows a nil pointer in an interface.
+// IsNil reports whether handle is nil or an interface that holds a nil pointer.
 func IsNil(handle any) bool {
 	v := reflect.ValueOf(handle)
 	return handle == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Begins says whether a handle begins transactions rather than being one, as a *sql.DB, a *sqlx.DB
-// and a *pgxpool.Pool do. A bun.Tx does both.
+// Begins reports whether handle begins transactions and is not one itself, as a *sql.DB, a *sqlx.DB
+// and a *pgxpool.Pool are. It returns false for a bun.Tx, which is a transaction and also begins some.
 func Begins(handle any) bool {
 	if _, tx := handle.(*sql.Tx); tx {
 		return false
