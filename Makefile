@@ -204,6 +204,9 @@ cross: ## the program for the six platforms of a release, thrown away
 	for os in linux darwin windows; do for arch in amd64 arm64; do \
 		echo "$$os/$$arch" && CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -o /dev/null ./cmd/rowrelay || exit 1; done; done
 
+release-rehearsal: ## tags a copy, and uses its modules, program, image and chart as strangers would; ten minutes
+	.ci/release-rehearsal
+
 site: ## the documentation as a site, bin/site
 	.ci/site
 
