@@ -35,7 +35,7 @@ SUITES = $(addprefix on-servers-,race store-race store scenes histories relay co
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site demo servers-up servers-down
+.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site release-rehearsal demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16

@@ -16,171 +16,150 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// DefaultRetention is how long delivered messages are kept where nothing else is said.
+// DefaultRetention is the default of [Options].Retention.
 const DefaultRetention = 24 * time.Hour
 
-// KeepNothing as Options.Retention deletes a message as soon as it is
-// delivered.
+// KeepNothing as [Options].Retention deletes messages when they are delivered.
 const KeepNothing time.Duration = -1
 
-// Options say what a relay does. Sinks is required, and Routes where there is
-// more than one sink; everything else has a default that suits a production
-// system.
+// Options configure a Relay. Sinks is required, and Routes if there is more than one sink. All other fields have defaults that suit
+// production.
 type Options struct {
-	// Name identifies this relay among those of its table. A relay that begins with the name
-	// of another takes its part over at once, and so is back without waiting for the end of its
-	// own leases: give a name where a relay that was killed comes back elsewhere, as a member of
-	// a StatefulSet does. If the other one lives it is fenced, and waits for the end of this one. Defaults to the
-	// host's name, what tells the process, and a few random characters; a relay on the same host then
-	// sees that the process is no more (on Linux).
+	// Name identifies this relay among the relays of its table. A relay that starts with the name of another one takes over its
+	// lanes immediately, without waiting until their leases expire. So set a name if a killed relay restarts elsewhere, as a
+	// member of a StatefulSet does. If the other relay is still alive, it is fenced, and stands by until this one has stopped.
+	// Defaults to the host name, the identity of the process, and a few random characters. On Linux, relays on the same host
+	// then recognise that the process is gone.
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".
 	Version string
 
-	// Claim is the way to claim messages: [storage.ByLanes] (the default) keeps order
-	// per key, [storage.ByRows] doesn't. It is stored with the table by the first
-	// relay; one that was told otherwise while others live doesn't start.
+	// Claim is the way of claiming messages: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't. The
+	// first relay stores it with the table. A relay with another Claim doesn't start while others are alive.
 	Claim storage.Claim
 
 	// Sinks are the destinations, by name.
 	Sinks map[string]SinkOptions
 
-	// Routes say which topic goes to which sink. With none and a single sink,
-	// every topic goes there. A message whose topic no route takes waits.
+	// Routes map topics to sinks. Without routes, a single sink gets every topic. A message whose topic has no route waits.
 	Routes []Route
 
-	// Lease is how long the right to a lane or to a claimed row lasts without
-	// being renewed, and so how long a crash delays what its relay held. It is
-	// renewed after a third of it. Defaults to 15 s; at least 1 s.
+	// Lease is how long a lane or a claimed row belongs to the relay unless the lease is renewed. Leases are renewed after a third of
+	// it, or after 2 s if that is less. After a crash, the relay's messages wait until its leases expire. Defaults to 15 s; at
+	// least 1 s.
 	Lease time.Duration
 
-	// Poll is the longest time between two looks for new messages when nothing
-	// wakes the relay. While looks that nobody asked for find something, the next ones
-	// follow after 7 ms. Defaults to 200 ms; at least 1 ms.
+	// Poll is the longest time between two polls for new messages. While polls find messages, the next one follows after 7 ms.
+	// Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
-	// Listener wakes the relay when the database says that there is something
-	// new. Defaults to none: the relay polls, and [Relay.Wake] wakes it. A drain
-	// doesn't use it: it looks again by itself until nothing is left.
+	// Listener wakes the relay when the database notifies it of new messages. Defaults to none: the relay only polls, and
+	// [Relay.Wake] wakes it. A drain doesn't use the Listener.
 	Listener Listener
 
-	// Join lets the relay share the messages with living relays whose sinks or routes are others.
-	// Without it, it waits until these have stopped: it takes no message, is healthy, and
-	// [Relay.StandbyReason] and the log say why. One that takes part goes on when others come. Where
-	// relays with the same sinks and routes take part, it does, too.
+	// Join lets the relay share the messages with active relays that have other sinks or routes. Without it, the relay stands by until
+	// these have stopped: it sends no messages and is healthy, and [Relay.StandbyReason] and the log give the reason. A relay that
+	// is active stays active when others start. A relay doesn't stand by if relays with its own sinks and routes are active.
 	Join bool
 
-	// Retention is how long delivered messages are kept. Defaults to 24 h;
-	// [KeepNothing] deletes them when they are delivered.
+	// Retention is how long delivered messages are kept. Defaults to 24 h; [KeepNothing] deletes them when they are delivered.
 	Retention time.Duration
 
-	// DrainTimeout is how long a stopping relay waits for the sends that are
-	// under way. Defaults to 10 s.
+	// DrainTimeout is how long a stopping relay waits for the sends in flight. Defaults to 10 s.
 	DrainTimeout time.Duration
 
-	// Drain lets Run return once nothing is left that could be delivered now. It returns nil only if no message is left
-	// that is due, and else an error that says why: a pause, a topic without a route, or a message that no read has found
-	// for 10 s. Two kinds of messages don't count: those of other relays' lanes and of topics that aren't in Topics; and,
-	// by lanes, those whose key waits at each of their sinks for a message that is not due yet or is parked. Run also
-	// fails if the table can't be searched for what is due, 3 times in a row and for 10 s.
+	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no message is left that is due.
+	// Otherwise its error gives the reason: a pause, a topic without a route, or a message that no read has found for 10 s. Two
+	// kinds of messages don't count: messages of other relays' lanes, and of topics that aren't in Topics; and, by lanes,
+	// messages that wait at each of their sinks for another message of their key that is not due or is parked. Run also fails if
+	// the search for messages that are due fails for 10 s and at least 3 times.
 	Drain bool
 
-	// Pick says which rows are claimed first, Topics limits the claim to some
-	// topics (none: all). Both apply to [storage.ByRows] only. Pick defaults to
-	// [storage.Oldest].
+	// Pick is the order in which rows are claimed, and Topics limits the claim to these topics (none: all). Both apply to
+	// [storage.ByRows] only. Pick defaults to [storage.Oldest].
 	Pick   storage.Pick
 	Topics []string
 
-	// Observer is told what happens. Defaults to [NoObserver].
+	// Observer receives events, for example for metrics. Defaults to [NoObserver].
 	Observer Observer
 
-	// Logger receives what an operator should know; never a payload or a
-	// secret. Defaults to slog.Default.
+	// Logger receives log lines for operators, without payloads and secrets. Defaults to slog.Default.
 	Logger *slog.Logger
 
-	// Tracer follows messages from their writer's trace on; tracing.New in relay/tracing makes
-	// one for OpenTelemetry. Without one, which is the default, the headers that a message was
-	// written with go on as they are.
+	// Tracer traces messages. The function New in relay/tracing makes one for OpenTelemetry. Defaults to none; then messages
+	// keep the headers that they were written with.
 	Tracer Tracer
 }
 
-// SinkOptions say how a sink is used.
+// SinkOptions configure the use of a sink.
 type SinkOptions struct {
 	Sink sinks.Sink
 
-	// Batch and BatchBytes bound one call of Send. Default to 500 messages (1
-	// for a transactional handler) and 4 MiB of payload; the sink's own limits
-	// apply too.
+	// Batch and BatchBytes are the most messages and bytes of payload of one call of Send. Default to 500 messages (1 for a
+	// transactional handler) and 4 MiB. Limits of the sink itself apply, too.
 	Batch      int
 	BatchBytes int
 
-	// Workers is the number of calls of Send at once. Messages of one key are
-	// in one call at a time in any case. Defaults to 2, or the sink's limit.
+	// Workers is the most concurrent calls of Send. Messages of one key are never in two calls at a time. Defaults to 2, or the
+	// sink's limit.
 	Workers int
 
-	// Buffer and BufferBytes bound the messages of this sink that are in memory
-	// (waiting, under way, or not yet settled). Default to eight full batches
-	// for each worker (by rows four), at most 8,000, and 16 MiB. Those under way
-	// and not yet settled, which come again if the relay dies, are by lanes no more
-	// than half of the buffer, or three batches for each worker if that is more.
+	// Buffer and BufferBytes are the most messages and bytes of this sink in memory: waiting, in flight, or not yet settled. Default to
+	// eight full batches for each worker (by rows four), at most 8,000, and 16 MiB. By lanes, messages in flight and not yet
+	// settled, which are sent again if the relay dies, fill at most half of the buffer, or three batches for each worker if that
+	// is more.
 	Buffer      int
 	BufferBytes int
 
-	// Timeout bounds one call of Send; of a handler that takes single messages, and of other
-	// sinks that are [sinks.OneByOne], each message. Defaults to 30 s.
+	// Timeout is the time-out of a call of Send; for a handler of single messages, and other sinks that are [sinks.OneByOne], of each
+	// message. Defaults to 30 s.
 	Timeout time.Duration
 
-	// MaxAttempts is the number of charged attempts after which a message is
-	// parked. Defaults to 20; negative means never.
+	// MaxAttempts is the number of charged attempts after which a message is parked. Defaults to 20; negative means never.
 	MaxAttempts int
 
-	// BreakerThreshold is the number of keys whose messages fail for the first time in a row, with none delivered between, from
-	// which on the destination is in trouble, whatever it answers: the breaker opens, and the sink is tried with one
-	// message after the other, as one that is unavailable. A message without a key counts as a key. Where some keys usually
-	// fail between two deliveries, it takes four times as many more for each of these, at most 41 times as many. Each relay counts what it
-	// sends. Defaults to 5; negative means never, and then every failure counts at once.
+	// BreakerThreshold is how many keys must fail without a delivery between for the destination to count as down, whatever it
+	// answers. Then the breaker opens, and the sink is tried with one message at a time. Only the first failure of a message
+	// counts, and a message without a key counts as a key. If k keys usually fail between two deliveries, the threshold is
+	// multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5; negative means never, and then every
+	// failure is charged.
 	BreakerThreshold int
 
-	// JudgeAloneAfter is how long a message that fails while nothing else is delivered to its destination is taken for the
-	// destination's trouble: it is tried again and charged nothing, its key waits, and after 5 s the sink is reported as down.
-	// After that time the message is judged by its own answers: a rejection parks it, and another failure charges an
-	// attempt. Where something else is delivered, the first repetition counts. Answers with [sinks.ReasonConnection],
-	// [sinks.ReasonThrottled], [sinks.ReasonAuth] and [sinks.ReasonConfig] are never judged so, nor is a message while the
-	// messages of BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for what a function of this process
-	// rejects (inproc.Permanent). [NeverJudgeAlone] waits for ever.
+	// JudgeAloneAfter is how long a message may fail while no other message is delivered to its destination, before the message
+	// itself counts as the cause. Until then it is tried again and charged nothing, its key waits, and after 5 s the sink is
+	// reported as down. Afterwards the message is judged by its own answers: a rejection parks it, and another failure charges an
+	// attempt. If another message is delivered between, the next failure counts. Failures with [sinks.ReasonConnection],
+	// [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never make the message the cause, nor do failures while
+	// BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a function of this process
+	// (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
 
-	// ParkRateLimit is how many messages a relay may park for the sink within a minute while the sink refuses more than it
-	// delivers: then the breaker trips, pauses the sink for all relays until an operator resumes it, and logs an error.
-	// Each relay counts its own messages. Of two or more relays each allows half of it. Messages that no sink can take, as
-	// they are invalid, don't count. Defaults to 50; negative means no limit. A relay that may not write the table of
-	// controls pauses the sink for itself.
+	// ParkRateLimit is how many messages a relay may park for the sink within a minute while the sink refuses more messages than it
+	// accepts. At the limit the breaker trips: it pauses the sink for all relays until an operator resumes it, and logs an error.
+	// Each relay counts its own messages; each of two or more relays allows half of the limit. Invalid messages, which no sink
+	// could accept, don't count. Defaults to 50; negative means no limit. A relay without the right to write controls pauses the
+	// sink only for itself.
 	ParkRateLimit int
 
-	// OnPark says what becomes of a key when one of its messages is parked: the next
-	// one is sent ([ContinueKey], the default), or all wait for an operator
-	// ([HoldKey]), which takes a relay that claims by lanes. Messages without a key,
-	// and those that have expired, hold up nothing. Keys that are held when this is
-	// changed stay so.
+	// OnPark says what happens to a key when one of its messages is parked: the next message is sent ([ContinueKey], the default), or
+	// all later ones wait for an operator ([HoldKey], by lanes only). Messages without a key and expired messages block no others.
+	// A change doesn't affect keys that are held already.
 	OnPark OnPark
 
-	// DeadLetter says where a message is sent, too, when it is parked, also as it has
-	// expired: once each time, as a message of its own, with the payload and the key. Its
-	// headers are the message's, and rowrelay-dead-letter-message-id, -topic, -sink, -reason,
-	// -error (up to 500 bytes), -attempts, -created-at and -parked-at. It is written in the
-	// transaction that parks the message, by a relay that may INSERT into the table, and has
-	// the promise of any other; one that is parked itself gets none. Defaults to nowhere.
+	// DeadLetter says where a copy of a message goes when the message is parked, including one that has expired. Each parking writes
+	// one copy, as a new message with the same payload and key. Its headers are those of the message, and
+	// rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes), -attempts, -created-at and -parked-at.
+	// The copy is written in the transaction that parks the message, and has the same guarantees as any other message; a copy that
+	// is parked itself gets none. The relay needs the right to INSERT into the table. Defaults to nowhere.
 	DeadLetter DeadLetter
 
-	// Backoff bounds the wait before the next attempt, which is drawn at random
-	// between nothing and a bound that doubles with each attempt ("full
-	// jitter"). Min is the first bound, Max the last. Default to 500 ms and
-	// 5 min.
+	// Backoff is the back-off before the next attempt of a message. The wait is random, between 0 and a bound that starts at Min and
+	// doubles with each attempt up to Max ("full jitter"). Default to 500 ms and 5 min.
 	Backoff Backoff
 
-	// BreakerBackoff bounds the wait before an unavailable sink is opened again, and before a message is tried again that failed
-	// and was charged nothing, in the same way. Default to 500 ms and 15 s.
+	// BreakerBackoff is the back-off before an unavailable sink is opened again, and before the next attempt of a message that failed
+	// and was charged nothing. Default to 500 ms and 15 s.
 	BreakerBackoff Backoff
 }
 
@@ -189,13 +168,13 @@ const (
 	// JudgeAtOnce judges each failure by its own answer, unless messages of BreakerThreshold keys fail.
 	JudgeAtOnce time.Duration = -1
 
-	// NeverJudgeAlone takes a message that fails alone for its destination's trouble, however long it does.
+	// NeverJudgeAlone never makes a message that fails alone the cause of its failures.
 	NeverJudgeAlone time.Duration = math.MaxInt64
 
 	defaultJudgeAloneAfter = 30 * time.Minute
 )
 
-// judgeAloneAfter is how long a message with this outcome waits for another delivery until it is judged without one.
+// judgeAloneAfter returns JudgeAloneAfter for a message with this outcome.
 func (s *SinkOptions) judgeAloneAfter(outcome *sinks.Outcome) time.Duration {
 	switch {
 	case isUnmistakable(outcome):
@@ -208,89 +187,80 @@ func (s *SinkOptions) judgeAloneAfter(outcome *sinks.Outcome) time.Duration {
 	return max(0, s.JudgeAloneAfter)
 }
 
-// OnPark is what becomes of a key when one of its messages is parked.
+// OnPark says what happens to a key when one of its messages is parked.
 type OnPark string
 
-// ContinueKey lets the key go on. HoldKey has it wait until an operator requeues the parked
-// message, which goes first then, skips it or discards it; whatever waits behind costs the
-// relay no memory.
+// ContinueKey sends the next messages of the key. HoldKey makes them wait, without using the relay's memory, until an operator requeues the
+// parked message, which is sent first then, or skips or discards it.
 const (
 	ContinueKey OnPark = "continue"
 	HoldKey     OnPark = "hold"
 )
 
-// DeadLetter says where a sink's dead letters go: either to where a topic is routed, or to a
-// sink. The zero value is nowhere.
+// DeadLetter is the destination of a sink's dead letters: a topic or a sink. The zero value is none.
 type DeadLetter struct {
-	// Topic is that of the dead letters. A route takes it.
+	// Topic is the topic of the dead letters. It needs a route.
 	Topic string
 
-	// Sink takes them, whatever its routes say; they keep the topic of their message.
+	// Sink gets the dead letters regardless of routes. They keep the topic of their message.
 	Sink string
 }
 
-// Backoff is a pair of bounds of a wait that grows.
+// Backoff is a random wait whose upper bound starts at Min and doubles up to Max.
 type Backoff struct {
 	Min, Max time.Duration
 }
 
-// Route sends topics to a sink. Exactly one of Topic, Prefix and Pattern is
-// set. An exact topic goes before a prefix, a longer prefix before a shorter
-// one, and a prefix before a pattern; patterns are tried in their order.
+// Route maps topics to sinks. Exactly one of Topic, Prefix and Pattern must be set. If several routes match a topic, an exact topic wins over a
+// prefix, a longer prefix over a shorter one, and a prefix over a pattern. The first matching pattern wins.
 type Route struct {
-	Topic   string // exactly this topic; "*" alone means every topic, after all other routes
-	Prefix  string // topics that begin so
-	Pattern string // topics that match this regular expression (RE2) as a whole
+	Topic   string // exactly this topic; "*" matches every topic that no other route matches
+	Prefix  string // topics with this prefix
+	Pattern string // topics that this regular expression (RE2) matches as a whole
 	Sink    string // a name in Options.Sinks
 
-	// Sinks, in the place of Sink, are several: each gets every message, in its own order per
-	// key, and has its own attempts, back-off, breaker and parked messages. A message is done when
-	// it is with each of them. By lanes only. The sinks of routes that match the same topic,
-	// prefix or pattern are joined.
+	// Sinks, instead of Sink, are several sinks. Each gets every message, in its own order per key, and has its own attempts, back-off,
+	// breaker and parked messages. A message is done when it is done for all of them. By lanes only. The sinks of routes with the same
+	// topic, prefix or pattern are combined.
 	//
-	// What waits when a sink is added to a topic or taken away: messages of which no sink has been
-	// delivered or has failed so far go to the sinks of today; the others to those that they
-	// had then.
+	// If a sink is added or removed, pending messages go to the new set of sinks if none of their sinks has delivered them or failed
+	// yet, and otherwise to the sinks that they had then.
 	Sinks []string
 
-	// Also: the sinks of this route get what it matches in addition to those of the topic's own
-	// route. Without it, the most exact route wins.
+	// Also adds the sinks of this route to those of the topic's own route, instead of competing with it.
 	Also bool
 
-	// ExpireAfter is how long after it was written (created_at) a message is too old to be
-	// sent, by the database's clock. A message's own ExpiresAt counts, too: the earlier of
-	// both. It is looked at when a message is read and when it is taken to be sent, not in
-	// between. Defaults to 0: never.
+	// ExpireAfter is how long after it was written (created_at) a message expires, by the database's clock. If the message has an
+	// ExpiresAt, the earlier time counts. The relay checks this when it reads a message and when it takes it for sending. Defaults to
+	// 0: never.
 	ExpireAfter time.Duration
 
-	// OnExpire is what becomes of a message that is too old, by ExpireAfter or by its own
-	// ExpiresAt. Defaults to [ParkExpired].
+	// OnExpire says what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to [ParkExpired].
 	OnExpire OnExpire
 }
 
-// OnExpire is what becomes of a message that is too old to be sent.
+// OnExpire says what happens to an expired message.
 type OnExpire string
 
-// What there is to choose. Both are told to the Observer, and to the log.
+// Values of OnExpire. Both are reported to the Observer and logged.
 const (
-	// ParkExpired: the message waits for an operator, with the state error and a last_error
-	// that begins with [storage.Expired]. Once it is requeued it is sent, however old it is.
+	// ParkExpired parks the message for an operator, with the state error and a last_error that begins with [storage.Expired]. If it is
+	// requeued, it is sent regardless of its age.
 	ParkExpired OnExpire = "park"
 
-	// DiscardExpired: the message is deleted, and not kept among those that were delivered.
+	// DiscardExpired deletes the message. It is not kept like a delivered one.
 	DiscardExpired OnExpire = "discard"
 )
 
-// Listener waits for the database's word that there is something new.
+// Listener waits for notifications of new messages.
 type Listener interface {
-	// Listen calls wake after each notification, and once whenever it has begun
-	// to listen (again), since it may have missed some before. It returns when
-	// its context ends, or with an error when it can't listen; the relay calls
-	// it again after a pause, and polls meanwhile.
+	// Listen calls wake after each notification, and once whenever it has started to listen, since it may have missed notifications
+	// before. It returns when its context ends, or with an error if it can't listen. Then the relay polls, and calls Listen again
+	// after a pause.
 	Listen(ctx context.Context, wake func()) error
 }
 
-// withDefaults fills in what was left empty and reports all that is wrong.
+// withDefaults sets the defaults, and returns all problems.
 func (o Options) withDefaults() (Options, error) {
 	o.Name = cmp.Or(o.Name, thisProcess().name())
 	o.Claim = cmp.Or(o.Claim, storage.ByLanes)
@@ -335,16 +305,16 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 			return s, errors.New("a deduplicating sink needs a relay that claims by lanes, and a store that keeps journals")
 		}
 	}
-	var limits sinks.Limits // of which 0 means none
+	var limits sinks.Limits // 0 means no limit
 	if limited, ok := s.Sink.(sinks.Limited); ok {
 		limits = limited.Limits()
 	}
 	s.Batch = min(cmp.Or(s.Batch, 500), cmp.Or(limits.Messages, math.MaxInt))
 	s.BatchBytes = min(cmp.Or(s.BatchBytes, 4<<20), cmp.Or(limits.Bytes, math.MaxInt))
 	s.Workers = min(cmp.Or(s.Workers, 2), cmp.Or(limits.Workers, math.MaxInt))
-	batches := 8 // of each worker
+	batches := 8 // for each worker
 	if claim == storage.ByRows {
-		batches = 4 // what one relay has claimed no other one can have
+		batches = 4 // other relays can't send the rows that this one has claimed
 	}
 	s.Buffer = cmp.Or(s.Buffer, max(s.Batch, min(batches*s.Batch*s.Workers, 8000)))
 	s.BufferBytes = cmp.Or(s.BufferBytes, 16<<20)
@@ -364,7 +334,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 	case s.OnPark != ContinueKey && s.OnPark != HoldKey:
 		return s, fmt.Errorf("on park %q: must be %q or %q", s.OnPark, ContinueKey, HoldKey)
 	case s.OnPark == HoldKey && claim == storage.ByRows:
-		return s, fmt.Errorf("on park %q: keys have an order only where the table is claimed by lanes; claim it so, or let keys go on (%q)", s.OnPark, ContinueKey)
+		return s, fmt.Errorf("on park %q: keys have an order only if the table is claimed by lanes; use claim lanes or on park %q", s.OnPark, ContinueKey)
 	}
 	if s.Timeout <= 0 {
 		return s, fmt.Errorf("timeout %v: must be positive", s.Timeout)
@@ -384,7 +354,7 @@ func (b Backoff) withDefaults(name string, longest time.Duration) (Backoff, erro
 	return b, nil
 }
 
-// draw returns a random wait of at most the n-th bound, n from 1 (full jitter).
+// draw returns a random wait between 0 and the n-th bound, n from 1 (full jitter).
 func (b Backoff) draw(n int) time.Duration {
 	bound := b.Max
 	if shift := n - 1; shift < 30 && b.Min<<shift > 0 {
@@ -393,7 +363,7 @@ func (b Backoff) draw(n int) time.Duration {
 	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
 
-// isNil also knows a nil pointer in an interface.
+// isNil reports whether the value is nil, or an interface with a nil pointer.
 func isNil(value any) bool {
 	v := reflect.ValueOf(value)
 	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
