@@ -143,7 +143,7 @@ type App struct {
 // file is opened by the name that [SQLiteFile] makes.
 func New(db *sql.DB, kind Database, options Options) (*App, error) {
 	if db == nil {
-		return nil, errors.New("rowrelay: the database is nil: give the *sql.DB that sql.Open returned, once its error was looked at")
+		return nil, errors.New("rowrelay: the database is nil: pass the *sql.DB that sql.Open returned, after checking its error")
 	}
 	d, err := dialect.ByName(string(kind))
 	if err != nil {
@@ -168,7 +168,7 @@ func New(db *sql.DB, kind Database, options Options) (*App, error) {
 // notMade is an error if New didn't make it.
 func (a *App) notMade() error {
 	if a == nil || a.db == nil {
-		return errors.New("rowrelay: the App is nil or empty: use what New returned, once its error was looked at")
+		return errors.New("rowrelay: the App is nil or empty: use what New returned, after checking its error")
 	}
 	return nil
 }
@@ -405,7 +405,7 @@ func (a *App) Wake() {
 // is stuck, or an error that says what is wrong.
 func (a *App) Healthy() error {
 	if a.notMade() != nil || a.relay.Load() == nil {
-		return errors.New("the relay doesn't run")
+		return errors.New("the relay isn't running")
 	}
 	return a.relay.Load().Healthy()
 }

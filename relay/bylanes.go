@@ -6,8 +6,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// byLanes is a relay that claims by lanes: it reads what is pending in the lanes that it
-// holds, in the order of ids, and keeps in memory what it has read until it is settled.
+// byLanes is the claiming by lanes: it reads the pending rows of the lanes that the relay holds, in the order of ids, and keeps them in memory until they are
+// settled.
 type byLanes struct {
 	engine  *engine
 	held    *heldLanes
@@ -15,24 +15,23 @@ type byLanes struct {
 	late    *lateRows
 	sweep   *sweep
 	due     dueRows
-	share   int // lanes that are this relay's fair part; -1 before the first members
+	share   int // the relay's fair share of lanes; -1 until the members are known
 	reads   chan *fetch
 
-	// inherit takes over what a relay that died has left of a lane; nil where the store
-	// keeps no journals.
+	// inherit takes over the journal of a lane whose last holder died; nil: the store keeps no journals.
 	inherit func(l *lane, g storage.Grant)
 
-	seq               int64 // of the last read
+	seq               int64 // the number of the last read
 	turn              readKind
-	ahead             bool                // the next page is asked for before this one is taken in
-	elsewhere         int                 // pages in a row that came from another server than the lanes were leased from
-	settledDuringRead []*item             // settled while a read was under way, which may bring them back
-	failingSince      [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
+	ahead             bool                // readAhead is starting the next read
+	elsewhere         int                 // consecutive pages from another server than the one that granted the leases
+	settledDuringRead []*item             // items that were settled during the read in progress, which may return them
+	failingSince      [kindsOfReads]int64 // since when each kind of read has been failing, in the time of health.now; 0: the last one succeeded
 
-	mostPassed int       // as the constant; less in tests
-	pageStride stride    // of a page that leaves rows out
-	keyStride  stride    // of a read that catches up with keys
-	unroutedAt time.Time // when to look for what has no route; zero while that goes on
+	mostPassed int       // the constant; smaller in tests
+	pageStride stride    // of pages that leave rows out
+	keyStride  stride    // of reads for unblocked keys
+	unroutedAt time.Time // when rows without a route are read next; zero: now
 }
 
 func (e *byLanes) block(it *item) { e.blocked.block(it) }

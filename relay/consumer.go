@@ -16,68 +16,58 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// ConsumerOptions say how a [Consumer] claims. All have defaults.
+// ConsumerOptions configure a [Consumer]. All fields have defaults.
 type ConsumerOptions struct {
-	// Name identifies the consumer among those of its table. Defaults as in Options.
+	// Name identifies the consumer among the relays and consumers of its table. The default is that of [Options].
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".
 	Version string
 
-	// Topics limits the claim to some topics; none means all. Pick says which
-	// messages are taken first; defaults to Oldest.
+	// Topics limits the claim to these topics; none means all. Pick is the order of claiming; defaults to [storage.Oldest].
 	Topics []string
 	Pick   storage.Pick
 
-	// Lease is how long a delivery may take before others may claim its
-	// message, unless it is extended. Defaults to 30 s; at least 1 s.
+	// Lease is how long a message belongs to the consumer, unless [Delivery.Extend] extends that. Defaults to 30 s; at least 1 s.
 	Lease time.Duration
 
-	// Poll is the time between two looks while Receive waits. Defaults to
-	// 200 ms; at least 1 ms.
+	// Poll is the time between two polls while Receive waits. Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
-	// MaxAttempts is the number of charged attempts after which Retry parks
-	// the message. Defaults to 20; negative means never.
+	// MaxAttempts is the number of charged attempts after which Retry parks the message. Defaults to 20; negative means never.
 	MaxAttempts int
 
-	// Backoff bounds the wait before the next attempt, as in SinkOptions.
+	// Backoff is the back-off before the next attempt, as in [SinkOptions].
 	Backoff Backoff
 
-	// ExpireAfter and OnExpire say when a message is too old to be received, and what
-	// becomes of it, as in [Route]. Default to never, and ParkExpired.
+	// ExpireAfter and OnExpire say when messages expire and what happens to them, as in [Route]. Default to never, and [ParkExpired].
 	ExpireAfter time.Duration
 	OnExpire    OnExpire
 
-	// Retention is how long delivered messages are kept, as in Options: 24 h by
-	// default; KeepNothing deletes them when they are answered. The consumer
-	// deletes older ones now and then while it receives.
+	// Retention is how long delivered messages are kept, as in [Options]. Receive deletes older ones, every 10 s.
 	Retention time.Duration
 
-	// Observer is told of messages that have expired, as of the sink "consumer", and of
-	// nothing else. Defaults to [NoObserver].
+	// Observer receives only expired messages, with the sink name "consumer". Defaults to [NoObserver].
 	Observer Observer
 
-	// Logger receives the same, one line in ten seconds. Defaults to slog.Default.
+	// Logger receives only expired messages, at most one line in 10 s. Defaults to slog.Default.
 	Logger *slog.Logger
 }
 
-// Consumer claims messages for an application that would rather ask for them
-// than be called. It claims by rows: there is no order, and any number of
-// consumers, and of relays that claim by rows, share a table. Its methods may
-// be called by several goroutines at the same time.
+// Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages have no order. Any number of
+// consumers, and of relays that claim by rows, may share a table. [NewConsumer] makes one. Its methods may be called concurrently.
 type Consumer struct {
 	store   storage.Store
 	options ConsumerOptions
-	routes  *router // one for all topics, with what expires
+	routes  *router // has one route, with the expiry
 	wake    waker
 
 	logLimiter logLimiter
 
 	mu        sync.Mutex
 	clock     databaseClock
-	alone     bool              // no other relay or consumer lives
-	inForce   []storage.Control // what operators have put in force, as it was heard last
+	alone     bool              // no other relay or consumer is alive
+	inForce   []storage.Control // the controls that were read last
 	heard     time.Time
 	stored    bool
 	reclaimed time.Time
@@ -85,10 +75,10 @@ type Consumer struct {
 	purged    time.Time
 }
 
-// NewConsumer makes a consumer over a store.
+// NewConsumer returns a consumer that uses the store. It doesn't access the store.
 func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error) {
 	if isNil(store) {
-		return nil, errors.New("consumer: there is no store: give what sqlstore.Open returned, once its error was looked at")
+		return nil, errors.New("consumer: the store is nil: pass what sqlstore.Open returned, after checking its error")
 	}
 	o := options
 	asRelay, err := Options{
@@ -107,32 +97,30 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 	return &Consumer{store: store, options: o, routes: routes, wake: make(waker, 1)}, nil
 }
 
-// Wake makes a waiting Receive look for messages now.
+// Wake makes a waiting Receive poll now.
 func (c *Consumer) Wake() {
 	if c.notMade() == nil {
 		c.wake.wake()
 	}
 }
 
-// notMade is an error if NewConsumer didn't make it.
+// notMade returns an error if NewConsumer didn't make the consumer.
 func (c *Consumer) notMade() error {
 	if c == nil || c.store == nil {
-		return errors.New("the Consumer is nil or empty: use what NewConsumer returned, once its error was looked at")
+		return errors.New("the Consumer is nil or empty: use what NewConsumer returned, after checking its error")
 	}
 	return nil
 }
 
-// Receive claims up to n messages, and no more of them than 8 MiB of payload or one
-// message, and waits until there is one or the context
-// ends; then it returns the context's error, such as context.DeadlineExceeded.
-// Each delivery must be answered with Done, Retry or Park before its lease ends:
-// after that others may claim its message.
+// Receive claims at most n messages with at most 8 MiB of payload, or a single larger message. If no message can be claimed, it waits
+// until one can or the context ends, and then returns the context's error. Each delivery must be answered with Done, Retry or Park
+// before its lease expires; after that another consumer or relay may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 	if err := c.notMade(); err != nil {
 		return nil, err
 	}
 	if n < 1 {
-		return nil, fmt.Errorf("receive %d messages: ask for one at least", n)
+		return nil, fmt.Errorf("receive %d messages: must be at least 1", n)
 	}
 	for polled := false; ; {
 		deliveries, err := c.claim(ctx, n, polled)
@@ -146,7 +134,7 @@ func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 		case <-c.wake:
 			polled = false
 		case <-timer.C:
-			polled = true // looked for no other reason than that it is time to
+			polled = true // the next claim has no other reason than the poll interval
 		}
 		if timer.Stop(); err != nil {
 			return nil, err
@@ -174,7 +162,7 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 		var err error
 		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token}
 		expires, by := c.routes.expiryOf(&row)
-		switch { // not every row is for the application: not yet, or never
+		switch { // some rows are settled without a delivery
 		case row.Later:
 			err = d.settle(ctx, storage.StateScheduled, 0, 0, "", "")
 		case clock.passed(expires):
@@ -191,15 +179,14 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 			problems = append(problems, err)
 		}
 	}
-	if len(deliveries) > 0 { // these are the application's now; a row that couldn't be settled is free again when its claim ends
+	if len(deliveries) > 0 { // rows that couldn't be settled are free again when their claims expire
 		return deliveries, nil
 	}
 	return nil, errors.Join(problems...)
 }
 
-// live does now and then what a relay does all the time: it shows that it
-// lives, frees what others claimed and never answered, and asks which topics are paused, and whether it is to leave its part
-// to others. It returns these, and the database's clock.
+// live does periodically what a relay does in the background: it sends heartbeats, frees expired claims, deletes old messages, and reads the controls. It
+// returns the database's clock, the paused topics, and whether this consumer is paused.
 func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []string, standsDown bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,13 +201,13 @@ func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []stri
 		host, _ := os.Hostname()
 		members, err := c.store.Heartbeat(ctx, storage.Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: storage.ByRows}, c.options.Lease)
 		if err != nil {
-			return clock, nil, false, fmt.Errorf("show that the consumer lives: %w", err)
+			return clock, nil, false, fmt.Errorf("send the consumer's heartbeat: %w", err)
 		}
 		c.beaten, c.clock, c.alone = now, databaseClock{members.Now, time.Now()}, len(members.Relays) < 2
 	}
 	if now.Sub(c.reclaimed) >= reclaimInterval {
 		if _, err := c.store.Reclaim(ctx, purgeBatch); err != nil {
-			return clock, nil, false, fmt.Errorf("free messages whose claim has ended: %w", err)
+			return clock, nil, false, fmt.Errorf("free expired claims: %w", err)
 		}
 		c.reclaimed = now
 	}
@@ -233,7 +220,7 @@ func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []stri
 	if now.Sub(c.heard) >= controlInterval {
 		inForce, err := c.store.Controls(ctx)
 		if err != nil {
-			return clock, nil, false, fmt.Errorf("ask what is paused: %w", err)
+			return clock, nil, false, fmt.Errorf("read the controls: %w", err)
 		}
 		c.inForce, c.heard = inForce, now
 	}
@@ -249,8 +236,7 @@ func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []stri
 	return c.clock, paused, standsDown, nil
 }
 
-// Close takes the consumer out of the table of relays. What it has not
-// answered is free for others when its lease ends.
+// Close removes the consumer from the table of relays. Messages that it has not answered are free again when their leases expire.
 func (c *Consumer) Close(ctx context.Context) error {
 	if err := c.notMade(); err != nil {
 		return err
@@ -258,13 +244,12 @@ func (c *Consumer) Close(ctx context.Context) error {
 	return c.store.Deregister(ctx, c.options.Name)
 }
 
-// Delivery is a message that a Consumer has claimed. It is answered once, with
-// Done, Retry or Park; each returns [storage.ErrFenced] if the claim is another's by
-// then, and the message may be delivered again.
+// Delivery is a message that a Consumer has claimed. It must be answered once, with Done, Retry or Park. These return [storage.ErrFenced] if the claim has expired and
+// the message was claimed by another one; then the message may be delivered again.
 type Delivery struct {
 	sinks.Message
 
-	// Until is when the claim ends, by this process's clock.
+	// Until is when the claim expires, by this process's clock.
 	Until time.Time
 
 	consumer *Consumer
@@ -272,22 +257,20 @@ type Delivery struct {
 	token    string
 }
 
-// notMade is an error if Receive didn't make it.
+// notMade returns an error if Receive didn't make the delivery.
 func (d *Delivery) notMade() error {
 	if d == nil || d.consumer == nil {
-		return errors.New("the Delivery is nil or empty: use what Receive returned, once its error was looked at")
+		return errors.New("the Delivery is nil or empty: use what Receive returned, after checking its error")
 	}
 	return nil
 }
 
-// Done marks the message delivered; the receipt, which may be empty, is kept
-// with it.
+// Done marks the message as delivered. The receipt is stored with it, up to 255 bytes, and may be empty.
 func (d *Delivery) Done(ctx context.Context, receipt string) error {
 	return d.settle(ctx, storage.StateDone, 1, 0, "", shorten(receipt, 255))
 }
 
-// Retry gives the message up until its next attempt, after a back-off; after
-// the last attempt it is parked. The reason is kept with the message.
+// Retry schedules another attempt after a back-off, or parks the message if this was the last attempt. The reason is stored with the message, up to 1,000 bytes.
 func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	if err := d.notMade(); err != nil {
 		return err
@@ -299,12 +282,12 @@ func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	return d.settle(ctx, storage.StateRetry, 1, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
 }
 
-// Park puts the message aside for an operator.
+// Park parks the message: it waits for an operator. The reason is stored with the message.
 func (d *Delivery) Park(ctx context.Context, reason string) error {
 	return d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
 }
 
-// Extend lets the claim end this long from now.
+// Extend makes the claim expire this long from now.
 func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 	if err := d.notMade(); err != nil {
 		return err

@@ -15,17 +15,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Who takes part. Each relay tells the others what its sinks and routes are. One that begins beside relays of
-// another setup would take its share of the messages, and send them elsewhere. So it waits until those have
-// ended, unless it was told to join. What must hold: all relays that take part, and weren't told to join, have the
-// same setup. For this a relay first says that it begins, and only then looks whether a relay of another setup is
-// there: of two that begin at the same time, the later one finds the other.
+// Membership. Each relay's heartbeat contains its configuration: its sinks and routes. A relay that started while relays with another configuration are active would
+// take its share of the messages and send them elsewhere. So it stands by until those have stopped, unless it has the option Join.
+// What must hold: all active relays without Join have the same configuration. So a relay first announces that it begins, and only then
+// checks for active relays with another configuration: of two that begin at the same time, the later one finds the other.
 //
-// A relay that takes part goes on, whoever comes. No relay waits for one that waits, or for one that was told to join: else
-// those beside which it has joined would wait for it once they restart. Where one of its own setup takes part, a relay does,
-// too: it brings nothing new.
+// An active relay stays active when others start. No relay stands by for one that stands by, or for one with Join; otherwise the relays that the latter has joined
+// would stand by for it when they restart. If a relay with its own configuration is active, a relay becomes active, too.
 
-// destinationOf says where a sink leads, or else of which type it is, as where it panics.
+// destinationOf returns the destination of a sink, or its type if it is unknown or if Destination panics.
 func destinationOf(sink sinks.Sink) (destination string) {
 	defer func() {
 		if recover() != nil {
@@ -38,13 +36,13 @@ func destinationOf(sink sinks.Sink) (destination string) {
 	return fmt.Sprintf("%T", sink)
 }
 
-// setupOf is what a relay tells the others of its sinks and routes.
+// setupOf returns the configuration that a relay announces to the others.
 func setupOf(o Options, names []string) storage.Config {
 	setup := storage.Config{Topics: slices.Sorted(slices.Values(o.Topics)), Joins: o.Join}
 	for _, name := range names {
 		setup.Sinks = append(setup.Sinks, name+": "+destinationOf(o.Sinks[name].Sink))
 	}
-	var patterns []string // whose order counts
+	var patterns []string // kept in order, because the order matters
 	for i := range o.Routes {
 		r := &o.Routes[i]
 		to := slices.Clone(r.Sinks)
@@ -74,14 +72,14 @@ func setupOf(o Options, names []string) storage.Config {
 	digest := sha256.Sum256(all)
 	setup.Print = hex.EncodeToString(digest[:8])
 
-	for setup.Membership = storage.StandingDown; len(setup.Text()) > storage.MaxConfig; { // with the longest of all parts
+	for setup.Membership = storage.StandingDown; len(setup.Text()) > storage.MaxConfig; { // with the longest membership
 		longest := &setup.Sinks
 		for _, list := range []*[]string{&setup.Routes, &setup.Topics} {
 			if len(strings.Join(*list, "")) > len(strings.Join(*longest, "")) {
 				longest = list
 			}
 		}
-		if longest == &setup.Topics { // of which a part is worth nothing
+		if longest == &setup.Topics { // an incomplete list would be useless
 			setup.Topics = nil
 			continue
 		}
@@ -91,26 +89,25 @@ func setupOf(o Options, names []string) storage.Config {
 	return setup
 }
 
-// participation is what the leaser knows of its relay's part among the others.
+// participation is the leaser's state about its relay's membership.
 type participation struct {
 	base       *base
 	process    process
 	self       storage.Identity
-	takes      bool      // else it waits
-	heard      time.Time // by the database's clock: the last sign of life
-	waitsUntil time.Time // until then a relay that waits goes on waiting: it wasn't heard for a while, and others may be back
+	takes      bool      // the relay is active, or stands down; otherwise it stands by
+	heard      time.Time // the last heartbeat, by the database's clock
+	waitsUntil time.Time // until when a relay stands by in any case, because its heartbeats failed for a while and other relays may return
 }
 
-// beat gives a sign of life. It returns the living relays that take part, with this one, and why this one
-// doesn't; empty if it does.
+// beat sends a heartbeat. It returns the active relays, including this one, and why this relay stands by; empty: it is active.
 func (p *participation) beat(ctx context.Context, standsDown bool) (members storage.Members, waits string, err error) {
-	tell := func(part storage.Membership) (err error) {
+	announce := func(part storage.Membership) (err error) {
 		p.self.Config.Membership, waits = part, ""
 		beat := func() (storage.Members, error) { return p.base.store.Heartbeat(ctx, p.self, p.base.options.Lease) }
 		if members, err = beat(); err == nil && len(members.Relays) > 1 {
 			p.bury(ctx, &members, beat)
 			if waits = othersIn(p.self, members.Relays); waits != "" {
-				waits += ". It takes no message until they have stopped; to have it share the messages with them, start it with --join (join: true in a configuration, Join in relay.Options)"
+				waits += ". It sends no messages until they have stopped; to share the messages with them, start it with --join (join: true in a configuration, Join in relay.Options)"
 			}
 		}
 		return err
@@ -121,12 +118,11 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 			part = storage.StandingDown
 		}
 	}
-	if err := tell(part); err != nil {
+	if err := announce(part); err != nil {
 		return members, "", err
 	}
-	// A relay that wasn't heard for so long may have been taken for dead. One that took part and
-	// finds others there waits. One that waits gives the others time to be back: whoever couldn't reach
-	// the database, they couldn't either.
+	// After such a long silence the other relays may have treated this one as dead. If it was active and others with another configuration
+	// are active now, it stands by. If it stood by, it gives the others time to return: they may not have reached the database either.
 	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.base.options.Lease*3/4
 	p.heard = members.Now
 	if silent {
@@ -137,14 +133,14 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 		waits = ""
 	case p.takes && silent && waits != "":
 		p.takes = false
-		err = tell(storage.Standby)
+		err = announce(storage.Standby)
 	case p.takes:
 		waits = ""
 	case waits == "" && time.Now().Before(p.waitsUntil):
-		waits = "it couldn't reach the database for a while, and waits for relays of another setup that may be back"
+		waits = "it couldn't reach the database for a while, and waits for relays with another configuration that may return"
 	case waits == "":
-		if err = tell(storage.Begins); err == nil && waits != "" {
-			err = tell(storage.Standby)
+		if err = announce(storage.Begins); err == nil && waits != "" {
+			err = announce(storage.Standby)
 		} else if err == nil {
 			p.takes = true
 		}
@@ -155,9 +151,8 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	return members, waits, err
 }
 
-// bury ends the leases or claims of members whose processes are known to be dead, and takes these relays out of members.
-// Before that it beats once more: a relay that has deregistered and exited since the last beat is no member any more,
-// and needs no burying. What fails is tried again at the next renewal.
+// bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before that it sends another heartbeat, because a relay
+// that has deregistered and exited since the last one is no longer a member. Errors are logged, and the next renewal tries again.
 func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {
@@ -171,7 +166,7 @@ func (p *participation) bury(ctx context.Context, members *storage.Members, beat
 	again, err := beat()
 	for _, name := range dead {
 		if err == nil && slices.ContainsFunc(again.Relays, func(m storage.Member) bool { return m.Name == name }) {
-			p.base.options.Logger.Info("relay: a relay's process is no more, its part is taken over at once", "relay", p.base.options.Name, "dead", name)
+			p.base.options.Logger.Info("relay: a relay's process no longer exists; taking over its lanes or rows", "relay", p.base.options.Name, "dead", name)
 			err = p.base.store.FenceRelay(ctx, name, p.base.options.Claim)
 		}
 	}
@@ -182,7 +177,7 @@ func (p *participation) bury(ctx context.Context, members *storage.Members, beat
 	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return slices.Contains(dead, m.Name) })
 }
 
-// othersIn says which relays one of this setup waits for, and what they differ in; empty if it needn't.
+// othersIn returns why a relay with this configuration stands by: for which relays, and how their configuration differs. It is empty if the relay doesn't.
 func othersIn(self storage.Identity, members []storage.Member) string {
 	own := &self.Config
 	var names []string
@@ -191,7 +186,7 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 		m := &members[i]
 		switch {
 		case m.Name == self.Name || m.Config.Print == "" || m.Config.Membership == storage.Standby:
-		case m.Config.Joins && m.Config.Print != own.Print: // it shares with anyone
+		case m.Config.Joins && m.Config.Print != own.Print: // it shares the messages with any relay
 		case m.Config.Print == own.Print:
 			if m.Config.Membership != storage.Begins {
 				return ""
@@ -210,10 +205,10 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 	if len(names) > 5 {
 		names = append(names[:5], fmt.Sprintf("and %d more", len(names)-5))
 	}
-	return fmt.Sprintf("its sinks or routes aren't those of the relays that work on this table: %s. %s", strings.Join(names, ", "), difference(own, name, first))
+	return fmt.Sprintf("its sinks or routes differ from those of the active relays of this table: %s. %s", strings.Join(names, ", "), difference(own, name, first))
 }
 
-// difference says what of this relay's setup another hasn't, and the other way round.
+// difference describes what only one of two configurations has.
 func difference(own *storage.Config, name string, other *storage.Config) string {
 	only := func(of, without *storage.Config) string {
 		var all []string
@@ -234,7 +229,7 @@ func difference(own *storage.Config, name string, other *storage.Config) string 
 	}
 	here, there := only(own, other), only(other, own)
 	if here == "" && there == "" {
-		return "They differ in what is too much to be shown, or in the order of patterns"
+		return "The difference is too long to show, or is the order of patterns"
 	}
 	return fmt.Sprintf("This one has: %s. %s has: %s", cmp.Or(here, "nothing else"), name, cmp.Or(there, "nothing else"))
 }

@@ -8,81 +8,71 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Observer is told what happens, for metrics and logs. Its methods must return
-// at once and may be called by several goroutines at the same time. Embed
-// [NoObserver] to implement some of them.
+// Observer receives a relay's events, for example for metrics. Its methods may be called concurrently, and must not block. Embed [NoObserver] to implement only
+// some of them.
 type Observer interface {
-	// Sent: a batch came back from a sink after took; results has the number of
-	// messages by result and reason.
+	// Sent is called when a sink has returned from a batch. The results are the numbers of messages by result and reason.
 	Sent(sink string, took time.Duration, results map[OutcomeKind]int)
 
-	// Delivered: so long after it was written a message was delivered.
+	// Delivered is called for each delivered message. The lag is the time since it was written.
 	Delivered(sink, topic string, lag time.Duration)
 
-	// Expired: a message was too old to be sent, and is parked or discarded.
+	// Expired is called for each message that has expired and is parked or discarded.
 	Expired(sink string, become OnExpire)
 
-	// DeadLettered: a message of the sink is parked, and its dead letter written.
+	// DeadLettered is called for each parked message whose dead letter is written.
 	DeadLettered(sink string)
 
-	// Parked: a message of the sink is parked as error for this reason. One that is parked as
-	// it has expired is told by Expired alone.
+	// Parked is called for each parked message, except for one that is parked because it has expired.
 	Parked(sink string, reason sinks.Reason)
 
-	// Settled: outcomes were written back.
+	// Settled is called when outcomes were written.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
-	// LanesHeld: the relay holds so many lanes now; lost says how many leases
-	// it lost since the last call without having released them.
+	// LanesHeld is called with the number of lanes that the relay holds, and how many leases it has lost since the last call.
 	LanesHeld(held, lost int)
 
-	// Standby: the relay takes no part, as others of another setup live, and why; empty: it does
-	// again.
+	// Standby is called with a reason when the relay starts to stand by for relays with another configuration, and with "" when it
+	// becomes active.
 	Standby(why string)
 
-	// SinkDown: the sink was found unavailable, and why; SinkUp: it takes
-	// messages again.
+	// SinkDown is called when a sink was found unavailable, and SinkUp when it accepts messages again.
 	SinkDown(sink string, reason sinks.Reason, detail string)
 	SinkUp(sink string)
 
-	// Unrouted: a message of this topic waits because no route takes it, or no
-	// handler behind its sink. Called when a topic is met for the first time, and
-	// once a minute after.
+	// Unrouted is called for a topic whose messages wait because it has no route, or because the sink has no handler for it: when the
+	// topic is first seen, and then once a minute.
 	Unrouted(topic string)
 
-	// InMemory: so many of the sink's messages are being sent, and so many are in memory, these
-	// included. Called once a second.
+	// InMemory is called once a second with the number of the sink's messages in flight, and in memory including these.
 	InMemory(sink string, inFlight, buffered int)
 
-	// Called: a call of the database took so long, whether it failed or not. The calls are
-	// "lease", "controls", "read", "scan", "claim", "settle" and "purge".
+	// Called is called after each call of the database, successful or not. The calls are "lease", "controls", "read", "scan", "claim",
+	// "settle" and "purge".
 	Called(call string, took time.Duration)
 
-	// Failed: a stage's work failed and will be tried again.
+	// Failed is called when a stage has failed and will be tried again.
 	Failed(stage string, err error)
 
-	// Polled: the loop looked for messages and found so many, or had no reason to look within the
-	// last second: no lanes, or no room for more. A relay that doesn't call it any more is dead.
+	// Polled is called after each read with the number of rows that it found. It is called with 0 once a second while the relay has no
+	// reason to read, because it has no lanes or no room. A relay that stops calling it is dead.
 	Polled(rows int)
 }
 
-// Tracer follows messages. Its methods are called by several goroutines at the same time, and
-// must return at once. The messages' headers are not theirs to change.
+// Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the messages' headers, except as Send says.
 type Tracer interface {
-	// Claimed: messages came into memory by a read or claim that began then.
+	// Claimed is called with messages that were read or claimed by a call that began at the given time.
 	Claimed(began time.Time, messages []sinks.Message)
 
-	// Send begins the sending of a batch. The context that it returns is what the sink is
-	// called with; in the batch, which is its own, it may replace the headers of messages. What
-	// it returns beside is called with the outcomes, at the same places.
+	// Send is called before a batch is sent. It may replace the Headers of messages in the batch by other maps. The sink is called with
+	// the context that Send returns. The returned function is called with the outcomes, in the order of the batch.
 	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
-	// Settled: what became of messages was written back, by a call that began then, or the call
-	// failed.
+	// Settled is called with messages whose outcomes were written by a call that began at the given time, or with the call's error.
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 
-// OutcomeKind is the part of a sinks.Outcome that is counted.
+// OutcomeKind is the part of a [sinks.Outcome] that is counted.
 type OutcomeKind struct {
 	Result sinks.Result
 	Reason sinks.Reason
@@ -109,22 +99,22 @@ func (NoObserver) Unrouted(string)                                 {}
 func (NoObserver) Failed(string, error)                            {}
 func (NoObserver) Polled(int)                                      {}
 
-// AttemptObserver is implemented by an Observer that wants to know of each attempt of each message
-// that didn't deliver it. It is called as an Observer's other methods are.
+// AttemptObserver is implemented by an [Observer] that also receives each attempt that didn't deliver its message.
 type AttemptObserver interface {
+	// Attempted may be called concurrently, and must not block.
 	Attempted(attempt Attempt)
 }
 
-// Attempt is one that didn't deliver its message.
+// Attempt is an attempt that didn't deliver its message.
 type Attempt struct {
 	At        time.Time
 	Sink      string
 	Topic     string
 	ID        int64
 	MessageID string
-	Number    int // with this one, of those that are charged; an uncharged one has the number of the next
+	Number    int // counts charged attempts, including this one; an uncharged attempt has the number of the next charged one
 	Reason    sinks.Reason
-	Detail    string // of the sink; may repeat what was sent to it
-	Err       error  // what the handler returned, for errors.Is and errors.As; nil where the sink is no function of this process
-	Became    string // what became of the message, such as: is tried again
+	Detail    string // the sink's text; may contain parts of the message
+	Err       error  // the handler's error, for errors.Is and errors.As; nil: the sink is not a function of this process
+	Became    string // what happens to the message, for example "is tried again"
 }

@@ -292,7 +292,7 @@ func (o Options) withDefaults() (Options, error) {
 // withDefaults does the same for one sink, whose limits go before what was configured.
 func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (SinkOptions, error) {
 	if isNil(s.Sink) {
-		return s, fmt.Errorf("there is no sink (%T): give what its New returned, once its error was looked at; those of inproc need a function", s.Sink)
+		return s, fmt.Errorf("the sink is nil (%T): pass what its New returned, after checking its error; sinks of inproc need a function", s.Sink)
 	}
 	if _, isTx := s.Sink.(sinks.TxSink); isTx {
 		if _, ok := store.(storage.TxStore); !ok {

@@ -23,7 +23,7 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 		want   []string // nothing: valid
 	}{
 		"the defaults":            {func(*relay.Options) {}, nil},
-		"no sink":                 {func(o *relay.Options) { o.Sinks = nil }, []string{"sinks: there is none"}},
+		"no sink":                 {func(o *relay.Options) { o.Sinks = nil }, []string{"sinks: at least one is required"}},
 		"the shortest lease":      {func(o *relay.Options) { o.Lease = time.Second }, nil},
 		"a lease that is shorter": {func(o *relay.Options) { o.Lease = time.Second - 1 }, []string{"lease 999.999999ms"}},
 		"the shortest poll":       {func(o *relay.Options) { o.Poll = time.Millisecond }, nil},

@@ -1,11 +1,11 @@
-// Package relay moves messages from their table to their sinks.
+// Package relay delivers messages from an outbox table to sinks.
 //
-// A [Relay] claims the rows of one table through a [storage.Store], hands them to
-// sinks, and writes back what became of each. Any number of relays, in any
-// number of processes, may work on one table.
+// A [Relay] claims the rows of one table through a [storage.Store], sends their
+// messages to sinks, and settles the rows with the outcomes. Any number of
+// relays, in any number of processes, may work on one table.
 //
-// The files are the stages of a message's way: lease, read, admit, queue,
-// send, outcome, settle. run.go has the loop that joins them.
+// The files follow the path of a message: lease, read, admit, queue, send,
+// outcome, settle. run.go has the loop that connects them.
 package relay
 
 import (
@@ -22,38 +22,37 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Relay moves the messages of one table to its sinks.
+// Relay delivers the messages of one table to its sinks. [New] makes one. All methods may be called concurrently.
 type Relay struct {
 	store       storage.Store
 	options     Options
-	named       bool // its name was given
+	named       bool // Options.Name was set
 	routes      *router
-	names       []string // of the sinks, sorted; a queue's index is its place here
+	names       []string // the names of the sinks, sorted; a queue's index is that of its name
 	wake        waker
 	aborted     chan struct{}
 	abort       sync.Once
 	ran         atomic.Bool
 	health      *health
-	mostBlocked int // maxBlockedKeys; less in tests
-	mostPassed  int // mostPassed; less in tests
+	mostBlocked int // maxBlockedKeys; smaller in tests
+	mostPassed  int // the constant mostPassed; smaller in tests
 }
 
-// New makes a relay over a store. It checks the options and reports all that
-// is wrong with them at once; it doesn't touch the store.
+// New returns a relay that uses the store. If options are invalid, the error names all problems. New doesn't access the store.
 func New(store storage.Store, options Options) (*Relay, error) {
 	if isNil(store) {
-		return nil, errors.New("relay: there is no store: give what sqlstore.Open returned, once its error was looked at")
+		return nil, errors.New("relay: the store is nil: pass what sqlstore.Open returned, after checking its error")
 	}
 	named := options.Name != ""
 	options, err := options.withDefaults()
 	problems, names := []error{err}, slices.Sorted(maps.Keys(options.Sinks))
 	if len(names) == 0 {
-		problems = append(problems, errors.New("sinks: there is none"))
+		problems = append(problems, errors.New("sinks: at least one is required"))
 	}
 	configured := make(map[string]SinkOptions, len(names))
 	for _, name := range names {
 		if strings.TrimSpace(name) == "" || name == unroutedName {
-			problems = append(problems, fmt.Errorf("sink %q: give it another name", name))
+			problems = append(problems, fmt.Errorf("sink %q: the name is not allowed", name))
 		}
 		if configured[name], err = options.Sinks[name].withDefaults(store, options.Claim); err != nil {
 			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
@@ -81,12 +80,13 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		wake: make(waker, 1), aborted: make(chan struct{}), health: &health{epoch: time.Now()}, mostBlocked: maxBlockedKeys, mostPassed: mostPassed}, nil
 }
 
-// Run relays until the context ends, and then stops cleanly: it reads no more,
-// lets the sends that are under way finish (for at most DrainTimeout), writes
-// their outcomes back and gives up its lanes. It returns nil after a clean
-// stop, or after a drain; an error if it couldn't start. Trouble on the way
-// (a database or sink that is gone) is waited out, logged and observed. Run
-// may be called once.
+// Run delivers messages until the context ends, and then stops: it reads no
+// more messages, waits at most DrainTimeout for the sends in flight, writes
+// their outcomes, and gives back its lanes. It returns nil after a clean stop
+// or a complete drain, and an error if it couldn't start, if the stop left
+// something unfinished, or if a drain left messages that are due. While the
+// database or a sink is unavailable, Run keeps trying, and reports that to the
+// log and the Observer. Run may be called once.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.notMade(); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	e := r.newEngine()
 	if err := r.store.SetClaimMode(ctx, r.options.Claim); err != nil {
 		err = fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
-		if ctx.Err() != nil { // it was stopped: drivers' errors of that differ
+		if ctx.Err() != nil { // it was stopped, for which each driver has its own error
 			err = nil
 		}
 		return errors.Join(err, e.closeSinks(ctx))
@@ -109,25 +109,24 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// Abort skips the drain of a Run that is stopping (or stops it at once): sends
-// under way are cancelled, what is known is settled. Safe to call at any time.
+// Abort makes Run stop without waiting for the sends in flight: it cancels
+// them, and writes the outcomes that are known. It may be called at any time.
 func (r *Relay) Abort() {
 	if r.notMade() == nil {
 		r.abort.Do(func() { close(r.aborted) })
 	}
 }
 
-// Wake makes the relay look for new messages now, or 2 ms after its last look.
-// It never blocks and may be called by anyone at any time; many calls at once
-// are one look.
+// Wake makes the relay read new messages now, or 2 ms after its last read. It
+// never blocks, and may be called at any time; many calls cause one read.
 func (r *Relay) Wake() {
 	if r.notMade() == nil {
 		r.wake.wake()
 	}
 }
 
-// StandbyReason says why the relay takes no part though it is healthy: others live whose sinks or routes
-// are not its own. Empty if it does.
+// StandbyReason returns why the relay stands by: relays with other sinks or routes are active. It is empty if the relay is active. A relay that
+// stands by is healthy.
 func (r *Relay) StandbyReason() string {
 	if r.notMade() != nil {
 		return ""
@@ -138,37 +137,39 @@ func (r *Relay) StandbyReason() string {
 	return ""
 }
 
-// Healthy returns nil if the relay runs, its loop is alive, the database
-// answered within the last lease, gives it what is due, lets it renew its leases and takes what it is told, and no sink is stuck
-// in a call, or an error that says what is wrong.
+// Healthy returns nil if the relay works, and otherwise an error with the
+// reason. It works if Run is running, its loop is not blocked, the database has
+// answered within the last lease, reads, renewals and settlements succeed, and
+// no call of a sink is stuck. A sink that is down doesn't make the relay
+// unhealthy.
 func (r *Relay) Healthy() error {
 	if err := r.notMade(); err != nil {
 		return err
 	}
 	p := r.health
 	if !p.started.Load() {
-		return errors.New("the relay doesn't run")
+		return errors.New("the relay isn't running")
 	}
 	now := p.now()
 	if idle := time.Duration(now - p.looped.Load()); idle > max(r.options.Lease, 5*time.Second) {
-		return fmt.Errorf("the relay's loop stands still for %v", idle.Round(time.Second))
+		return fmt.Errorf("the relay's loop has been blocked for %v", idle.Round(time.Second))
 	}
 	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
-		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())
+		return fmt.Errorf("the database has not answered for %v: %s", silent.Round(time.Second), p.lastProblem())
 	}
-	if text := p.stuck.Load(); text != nil { // a handler that holds its transaction may be why other calls fail
+	if text := p.stuck.Load(); text != nil { // a stuck handler that holds a transaction may make other calls fail
 		return errors.New(*text)
 	}
 	if since := p.readFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
-		return fmt.Errorf("the table can't be read for %v: %s", time.Duration(now-since).Round(time.Second), *p.readError.Load())
+		return fmt.Errorf("reading the table has failed for %v: %s", time.Duration(now-since).Round(time.Second), *p.readError.Load())
 	}
-	if err := p.lease.unhealthy(now, "nothing is sent, as the leases can't be renewed", r.options.Lease); err != nil {
+	if err := p.lease.unhealthy(now, "no messages are sent, because renewing the leases has failed", r.options.Lease); err != nil {
 		return err
 	}
-	if err := p.journal.unhealthy(now, "what is to be sent can't be written down, and isn't sent,", r.options.Lease); err != nil {
+	if err := p.journal.unhealthy(now, "some messages are not sent, because writing the journals has failed", r.options.Lease); err != nil {
 		return err
 	}
-	if err := p.reclaim.unhealthy(now, "messages that are due can't be brought back", r.options.Lease); err != nil {
+	if err := p.reclaim.unhealthy(now, "deferred messages are not delivered, because freeing them has failed", r.options.Lease); err != nil {
 		return err
 	}
 	if text := p.unwritable.Load(); text != nil {
@@ -177,17 +178,17 @@ func (r *Relay) Healthy() error {
 	return nil
 }
 
-// notMade is an error if New didn't make it.
+// notMade returns an error if New didn't make the relay.
 func (r *Relay) notMade() error {
 	if r == nil || r.store == nil {
-		return errors.New("relay: the Relay is nil or empty: use what New returned, once its error was looked at")
+		return errors.New("relay: the Relay is nil or empty: use what New returned, after checking its error")
 	}
 	return nil
 }
 
-// StandbyReasonBeside returns why this relay would stand by if it started now beside the living relays: which of them have other
-// sinks or routes, and what differs. It is empty if the relay would deliver messages, as it always does with Join.
-// It does not access the database.
+// StandbyReasonBeside returns why this relay would stand by if it started now while the given relays are alive: which of them have other
+// sinks or routes, and what differs. It is empty if the relay would be active, as it always is with Join. It does not access the
+// database.
 func (r *Relay) StandbyReasonBeside(living []storage.Member) string {
 	if r.notMade() != nil || r.options.Join {
 		return ""

@@ -14,30 +14,28 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// From the topic to the sink, and what waits as no route takes it: it is told of, now and then,
-// until it is gone.
+// Routing: from topics to sinks.
 
 // router finds the sinks of a topic.
 type router struct {
-	names    []string // of the sinks, by their indexes
+	names    []string // the names of the sinks, by index
 	exact    map[string]target
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
-	rest     target      // for every other topic; unrouted if there is none
-	also     []alsoRoute // their sinks are added to those of every topic that they match
+	rest     target      // for all other topics; without a route for "*", it has only the index after the sinks
+	also     []alsoRoute // routes whose sinks are added to those of each topic that they match
 	expires  bool        // some route has an ExpireAfter
 
-	// print is a fingerprint: it tells whether two relays route alike. Only then do the
-	// marks that one stored for its sinks mean the same to the other.
+	// print is a fingerprint of the routes. The marks that a relay has stored for its sinks are valid for another relay only if
+	// their prints are equal.
 	print string
-	cache map[string]target // of the topics that were met
+	cache map[string]target // by topic, for topics that were seen
 
-	// ownTopics are the topics of each sink, and at last of those without a route, that no other sink takes: of those that are
-	// known the first maxExcept.
+	// ownTopics are, for each sink and finally for no route, the topics that no other sink needs: the first maxExcept known ones.
 	ownTopics [][]string
 }
 
-// maxExcept bounds the topics of a sink that a read leaves out by name.
+// maxExcept is the most topics of a sink that a read leaves out by name.
 const maxExcept = 50
 
 // alsoRoute is a route with Also set.
@@ -46,9 +44,9 @@ type alsoRoute struct {
 	sinks   []int
 }
 
-// target is what a route says of its topics.
+// target is the result of routing a topic.
 type target struct {
-	sinks       []int         // at least one; of a topic without a route only unrouted
+	sinks       []int         // indexes, at least one; for a topic without a route only the index after the sinks
 	expireAfter time.Duration // 0: never
 	onExpire    OnExpire
 }
@@ -63,21 +61,19 @@ type patternRoute struct {
 	target
 }
 
-// maxCachedTopics bounds the memory that topics take up, should someone put
-// an id into them.
+// maxCachedTopics limits the memory for topics, in case an application puts ids into topics.
 const maxCachedTopics = 10_000
 
-// newRouter compiles routes to sinks, which are named by their index in names; the index after
-// these stands for "no route".
+// newRouter compiles routes. A sink's index is that of its name in names; the index after the last sink means "no route".
 func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 {
 		return nil, fmt.Errorf("routes: with %d sinks each topic needs a route", len(names))
 	}
 	r := &router{names: names, exact: map[string]target{}, rest: target{sinks: []int{len(names)}, onExpire: ParkExpired}, cache: map[string]target{}}
 	digest := sha256.New()
-	type match struct{ topic, prefix, pattern string } // one of them
-	merged := map[match]target{}                       // the sinks of routes that match the same
-	var order []match                                  // in which patterns are tried
+	type match struct{ topic, prefix, pattern string } // one of them is set
+	merged := map[match]target{}                       // the combined sinks of routes with the same match
+	var order []match                                  // the order in which patterns are tried
 	var problems []error
 	for i, route := range routes {
 		fmt.Fprintf(digest, "%q %q %q %q %q %t\n", route.Topic, route.Prefix, route.Pattern, route.Sink, route.Sinks, route.Also)
@@ -91,7 +87,7 @@ func newRouter(routes []Route, names []string) (*router, error) {
 		case !twice:
 			merged[what], order = to, append(order, what)
 		case other.expireAfter != to.expireAfter || other.onExpire != to.onExpire:
-			err = fmt.Errorf("%q has two routes that differ in what expires", what.topic+what.prefix+what.pattern)
+			err = fmt.Errorf("%q has two routes with different expiry", what.topic+what.prefix+what.pattern)
 		default:
 			merged[what] = to.with(other.sinks)
 		}
@@ -115,7 +111,7 @@ func newRouter(routes []Route, names []string) (*router, error) {
 		return cmp.Or(len(b.prefix)-len(a.prefix), cmp.Compare(a.prefix, b.prefix))
 	})
 	r.print = hex.EncodeToString(digest.Sum(nil)[:8])
-	if r.ownTopics = make([][]string, len(names)+1); len(r.exact) <= maxExcept && len(problems) == 0 { // else those that are met first
+	if r.ownTopics = make([][]string, len(names)+1); len(r.exact) <= maxExcept && len(problems) == 0 { // otherwise the first topics that are seen
 		for topic := range r.exact {
 			r.route(topic)
 		}
@@ -123,7 +119,7 @@ func newRouter(routes []Route, names []string) (*router, error) {
 	return r, errors.Join(problems...)
 }
 
-// target checks what a route says.
+// target checks a route and returns its target.
 func (r *router) target(route *Route) (to target, err error) {
 	to = target{expireAfter: route.ExpireAfter, onExpire: cmp.Or(route.OnExpire, ParkExpired)}
 	r.expires = r.expires || route.ExpireAfter > 0
@@ -164,12 +160,12 @@ func (r *router) target(route *Route) (to target, err error) {
 	return to, nil
 }
 
-// compiled is the pattern of a route, which was checked.
+// compiled compiles the pattern of a route, which must be valid.
 func compiled(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
 }
 
-// with adds sinks to a target's, in the order of their indexes, each once.
+// with returns the target with additional sinks, ordered by index and without duplicates.
 func (t target) with(sinks []int) target {
 	t.sinks = slices.Concat(t.sinks, sinks)
 	slices.Sort(t.sinks)
@@ -177,10 +173,10 @@ func (t target) with(sinks []int) target {
 	return t
 }
 
-// addAlso adds a route whose sinks other routes' topics get, too.
+// addAlso adds a route with Also.
 func (r *router) addAlso(route *Route, to target) error {
 	if route.ExpireAfter != 0 || route.OnExpire != "" {
-		return errors.New("a route with also says nothing of what expires: the topic's own route does")
+		return errors.New("a route with also can't set expiry: set it on the topic's own route")
 	}
 	also := alsoRoute{sinks: to.sinks, matches: func(topic string) bool { return topic == route.Topic }}
 	switch {
@@ -195,8 +191,8 @@ func (r *router) addAlso(route *Route, to target) error {
 	return nil
 }
 
-// several says why these routes don't fit the way of claiming: by rows a message has one sink; by lanes the names of a
-// topic's sinks must fit into its row. For this, every route with Also is taken to match every topic.
+// several returns an error if the routes don't suit the way of claiming. By rows a message has one sink. By lanes the names of a topic's sinks must fit
+// into its row, where every route with Also is assumed to match every topic.
 func (r *router) several(claim storage.Claim) error {
 	all := []target{r.rest}
 	for _, to := range r.exact {
@@ -225,16 +221,16 @@ func (r *router) several(claim storage.Claim) error {
 		case claim == storage.ByRows:
 			return fmt.Errorf("routes: a topic with several sinks (%s) needs the claim by lanes", joined)
 		case strings.Count(joined, ",") >= len(names):
-			return fmt.Errorf("routes: the sinks of a topic with several (%s) have names without commas", joined)
+			return fmt.Errorf("routes: a topic has several sinks (%s), whose names must not contain commas", joined)
 		case len(joined) > storage.MostSinks:
-			return fmt.Errorf("routes: the names of a topic's sinks have %d bytes together, more than %d: %.100s…", len(joined), storage.MostSinks, joined)
+			return fmt.Errorf("routes: the names of a topic's sinks have %d bytes in total, more than %d: %.100s…", len(joined), storage.MostSinks, joined)
 		}
 	}
 	return nil
 }
 
-// queuesOf returns the queues that need a row, at least one: those of the sinks that it names, or, if it names none,
-// those of its topic's route.
+// queuesOf returns the indexes of the queues that need a row, at least one: those of the sinks that the row names, or if it names none, those of its topic's
+// route.
 func (r *router) queuesOf(topic, sinks string) []int {
 	if sinks != "" {
 		return r.named(sinks)
@@ -242,8 +238,8 @@ func (r *router) queuesOf(topic, sinks string) []int {
 	return r.route(topic).sinks
 }
 
-// named returns the queues of the sinks that a row names. If this relay doesn't have one of them, that stands for the queue
-// of messages without a route, where the row waits. Any goroutine may call it.
+// named returns the indexes of the sinks that a row names. For a sink that this relay doesn't have, it returns the index of the queue without a route, where
+// the row waits. It may be called concurrently.
 func (r *router) named(sinks string) []int {
 	var named target
 	for _, name := range storage.SplitSinks(sinks) {
@@ -256,7 +252,7 @@ func (r *router) named(sinks string) []int {
 	return named.with(nil).sinks
 }
 
-// route returns what the topic's routes say of it.
+// route returns the target of a topic, and caches it. Only the loop may call it.
 func (r *router) route(topic string) target {
 	if to, ok := r.cache[topic]; ok {
 		return to
@@ -271,14 +267,14 @@ func (r *router) route(topic string) target {
 	return to
 }
 
-// find is route without the cache; any goroutine may call it.
+// find is route without the cache. It may be called concurrently.
 func (r *router) find(topic string) target {
 	to := r.own(topic)
 	for _, also := range r.also {
 		if !also.matches(topic) {
 			continue
 		}
-		if to.sinks[0] == len(r.names) { // it has no other route
+		if to.sinks[0] == len(r.names) { // the topic has no route of its own
 			to.sinks = nil
 		}
 		to = to.with(also.sinks)
@@ -286,7 +282,7 @@ func (r *router) find(topic string) target {
 	return to
 }
 
-// own is what the most exact of the routes that match the topic says, but for those with Also.
+// own returns the target of the topic's own route: the most exact matching route without Also.
 func (r *router) own(topic string) target {
 	if to, ok := r.exact[topic]; ok {
 		return to
@@ -304,6 +300,5 @@ func (r *router) own(topic string) target {
 	return r.rest
 }
 
-// unroutedName is what the marks call the messages that no route takes. Their queue has
-// no sink, and never room.
+// unroutedName is the name, in marks, of the queue for messages without a route. That queue has no sink and never room.
 const unroutedName = "(unrouted)"

@@ -93,7 +93,7 @@ func TestARelayThatCannotRenewIsUnhealthy(t *testing.T) {
 				time.Sleep(time.Minute)
 				revoked.Store(true)
 				time.Sleep(40 * time.Second)
-				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "the leases can't be renewed for") || !strings.Contains(err.Error(), "permission denied") {
+				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "renewing the leases has failed for") || !strings.Contains(err.Error(), "permission denied") {
 					t.Errorf("healthy: %v", err)
 				}
 				revoked.Store(false)
@@ -125,7 +125,7 @@ func TestADatabaseThatIsGoneIsUnhealthy(t *testing.T) {
 		time.Sleep(time.Minute)
 		gone.Store(true)
 		time.Sleep(40 * time.Second)
-		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "the database didn't answer for 4") || !strings.Contains(err.Error(), "connection refused") {
+		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "the database has not answered for 4") || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("healthy: %v", err)
 		}
 		gone.Store(false)

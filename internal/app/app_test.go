@@ -264,7 +264,7 @@ func TestTheAdminServerTellsOfADatabaseThatIsGone(t *testing.T) {
 	waitFor(t, a, "/metrics", `rowrelay_delivered_total{sink="all",source="a"} 1`)
 	waitFor(t, a, "/metrics", `rowrelay_messages{source="a",state="pending"} `)
 	close(gone)
-	waitFor(t, a, "/readyz", "503 a: the database didn't answer for")
+	waitFor(t, a, "/readyz", "503 a: the database has not answered for")
 	waitFor(t, a, "/healthz", "200 ok")
 	if err := a.Stop(t.Context()); err == nil {
 		t.Error("stopped without a word about the lanes that it couldn't give back")

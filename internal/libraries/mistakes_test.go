@@ -79,7 +79,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"relay: nil *sqlstore.Store":    {func() error { _, err := relay.New((*sqlstore.Store)(nil), relay.Options{}); return err }, "sqlstore.Open"},
 		"consumer: nil *sqlstore.Store": {func() error { _, err := relay.NewConsumer((*sqlstore.Store)(nil), relay.ConsumerOptions{}); return err }, "sqlstore.Open"},
 		"relay: no sink":                {func() error { return withSink(store, nil) }, "there is no sink"},
-		"relay: nil *inproc.Sink":       {func() error { return withSink(store, (*inproc.Sink)(nil)) }, "there is no sink (*inproc.Sink)"},
+		"relay: nil *inproc.Sink":       {func() error { return withSink(store, (*inproc.Sink)(nil)) }, "the sink is nil (*inproc.Sink)"},
 		"relay: nil *stdout.Sink":       {func() error { return withSink(store, (*stdout.Sink)(nil)) }, "there is no sink"},
 		"inproc: nil handler":           {func() error { return withSink(store, inproc.Func(nil)) }, "need a function"},
 		"inproc: nil typed handler":     {func() error { return withSink(store, inproc.Func(inproc.JSON[int](nil))) }, "need a function"},

@@ -529,7 +529,7 @@ func TestProblems(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, func(o *Options) {
 		counting := o.Sources[0].Status
-		o.Sources[0].Healthy = func() error { return errors.New("the database didn't answer for 20s") }
+		o.Sources[0].Healthy = func() error { return errors.New("the database has not answered for 20s") }
 		o.Sources[0].Status = func(ctx context.Context) (storage.Status, error) {
 			status, err := counting(ctx)
 			status.OldestPending, status.Counts[storage.StatePending] = 90*time.Second, 12
@@ -548,7 +548,7 @@ func TestProblems(t *testing.T) {
 		lines = append(lines, p.Level+" "+p.Title+" | "+p.Detail)
 	}
 	for i, want := range []string{
-		"bad The relay of this process doesn't work | the database didn't answer for 20s",
+		"bad The relay of this process doesn't work | the database has not answered for 20s",
 		"bad The sink main has been unavailable for a moment | connection: refused",
 		"bad No route takes the topic stray | ",
 		"bad No relay is alive | ",

@@ -20,7 +20,7 @@ func ExampleHandler() {
 	pages := admin.Handler(admin.Options{
 		Sources: []admin.Source{{
 			Name:    "shop",
-			Healthy: func() error { return errors.New("the database didn't answer for 20s") }, // a relay's Healthy
+			Healthy: func() error { return errors.New("the database has not answered for 20s") }, // a relay's Healthy
 		}},
 		Metrics: http.NotFoundHandler(),
 		Logger:  slog.Default(),
@@ -29,7 +29,7 @@ func ExampleHandler() {
 	pages.ServeHTTP(answer, httptest.NewRequest("GET", "http://localhost/readyz", nil))
 	fmt.Print(answer.Code, " ", answer.Body)
 	// Output:
-	// 503 shop: the database didn't answer for 20s
+	// 503 shop: the database has not answered for 20s
 }
 
 // With a Watch and the table, the page shows and changes messages.

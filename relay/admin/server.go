@@ -211,7 +211,7 @@ func (s *Server) Addr() string {
 // then closes their connections. It may be called once.
 func (s *Server) Stop(ctx context.Context) error {
 	if s == nil || s.listener == nil {
-		return errors.New("the admin server is nil or empty: use what Start returned, once its error was looked at")
+		return errors.New("the admin server is nil or empty: use what Start returned, after checking its error")
 	}
 	s.pages.Close()
 	err := s.http.Shutdown(ctx)

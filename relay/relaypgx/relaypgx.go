@@ -86,7 +86,7 @@ func NewListener(connection string, options ListenerOptions) (*Listener, error) 
 // a number means everybody.
 func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 	if l == nil || l.table.Channel == "" {
-		return errors.New("the Listener is nil or empty: use what NewListener returned, once its error was looked at")
+		return errors.New("the Listener is nil or empty: use what NewListener returned, after checking its error")
 	}
 	defer func() {
 		switch {

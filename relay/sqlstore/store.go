@@ -161,7 +161,7 @@ func open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 // notMade is an error if Open didn't make it.
 func (s *Store) notMade() error {
 	if s == nil || s.backend == nil {
-		return errors.New("the Store is nil or empty: use what sqlstore.Open returned, once its error was looked at")
+		return errors.New("the Store is nil or empty: use what sqlstore.Open returned, after checking its error")
 	}
 	return nil
 }
