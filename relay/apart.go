@@ -20,7 +20,7 @@ import (
 // mostPassed is how many rows shared pages bring in vain for a sink that is behind before it is set apart.
 const mostPassed = 500
 
-// setApart decides which sinks the next shared page leaves out: a sink that is down while others are up, if it has less room than a
+// setApart decides which sinks the next shared page leaves out: a sink that is failing while others are up, if it has less room than a
 // page may fill; and a sink that is behind, once pages have brought mostPassed rows for it in vain. A sink rejoins the
 // others when it has caught up in all lanes. A sink that shares all its topics with others is never set apart.
 func (e *byLanes) setApart() {
@@ -28,7 +28,7 @@ func (e *byLanes) setApart() {
 	for _, q := range e.engine.queues {
 		hasOwn := len(e.engine.routes.ownTopics[q.index]) > 0
 		switch full := q.room() < readLimit; {
-		case up && !q.up() && q.options.Sink != nil && full:
+		case up && q.isFailing() && q.options.Sink != nil && full:
 			q.apart = hasOwn
 		case (q.apart || q.passed > 0) && !e.held.anyBehind(q):
 			q.passed, q.apart = 0, false

@@ -43,40 +43,53 @@ func rowsOf(t *testing.T, db *memstore.DB) (rows []string) {
 	return rows
 }
 
-// What all its sinks take at about the same time is one row, written once.
+// lateOpening is a sink that opens after a while.
+type lateOpening struct {
+	*recorder
+	after time.Duration
+}
+
+func (l lateOpening) Open(context.Context) error { time.Sleep(l.after); return nil }
+
+// A message that all its sinks deliver at about the same time is settled once, even if some sinks open later than others.
 func TestAMessageOfSeveralSinksIsWrittenOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := memstore.New()
-		answer := func(receipt string) func(sinks.Message) sinks.Outcome {
-			return func(sinks.Message) sinks.Outcome { return sinks.Ok(receipt) }
-		}
-		fast := &recorder{answer: answer("7")}
-		slow := &recorder{delay: 20 * time.Millisecond, answer: answer("")}
-		other := &recorder{answer: answer("x")}
-		_, stop := start(t, db.Store(), toAll(map[string]sinks.Sink{"fast": fast, "slow": slow, "other": other}))
-		write(db, "t", "k", 3)
-		write(db, "t", "", 3)
-		time.Sleep(time.Minute)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		for _, row := range rowsOf(t, db) {
-			if row != "done fast: 7; other: x" {
-				t.Errorf("a row is %q", row)
-			}
-		}
-		for name, sink := range map[string]*recorder{"fast": fast, "slow": slow, "other": other} {
-			if inOrder(t, sink.received); len(sink.received) != 6 {
-				t.Errorf("%s has %d messages", name, len(sink.received))
-			}
-		}
-		for _, c := range db.History() {
-			if c.For != "" {
-				t.Errorf("row %d was written for some of its sinks", c.ID)
-			}
-		}
-	})
+	for name, open := range map[string]time.Duration{"open immediately": 0, "one opens later": 30 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				answer := func(receipt string) func(sinks.Message) sinks.Outcome {
+					return func(sinks.Message) sinks.Outcome { return sinks.Ok(receipt) }
+				}
+				fast := &recorder{answer: answer("7")}
+				slow := &recorder{delay: 20 * time.Millisecond, answer: answer("")}
+				other := &recorder{answer: answer("x")}
+				_, stop := start(t, db.Store(), toAll(map[string]sinks.Sink{"fast": fast, "slow": slow, "other": lateOpening{other, open}}))
+				write(db, "t", "k", 3)
+				write(db, "t", "", 3)
+				time.Sleep(time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				for _, row := range rowsOf(t, db) {
+					if row != "done fast: 7; other: x" {
+						t.Errorf("a row is %q", row)
+					}
+				}
+				for name, sink := range map[string]*recorder{"fast": fast, "slow": slow, "other": other} {
+					if inOrder(t, sink.received); len(sink.received) != 6 {
+						t.Errorf("%s has %d messages", name, len(sink.received))
+					}
+				}
+				for _, c := range db.History() {
+					if c.For != "" {
+						t.Errorf("row %d was written for some of its sinks", c.ID)
+					}
+				}
+			})
+		})
+	}
 }
 
 // A sink that is down for long holds up no other, costs no duplicate elsewhere, and then gets

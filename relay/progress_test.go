@@ -44,7 +44,7 @@ func TestLogTellsHowAnOutageGoesOn(t *testing.T) {
 				if still > c.most || c.most > 0 && still < 5 {
 					t.Errorf("%d lines say that the sink is still unavailable:\n%s", still, text)
 				}
-				if strings.Count(text, "sink is unavailable,") != 1 || strings.Count(text, "available again") != 1 {
+				if strings.Count(text, "sink is unavailable;") != 1 || strings.Count(text, "available again") != 1 {
 					t.Errorf("the log doesn't say when it began or ended:\n%s", text)
 				}
 			})

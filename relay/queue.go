@@ -117,6 +117,10 @@ func (q *sinkQueue) shouldRead(room, buffer int) bool {
 // up reports whether the sink may be sent messages.
 func (q *sinkQueue) up() bool { return q.breaker.sending() && !q.paused }
 
+// isFailing reports whether the sink is paused or has become unavailable. A sink that is being opened for the first time is neither up nor
+// failing.
+func (q *sinkQueue) isFailing() bool { return !q.up() && (q.paused || q.breaker.openings > 0) }
+
 // anyUp reports whether some sink may be sent messages.
 func anyUp(queues []*sinkQueue) bool { return slices.ContainsFunc(queues, (*sinkQueue).up) }
 

@@ -359,7 +359,7 @@ func TestFailuresBeforeTheBreakerOpensAreUncharged(t *testing.T) {
 				t.Errorf("message %d came as attempt %d", m.Sequence, m.Attempt)
 			}
 		}
-		if told := said.text(); !strings.Contains(told, "no message was delivered") || !strings.Contains(told, "502 Bad Gateway") {
+		if told := said.text(); !strings.Contains(told, "none was delivered") || !strings.Contains(told, "502 Bad Gateway") {
 			t.Errorf("the observer was told %q", told)
 		}
 	})
