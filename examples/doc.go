@@ -1,2 +1,2 @@
-// Package examples has no code. Its tests run the programs in the folders below it.
+// Package examples has no code. Its tests run the programs in its subfolders.
 package examples

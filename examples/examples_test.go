@@ -46,11 +46,11 @@ func TestOrders(t *testing.T) {
 			address := lines.next(t)
 			for order, want := range map[string]int{`{"ID": 42, "Total": 7}`: 201, `{"ID": 43, "Total": 8}`: 201} {
 				if got := post(t, address+"/orders", order); got != want {
-					t.Errorf("the order %s is answered %d, want %d", order, got, want)
+					t.Errorf("the answer to order %s is %d, want %d", order, got, want)
 				}
 			}
 			if got := post(t, address+"/orders", `{"ID": 42, "Total": 9}`); got != 409 {
-				t.Errorf("an order that is there already is answered %d, want 409", got)
+				t.Errorf("the answer to a repeated order is %d, want 409", got)
 			}
 			want(t, db, "SELECT string_agg(id || ' ' || total, ', ' ORDER BY id) FROM orders", "42 7, 43 8")
 			want(t, db, "SELECT string_agg(topic || ' ' || message_key, ', ' ORDER BY message_key) FROM outbox", "orders.taken order-42, orders.taken order-43")
@@ -59,13 +59,13 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// What other languages' libraries send, as it was written down by hand, runs against the real tables.
+// Statements that libraries of other languages send, copied by hand, run against the real tables.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("orders/*/statements.sql")
 	check(t, err)
 	if len(files) == 0 {
-		t.Fatal("there are no statements")
+		t.Fatal("no statements found")
 	}
 	for _, file := range files {
 		t.Run(file, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// A message that comes again has no second effect, and one that isn't signed has none.
+// A message that arrives again has no second effect, and one without a signature has none.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of at least 24 bytes"))
@@ -94,8 +94,8 @@ func TestWebhook(t *testing.T) {
 	want(t, db, "SELECT string_agg(order_key || ' ' || convert_from(body, 'UTF8'), ', ' ORDER BY order_key) FROM invoices", "order-1 one, order-2 two")
 }
 
-// Django makes the outbox by a migration, so that its own tests have it; a view writes an order with its
-// message, and another takes the message from a relay, once.
+// A Django migration creates the outbox, so that Django's own tests have it. One view writes an order with its
+// message, and another receives the message from a relay, once.
 func TestDjango(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]rowrelay.Database{"postgres15/pgx": rowrelay.Postgres, "sqlite/modernc": rowrelay.SQLite} {
@@ -121,7 +121,7 @@ func TestDjango(t *testing.T) {
 				address, found = strings.CutPrefix(lines.next(t), "Starting development server at ")
 			}
 			if got := post(t, address+"orders", `{"Total": 7}`); got != 201 {
-				t.Errorf("the order is answered %d, want 201", got)
+				t.Errorf("the answer to the order is %d, want 201", got)
 			}
 			execute(t, db, "INSERT INTO outbox (message_id, topic, message_key, payload_text) VALUES ('"+firstID+"', 'orders.taken', 'order-1', '{\"total\": 1}')")
 			sink, err := httpsink.New(httpsink.Options{URL: address + "messages", SigningSecret: settings.Secret(secret)})
@@ -138,7 +138,7 @@ func TestDjango(t *testing.T) {
 	}
 }
 
-// again sends each batch twice, as a relay does that died before it marked its messages.
+// again sends each batch twice, like a relay that died before it marked its messages.
 type again struct{ sinks.Sink }
 
 func (s again) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -182,8 +182,8 @@ func TestQueue(t *testing.T) {
 	want(t, db, "SELECT string_agg(message_key || ' ' || state, ', ' ORDER BY message_key) FROM outbox_messages", "a done, b error, c pending")
 }
 
-// What waits in the old table, and what old programs still write there, is delivered
-// once and in its order.
+// Messages that wait in the old table, and messages that old programs still write there, are delivered once and
+// in order.
 func TestMovingFromAHandmadeTable(t *testing.T) {
 	t.Parallel()
 	db := shop(t)
@@ -194,7 +194,7 @@ func TestMovingFromAHandmadeTable(t *testing.T) {
 	want(t, db, "SELECT count(*)::text FROM events WHERE sent_at IS NULL", "0")
 }
 
-// TestMovingForwardsWhatIsWritten, once, also where an old program repeats its INSERT, and has a role of its own.
+// Messages are forwarded once, even if an old program repeats its INSERT or has a role of its own.
 func TestMovingForwardsWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	db := shop(t)
@@ -238,7 +238,8 @@ func invoices(t testing.TB, db testdb.Database) {
 
 const firstID = "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60"
 
-// relayAll relays until so many messages are done, and then does what comes before its sink is closed.
+// relayAll runs a relay until the given number of messages is delivered, and calls a function before the sink is
+// closed.
 func relayAll(t testing.TB, db testdb.Database, sink sinks.Sink, messages int, then func()) {
 	t.Helper()
 	app, err := rowrelay.New(db.DB, rowrelay.Postgres, rowrelay.Options{Relay: relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: sink}}}})
@@ -252,7 +253,7 @@ func relayAll(t testing.TB, db testdb.Database, sink sinks.Sink, messages int, t
 	check(t, <-stopped)
 }
 
-// sendAgain is what a relay does that died before it marked the message.
+// sendAgain sends messages again, like a relay that died before it marked them.
 func sendAgain(t testing.TB, sink sinks.Sink) {
 	t.Helper()
 	m := sinks.Message{Message: outbox.Message{ID: firstID, Topic: "orders.taken", Key: "order-1", Payload: []byte("one")}, Attempt: 1}
@@ -261,7 +262,7 @@ func sendAgain(t testing.TB, sink sinks.Sink) {
 	}
 }
 
-// want waits until a query answers so.
+// want waits until a query returns the answer.
 func want(t testing.TB, db testdb.Database, query, answer string) {
 	t.Helper()
 	var got string
@@ -286,8 +287,8 @@ func program(folder string) func(testing.TB) *exec.Cmd {
 	}
 }
 
-// django is a copy of its project, whose migration of the outbox is what rowrelay migrate print prints,
-// and the Python that it runs with.
+// django is a copy of the Django project with the outbox migration from rowrelay migrate print, and the Python
+// interpreter that runs it.
 func django(t testing.TB, db *sql.DB, kind rowrelay.Database) (folder, python string) {
 	t.Helper()
 	d, err := dialect.ByName(string(kind))
@@ -333,7 +334,7 @@ func unavailable(t testing.TB, what string) {
 	t.Skip(what)
 }
 
-// output is what a program prints.
+// output is the output of a program.
 type output chan string
 
 func start(t testing.TB, command *exec.Cmd, db testdb.Database, environment ...string) output {

@@ -23,7 +23,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/file"
 )
 
-// BenchmarkSend compares sinks inside with the same ones as plug-ins, in batches
+// BenchmarkSend compares built-in sinks with the same sinks as plug-ins, in batches
 // of 500 messages with 300 bytes:
 //
 //	go test ./plugins -run '^$' -bench Send
@@ -53,10 +53,10 @@ func BenchmarkSend(b *testing.B) {
 	})
 }
 
-// BenchmarkOverhead compares a file sink inside with the same as a plug-in, in
-// turns, so that what else the machine does bears on both. The ratio is that of
-// the medians of their throughputs; 1 means that the boundary costs nothing. The
-// µs are those of a core for a message, of both processes.
+// BenchmarkOverhead compares a built-in file sink with the same sink as a plug-in.
+// The two alternate, so that other work on the machine affects both. The reported
+// ratio is that of the median throughputs; 1 means that the plug-in costs nothing.
+// The reported µs are the core time per message, of both processes together.
 //
 //	go test ./plugins -run '^$' -bench Overhead/ -benchtime 100x
 func BenchmarkOverhead(b *testing.B) {
@@ -74,8 +74,8 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 }
 
-// inTurns lets each sink take rounds of 20 batches, so many at a time, as a relay
-// does.
+// inTurns lets the sinks alternate in rounds of 20 batches, with the given number
+// of concurrent Sends, as in a relay.
 func inTurns(b *testing.B, callers int, inside sinks.Sink, plugin *plugins.Sink) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -113,7 +113,7 @@ func inTurns(b *testing.B, callers int, inside sinks.Sink, plugin *plugins.Sink)
 	b.ReportMetric(median(0)/median(1), "ratio")
 }
 
-// worked is the time of a core that this process and another one had so far.
+// worked is the core time that this process and another one have used so far.
 func worked(b *testing.B, pid int) time.Duration {
 	var mine syscall.Rusage
 	check(b, syscall.Getrusage(syscall.RUSAGE_SELF, &mine))
@@ -127,7 +127,7 @@ func worked(b *testing.B, pid int) time.Duration {
 	return time.Duration(mine.Utime.Nano()+mine.Stime.Nano()) + time.Duration(user+system)*10*time.Millisecond
 }
 
-// send hands over b.N batches, two at a time as a relay does.
+// send sends b.N batches, two concurrently as a relay does.
 func send(b *testing.B, sink sinks.Sink) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

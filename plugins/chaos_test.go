@@ -20,9 +20,9 @@ import (
 
 var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")
 
-// TestKilledPlugin kills the plug-in every second under load: nothing is lost,
-// each key stays in order, the other sink goes on, and nothing is left over.
-func TestKilledPlugin(t *testing.T) {
+// The plug-in is killed every second under load: no message is lost, each key stays in order, the other
+// sink continues, and nothing is left behind.
+func TestKilledPluginLosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lasts 10 s")
 	}
@@ -32,7 +32,7 @@ func TestKilledPlugin(t *testing.T) {
 	}
 	d, other := newDestination(t), newDestination(t)
 	plugin, steady := toDestination(t, d, "prefix"), toDestination(t, other, "prefix")
-	check(t, plugin.Open(t.Context())) // makes what is made once
+	check(t, plugin.Open(t.Context())) // makes what is made only once
 	files := openFiles(t)
 	db := memstore.New()
 	r, stop := relaying(t, db, plugin, steady)
@@ -44,7 +44,7 @@ func TestKilledPlugin(t *testing.T) {
 	scene.Go(func() { kills = killing(ctx, plugin, int(lasting/time.Second)/3, enough.Done) })
 	scene.Go(func() { written = writing(ctx, db, r.Wake, 1000, enough.Done) })
 	<-time.After(lasting)
-	enough.Wait() // a slow machine takes longer
+	enough.Wait() // a slow machine needs longer
 	cancel()
 	scene.Wait()
 	eventually(t, "everything arrives", func() bool { return d.distinct() == written && other.distinct() == written })
@@ -57,7 +57,7 @@ func TestKilledPlugin(t *testing.T) {
 	eventually(t, "the files are closed", func() bool { return openFiles(t) <= files })
 }
 
-// relaying runs a relay that sends to both until stop is called.
+// relaying runs a relay that sends to both sinks until stop is called.
 func relaying(t *testing.T, db *memstore.DB, plugin, steady *plugins.Sink) (r *relay.Relay, stop func()) {
 	t.Helper()
 	to := func(sink *plugins.Sink) relay.SinkOptions {
@@ -79,7 +79,8 @@ func relaying(t *testing.T, db *memstore.DB, plugin, steady *plugins.Sink) (r *r
 	}
 }
 
-// killing kills the plug-in every second until the context ends, and says when it has done so often enough.
+// killing kills the plug-in every second until the context ends, and calls back when it has done so often
+// enough.
 func killing(ctx context.Context, plugin *plugins.Sink, enough int, done func()) (kills int) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -97,8 +98,8 @@ func killing(ctx context.Context, plugin *plugins.Sink, enough int, done func())
 	}
 }
 
-// writing writes messages for both sinks until the context ends, and returns how
-// many for each. It says when there are enough. The payload is the number within the key.
+// writing writes messages for both sinks until the context ends, and returns how many it wrote for each. It
+// reports when there are enough. The payload is the message's number within the key.
 func writing(ctx context.Context, db *memstore.DB, wake func(), enough int, done func()) (written int) {
 	const keys = 20
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -125,8 +126,8 @@ func writing(ctx context.Context, db *memstore.DB, wake func(), enough int, done
 	}
 }
 
-// inOrder checks that no message of a key arrives before the one before it has,
-// and returns how many came again.
+// inOrder checks that no message of a key arrives before its predecessor, and returns the number of
+// duplicates.
 func inOrder(t *testing.T, d *destination, name string) (duplicates int) {
 	t.Helper()
 	next := map[string]int{}
@@ -139,7 +140,7 @@ func inOrder(t *testing.T, d *destination, name string) (duplicates int) {
 		case n < next[m.Key]:
 			duplicates++
 		default:
-			t.Errorf("%s: of %s, message %d arrived when %d was due", name, m.Key, n, next[m.Key])
+			t.Errorf("%s: of %s, message %d arrived when %d was expected", name, m.Key, n, next[m.Key])
 			next[m.Key] = n + 1
 		}
 	}

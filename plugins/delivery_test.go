@@ -12,7 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// deliveryOf is that of a batch to a plug-in that takes requests of so many bytes.
+// deliveryOf returns the delivery of a batch to a plug-in with a limit for the
+// bytes of a request.
 func deliveryOf(t *testing.T, batch []sinks.Message, requestBytes int) *delivery {
 	t.Helper()
 	sink, err := New(Options{Path: "none"})
@@ -25,7 +26,7 @@ func deliveryOf(t *testing.T, batch []sinks.Message, requestBytes int) *delivery
 	}
 }
 
-// parts are all of a delivery, read again.
+// parts returns all parts of a delivery, decoded.
 func parts(t *testing.T, d *delivery) (requests [][]sinks.Message, places [][]int) {
 	t.Helper()
 	for d.at < len(d.batch) {
@@ -35,7 +36,7 @@ func parts(t *testing.T, d *delivery) (requests [][]sinks.Message, places [][]in
 		}
 		request := &pluginv1.SendRequest{SendId: 1 << 63, TimeoutMs: 1 << 62, Messages: part.wire}
 		if size := proto.Size(request); size > d.limits.requestBytes || size > part.size+perRequest {
-			t.Errorf("a request of %d bytes for messages of %d, and %d may be", size, part.size, d.limits.requestBytes)
+			t.Errorf("a request has %d bytes with messages of %d, the limit is %d", size, part.size, d.limits.requestBytes)
 		}
 		var batch []sinks.Message
 		for _, w := range part.wire {
@@ -46,15 +47,15 @@ func parts(t *testing.T, d *delivery) (requests [][]sinks.Message, places [][]in
 	return requests, places
 }
 
-// Each message that can go is in one part, with nothing of those that can't.
-func TestPartsOfABatch(t *testing.T) {
+// Each message that can be sent is in exactly one part; the others are in none.
+func TestBatchIsSplitIntoRequests(t *testing.T) {
 	t.Parallel()
 	batch := varied()
 	batch[3].ID = "\xff"
 	batch[4].Payload = bytes.Repeat([]byte("x"), 3000)
 	batch[5].Headers = map[string]string{"a": "b", "\xff": "c"}
 	for _, i := range []int{3, 4, 5} {
-		batch[i].Key = "" // so that no other is held back
+		batch[i].Key = "" // so that it blocks no other
 	}
 	d := deliveryOf(t, batch, 2000)
 	requests, places := parts(t, d)
@@ -74,13 +75,13 @@ func TestPartsOfABatch(t *testing.T) {
 		}
 	}
 	if !slices.Equal(refused, []int{3, 4, 5}) || len(at) != len(batch)-3 || !slices.IsSorted(at) {
-		t.Errorf("sent are %v, and refused %v", at, refused)
+		t.Errorf("sent: %v, refused: %v", at, refused)
 	}
 }
 
-// Outcomes are those of the messages that were sent, wherever they stand in the
-// batch. What is too many counts for nothing; what is missing is unknown.
-func TestOutcomesOfAPart(t *testing.T) {
+// Outcomes belong to the messages that were sent, whatever their places in the
+// batch. Surplus outcomes are ignored; missing ones are unknown.
+func TestOutcomesBelongToTheirMessages(t *testing.T) {
 	t.Parallel()
 	outcomes := []sinks.Outcome{sinks.Ok("1"), sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "2"), sinks.Ok(""), sinks.Ok("4")}
 	var wire []*pluginv1.Outcome
@@ -99,6 +100,6 @@ func TestOutcomesOfAPart(t *testing.T) {
 	d := deliveryOf(t, varied()[:5], 1000)
 	d.answered(part{messages: []int{0, 1}}, wire[:1])
 	if d.outcomes[0] != outcomes[0] || d.outcomes[1] != noOutcome {
-		t.Errorf("of one outcome for two messages become %+v", d.outcomes[:2])
+		t.Errorf("one outcome for two messages became %+v", d.outcomes[:2])
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// built builds an example and returns its program's path.
+// built builds an example and returns the path of its program.
 func built(t testing.TB, example string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), example)
@@ -41,7 +41,8 @@ func TestFilesink(t *testing.T) {
 	})
 }
 
-// The example in Python, copied into an environment of its own with what it needs.
+// The Python example is copied into an environment of its own with its
+// requirements.
 func TestPythonsink(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -80,8 +81,7 @@ func TestNatssink(t *testing.T) {
 	}
 }
 
-// unavailable says by name what a test has to do without; in CI that is a
-// failure.
+// unavailable skips a test and names what is missing. In CI it fails the test.
 func unavailable(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_SERVERS") != "" {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// PID is the number of the plug-in's process, or 0 where none runs.
+// PID returns the plug-in's process id, or 0 if none runs.
 func (s *Sink) PID() int {
 	if p := s.current(); p != nil && p.alive() {
 		return p.runner.number()
@@ -13,16 +13,16 @@ func (s *Sink) PID() int {
 	return 0
 }
 
-// Gone is closed when the present process has ended.
+// Gone returns a channel that is closed when the current process has exited.
 func (s *Sink) Gone() <-chan struct{} { return s.current().gone() }
 
-// Home is the private directory of the present process.
+// Home returns the private directory of the current process.
 func (s *Sink) Home() string { return s.current().home.path }
 
-// Suspects is how many messages are sent alone.
+// Suspects returns how many messages are sent alone.
 func (s *Sink) Suspects() int { return int(s.suspects.count.Load()) }
 
-// Certificate is one as a plug-in offers it.
+// Certificate returns a certificate as a plug-in offers it.
 func Certificate() string {
 	self, err := newIdentity()
 	if err != nil {
@@ -31,10 +31,10 @@ func Certificate() string {
 	return base64.RawStdEncoding.EncodeToString(self.config.Certificates[0].Certificate[0])
 }
 
-// GoPluginLimit is how long go-plugin lets a plug-in take to start.
+// GoPluginLimit returns how long go-plugin lets a plug-in take to start.
 func GoPluginLimit(o Options) time.Duration {
 	return (&process{options: o, home: &home{}}).clientConfig("", &identity{}).StartTimeout
 }
 
-// SocketPathLimit is how many bytes the path of a socket may have.
+// SocketPathLimit is the longest path of a socket in bytes.
 const SocketPathLimit = socketPathLimit

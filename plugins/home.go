@@ -15,32 +15,32 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 )
 
-// home is the private directory of one life of a plug-in: it has the socket, and
-// the copy of a program that was checked.
+// home is the private directory of one process of a plug-in. It contains the socket and the copy
+// of a program with a checksum.
 type home struct {
 	path string
-	lock *os.File // held while the relay lives
+	lock *os.File // held while the relay runs
 }
 
 const (
 	homePrefix = "rowrelay-plugin-"
 	lockName   = ".lock"
 
-	// longestSocket is how many bytes a socket's path has beyond the directory's: the home's name
+	// longestSocket is the longest part of a socket's path after the directory: the home's name
 	// with up to ten digits, and "/plugin" with up to ten digits, as go-plugin names a socket.
 	longestSocket = len("/"+homePrefix+"4294967295") + len("/plugin4294967295")
 )
 
-// newHome makes a home, and clears away those that killed relays have left.
+// newHome makes a home and removes the homes that killed relays left behind.
 func newHome(directory string) (*home, error) {
 	if place := cmp.Or(directory, os.TempDir()); len(place)+longestSocket > socketPathLimit {
-		return nil, config("the directory %s has a path of %d bytes, and a plug-in's Unix socket in it needs one of at most %d: set directory to a shorter path",
+		return nil, config("the path of the directory %s has %d bytes, but a plug-in's Unix socket allows at most %d: set directory to a shorter path",
 			place, len(place), socketPathLimit-longestSocket)
 	}
 	sweep(directory)
 	path, err := os.MkdirTemp(directory, homePrefix)
 	if err != nil {
-		return nil, config("make a private directory for the plug-in: %v; the setting directory names another place", err)
+		return nil, config("make a private directory for the plug-in: %v; set directory to a writable directory", err)
 	}
 	lock, err := lockFile(filepath.Join(path, lockName))
 	if err != nil {
@@ -49,8 +49,8 @@ func newHome(directory string) (*home, error) {
 	return &home{path: path, lock: lock}, nil
 }
 
-// variable is the one by which a plug-in learns where its socket belongs. Processes that the
-// plug-in starts inherit it, and so show which home they belong to.
+// variable returns the environment variable that gives the plug-in the directory for its socket.
+// Processes that the plug-in starts inherit it, which shows that they belong to this home.
 func (h *home) variable() string { return goplugin.EnvUnixSocketDir + "=" + h.path }
 
 func (h *home) remove() {
@@ -61,13 +61,12 @@ func (h *home) remove() {
 	_ = h.lock.Close()
 }
 
-// checkedCopy copies a program into the home, and returns the path of the copy
-// if it has the checksum. What has been checked can't be changed any more by
-// whoever may write the original.
+// checkedCopy copies a program into the home and returns the path of the copy if it has the
+// checksum. A user who can write to the original can't change the copy.
 func (h *home) checkedCopy(program, want string) (string, error) {
 	path := filepath.Join(h.path, filepath.Base(program))
-	// No other program may be started while the file is open for writing: it
-	// would inherit it until its exec, and nobody can run a file that is open so.
+	// While the file is open for writing, no other program may be started: it would inherit the
+	// open file until its exec, and the kernel refuses to run a file that is open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
@@ -80,12 +79,12 @@ func (h *home) checkedCopy(program, want string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("copy the plug-in's program: %w", err)
 	case got != strings.ToLower(want):
-		return "", config("%s has the SHA-256 checksum %s, not the configured %s: it was replaced, or sha256 is that of another version", program, got, strings.ToLower(want))
+		return "", config("%s has the SHA-256 checksum %s, not the configured %s: the program was replaced, or sha256 belongs to another version", program, got, strings.ToLower(want))
 	}
 	return path, nil
 }
 
-// copyTo writes a file's bytes to a writer, and returns their checksum.
+// copyTo copies a file to a writer and returns its checksum.
 func copyTo(target io.Writer, path string) (sum string, err error) {
 	source, err := os.Open(path)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// host is what TestKilledHost kills: it starts a plug-in, says which process it
-// is, and does nothing more.
+// host is the relay that TestPluginEndsWithAKilledRelay kills: it starts a plug-in, prints the
+// plug-in's process id, and waits.
 func host() {
 	path, _ := os.Executable()
 	sink, err := plugins.New(plugins.Options{Path: path, Args: []string{"scripted"}, Directory: os.Args[2],
@@ -41,9 +41,8 @@ func host() {
 	linger()
 }
 
-// A plug-in doesn't outlive a relay that is killed, and what is left of it is
-// cleared away by the next.
-func TestKilledHost(t *testing.T) {
+// A plug-in ends when its relay is killed, and the next relay removes its files.
+func TestPluginEndsWithAKilledRelay(t *testing.T) {
 	t.Parallel()
 	for _, doing := range []string{"idle", "sending"} {
 		t.Run(doing, func(t *testing.T) {
@@ -59,7 +58,7 @@ func TestKilledHost(t *testing.T) {
 			line, _ := bufio.NewReader(out).ReadString('\n')
 			pid, err := strconv.Atoi(strings.TrimSpace(line))
 			if err != nil || !lives(pid) {
-				t.Errorf("the host said %q", line)
+				t.Errorf("the host printed %q", line)
 			}
 			check(t, relay.Process.Kill())
 			if err := relay.Wait(); !errors.As(err, new(*exec.ExitError)) {
@@ -71,9 +70,9 @@ func TestKilledHost(t *testing.T) {
 	}
 }
 
-// What a plug-in has started in the background, in a session of its own, may outlive a relay
-// that is killed. The next relay ends it.
-func TestNextRelayEndsWhatAKilledOneLeftRunning(t *testing.T) {
+// A process that the plug-in has started in a session of its own may outlive a relay that is
+// killed. The next relay kills it.
+func TestNextRelayEndsProcessesOfAKilledRelay(t *testing.T) {
 	t.Parallel()
 	shared := directory(t)
 	program, err := os.Executable()
@@ -88,7 +87,7 @@ func TestNextRelayEndsWhatAKilledOneLeftRunning(t *testing.T) {
 	for _, number := range []*int{&child, &plugin} {
 		lines.Scan()
 		if *number, err = strconv.Atoi(lines.Text()); err != nil {
-			t.Fatalf("the host said %q", lines.Text())
+			t.Fatalf("the host printed %q", lines.Text())
 		}
 	}
 	check(t, relay.Process.Kill())
@@ -96,19 +95,18 @@ func TestNextRelayEndsWhatAKilledOneLeftRunning(t *testing.T) {
 	eventually(t, "the plug-in is gone", func() bool { return !lives(plugin) })
 	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
 	if !lives(child) {
-		t.Fatal("the plug-in's child is gone already: the test shows nothing")
+		t.Fatal("the plug-in's child has already exited, so the test proves nothing")
 	}
 	cleared(t, shared)
 	eventually(t, "the plug-in's child is gone", func() bool { return !lives(child) })
 }
 
-// cleared starts another plug-in when the leftovers are old enough to be taken
-// for such.
+// cleared makes the leftovers look old enough to be removed, and starts another plug-in.
 func cleared(t *testing.T, shared string) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(shared, "*"))
 	if err != nil || len(left) != 1 {
-		t.Fatalf("left is %v (%v), want one directory", left, err)
+		t.Fatalf("left behind: %v (%v), want one directory", left, err)
 	}
 	old := time.Now().Add(-time.Hour)
 	check(t, os.Chtimes(left[0], old, old))
@@ -116,7 +114,7 @@ func cleared(t *testing.T, shared string) {
 	o.Directory = shared
 	sink := running(t, o)
 	if _, err := os.Stat(left[0]); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is still there (%v)", left[0], err)
+		t.Errorf("%s still exists (%v)", left[0], err)
 	}
 	ask(t, sink, "hello")
 }

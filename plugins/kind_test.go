@@ -33,11 +33,11 @@ func TestURLs(t *testing.T) {
 		"plugin:":                              "setting path: must not be empty",
 		"plugin://host/path":                   "write plugin:path",
 		"plugin:./sink?tls=true&tls=false":     "the setting tls is there twice",
-		"plugin:./sink?config.a=1&secrets.a=2": "stands under config and secrets",
+		"plugin:./sink?config.a=1&secrets.a=2": "is in both config and secrets",
 		"plugin:./sink?path=other":             "the setting path is there twice",
 		"plugin:./sink?nonsense=1":             "setting nonsense: is not known",
 		"plugin:./sink?config=2":               "setting config: must be a map",
-		"plugin:./sink?env.=2":                 "can't be in an environment",
+		"plugin:./sink?env.=2":                 "has an invalid name or value",
 	} {
 		sink, err := registry.FromURL(text)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
@@ -49,7 +49,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// What a URL says is what the program and its sink get.
+// The program and its sink get the settings of the URL.
 func TestURLSettings(t *testing.T) {
 	t.Parallel()
 	registry, err := sinks.NewRegistry(plugins.Kind(logger(t)))

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// logger shows what was logged where a test fails.
+// logger returns a logger that writes to the test's output.
 func logger(t testing.TB) *slog.Logger { return watched(t).logger() }
 
-// log collects what is logged.
+// log collects log lines.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

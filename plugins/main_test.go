@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// TestMain makes the tests' program a plug-in where a test starts it as such: the
-// first argument says which.
+// TestMain runs a fake plug-in if a test has started this program as a plug-in. The
+// first argument is its name.
 func TestMain(m *testing.M) {
 	if os.Getenv("ROWRELAY_PLUGIN") != "" {
 		fakes[os.Args[1]]()
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakes are the programs that a test can start.
+// fakes are the plug-ins that tests can start, by name.
 var fakes = map[string]func(){
 	"remote":  func() { plugins.ServeKind(remoteKind()) },
 	"file":    func() { plugins.ServeKind(file.Kind()) },
@@ -36,7 +36,7 @@ var fakes = map[string]func(){
 	"spoiling":      func() { plugins.Serve(spoiling{}) },
 	"limited":       func() { plugins.Serve(limited{scripted{}}) },
 
-	// What is no plug-in, or a bad one.
+	// Invalid plug-ins.
 	"rubbish": func() { fmt.Print(strings.Repeat("\x00rubbish\xff", 1<<18)); linger() },
 	"newer":   greet("1|2|unix|/tmp/nowhere|grpc|"),
 	"netrpc":  greet("1|1|unix|/tmp/nowhere|netrpc|"),
@@ -55,10 +55,10 @@ func greet(line string) func() {
 	return func() { fmt.Println(line); linger() }
 }
 
-// linger waits to be killed; whatever goes wrong, not for ever.
+// linger waits to be killed, but not for ever if a test fails to do that.
 func linger() { time.Sleep(10 * time.Minute) }
 
-// options start one of the fakes.
+// options returns options that start one of the fakes.
 func options(t testing.TB, fake string) plugins.Options {
 	t.Helper()
 	path, err := os.Executable()
@@ -67,11 +67,12 @@ func options(t testing.TB, fake string) plugins.Options {
 	}
 	return plugins.Options{
 		Path: path, Args: []string{fake}, Directory: directory(t), Logger: logger(t),
-		Env: map[string]settings.Secret{"GORACE": "atexit_sleep_ms=0"}, // the race detector's programs linger else
+		Env: map[string]settings.Secret{"GORACE": "atexit_sleep_ms=0"}, // programs with the race detector otherwise exit late
 	}
 }
 
-// directory is a short one: the path of a socket has at most 107 bytes.
+// directory returns a directory with a short path: the path of a socket has at most
+// 107 bytes.
 func directory(t testing.TB) string {
 	t.Helper()
 	path, err := os.MkdirTemp("", "p")
@@ -81,7 +82,7 @@ func directory(t testing.TB) string {
 	t.Cleanup(func() {
 		left, err := os.ReadDir(path)
 		if err != nil || len(left) > 0 {
-			t.Errorf("a plug-in has left something behind: %v %v", left, err)
+			t.Errorf("a plug-in has left files behind: %v %v", left, err)
 		}
 		if err := os.RemoveAll(path); err != nil {
 			t.Error(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// What Options that are zero mean.
+// Defaults of [Options].
 const (
 	DefaultStartTimeout   = 10 * time.Second
 	DefaultHealthInterval = 5 * time.Second
@@ -28,62 +28,59 @@ const (
 
 // Options are the settings of a [Sink].
 type Options struct {
-	// Path is the plug-in's program. A name without a slash is looked for in
-	// PATH. Required.
+	// Path is the plug-in's program. A name without a slash is looked up in PATH. Required.
 	Path string
 
-	// Args are the program's arguments. They are visible in the list of
-	// processes.
+	// Args are the program's arguments. Other users of the machine can see them in
+	// the process list.
 	Args []string
 
-	// Config is what the plug-in's sink is told. A plug-in says which settings
-	// it has.
+	// Config are the settings of the plug-in's sink. Each plug-in defines its own.
 	Config map[string]string
 
-	// Secrets are settings as those of Config. They are passed over the private
-	// socket and taken out of whatever the plug-in says.
+	// Secrets are settings as in Config. They are passed over the private
+	// socket and removed from everything the plug-in logs or reports.
 	Secrets map[string]settings.Secret
 
-	// Env is the plug-in's environment. It gets no other variable of the
-	// relay's, but those of the protocol.
+	// Env is the plug-in's environment. It gets no other variables, except the variables of the protocol.
 	Env map[string]settings.Secret
 
-	// SHA256 is the checksum that the program must have, in hexadecimal digits.
-	// What is run is a private copy of what was checked. Empty: any program.
+	// SHA256 is the checksum that the program must have, in hexadecimal digits. The
+	// relay runs a private copy of the program that it checked. Empty allows any
+	// program.
 	SHA256 string
 
-	// Directory is where a private directory for the plug-in's socket, and for
-	// the copy of a program with a checksum, is made. Defaults to os.TempDir().
-	// It must let programs run, and its path be short, since that of a socket
-	// has at most about 100 bytes.
+	// Directory is where the relay makes a private directory for the plug-in's
+	// socket and for the copy of a program with a checksum. Defaults to
+	// os.TempDir(). Programs must be allowed to run there. The path must be short,
+	// because the path of a socket is limited to about 100 bytes.
 	Directory string
 
-	// Memory is how many bytes of memory the plug-in's processes may have in use
-	// together; with more it is killed. Zero: as many as they like. On Linux
-	// only.
+	// Memory limits the memory in use by all processes of the plug-in, in bytes. A
+	// plug-in that exceeds it is killed. Zero means no limit. Linux only.
 	Memory int64
 
-	// NoTLS leaves the socket unencrypted, for a plug-in that doesn't know
-	// go-plugin's AutoMTLS. The socket's directory is private all the same.
+	// NoTLS leaves the socket unencrypted, for a plug-in that doesn't support
+	// go-plugin's AutoMTLS. The socket's directory is private in any case.
 	NoTLS bool
 
-	// StartTimeout is how long the plug-in may take until it answers. Defaults
-	// to 10 s.
+	// StartTimeout limits the time from starting the plug-in to its first answer.
+	// Defaults to 10 s.
 	StartTimeout time.Duration
 
-	// HealthInterval is how often the plug-in is asked whether it is well, and
-	// HealthTimeout how long the answer may take before it is killed. Default to
-	// 5 s and 10 s.
+	// HealthInterval is the time between health checks, and HealthTimeout the time
+	// after which a plug-in that doesn't answer one is killed. Default to 5 s and
+	// 10 s.
 	HealthInterval, HealthTimeout time.Duration
 
-	// MaxCrashes is how many times in a row the plug-in may end by itself,
-	// without having delivered anything or lived for a minute; then it isn't
-	// started again for CrashPause. Default to 5 and 5 minutes.
+	// MaxCrashes is how many times the plug-in may exit in succession without
+	// having delivered anything or run for a minute. It is then not restarted for
+	// CrashPause. Default to 5 and 5 minutes.
 	MaxCrashes int
 	CrashPause time.Duration
 
-	// Logger gets what the plug-in logs and prints, and when it starts and ends.
-	// Defaults to slog.Default().
+	// Logger receives what the plug-in logs and prints, and a message when it
+	// starts and ends. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
@@ -113,7 +110,7 @@ func (o Options) check() error {
 	}
 	for name := range o.Secrets {
 		if _, twice := o.Config[name]; twice {
-			return fmt.Errorf("the setting %s stands under config and secrets: remove one of them", name)
+			return fmt.Errorf("the setting %s is in both config and secrets: remove one of them", name)
 		}
 	}
 	return errors.Join(checkEnv(o.Env), checkSHA256(o.SHA256))
@@ -122,7 +119,7 @@ func (o Options) check() error {
 func checkEnv(env map[string]settings.Secret) error {
 	for name, value := range env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value.Reveal(), "\x00") {
-			return fmt.Errorf("the variable %q can't be in an environment", name)
+			return fmt.Errorf("the environment variable %q has an invalid name or value", name)
 		}
 	}
 	return nil
@@ -135,10 +132,10 @@ func checkSHA256(text string) error {
 	return nil
 }
 
-// name is what logs call the plug-in.
+// name is the plug-in's name in logs.
 func (o Options) name() string { return filepath.Base(o.Path) }
 
-// settings are what the plug-in's sink is told.
+// settings returns config and secrets together, for the plug-in's sink.
 func (o Options) settings() map[string]string {
 	settings := maps.Collect(maps.All(o.Config))
 	for name, value := range o.Secrets {
@@ -147,8 +144,8 @@ func (o Options) settings() map[string]string {
 	return settings
 }
 
-// redactor hides secrets. To hide each "1" would hide nothing, and make nonsense
-// of everything else.
+// redactor returns a redactor for the secrets. It leaves out very short ones:
+// hiding each "1" would protect nothing and make other texts unreadable.
 func (o Options) redactor() settings.Redactor {
 	const shortest = 4
 	var secrets []settings.Secret
@@ -162,9 +159,9 @@ func (o Options) redactor() settings.Redactor {
 	return settings.NewRedactor(secrets...)
 }
 
-// Kind describes the sink for a registry: the kind "plugin", and URLs as
+// Kind describes the sink for a registry: the kind "plugin", and URLs such as
 // "plugin:./path/to/program?sha256=…&arg=…&config.NAME=…". Plug-ins log to the
-// logger, or where it is nil to slog.Default().
+// logger, or to slog.Default() if it is nil.
 func Kind(logger *slog.Logger) sinks.Kind {
 	return sinks.Kind{
 		Name:    "plugin",
@@ -173,20 +170,20 @@ func Kind(logger *slog.Logger) sinks.Kind {
 		FromURL: fromURL,
 		New:     func(s settings.Values) (sinks.Sink, error) { return New(optionsFrom(s, logger)) },
 		Fields: []settings.Field{
-			{Name: "path", Type: settings.TypeString, Required: true, Help: "The plug-in's program. A name without a slash is looked for in PATH."},
-			{Name: "args", Type: settings.TypeList, Help: "The program's arguments. Anyone on the machine can see them in the list of processes."},
-			{Name: "config", Type: settings.TypeMap, Help: "Settings for the plug-in's sink, by name; lists and maps as JSON. `rowrelay plugin describe` says what a plug-in has."},
-			{Name: "secrets", Type: settings.TypeSecretMap, Help: "Settings as those of `config`, but taken out of whatever the plug-in says, as far as they have 4 characters or more."},
-			{Name: "env", Type: settings.TypeSecretMap, Check: settings.Check(checkEnv), Help: "The plug-in's environment. Nothing of the relay's own environment is passed on."},
-			{Name: "sha256", Type: settings.TypeString, Check: settings.Check(checkSHA256), Help: "The checksum that the program must have, as sha256sum prints it. What runs is a private copy of what was checked."},
-			{Name: "memory", Type: settings.TypeSize, Min: "0", Help: "How much memory the plug-in's processes may have in use together; with more it is killed. 0: as much as they like. On Linux only."},
-			{Name: "tls", Type: settings.TypeBool, Default: "true", Help: "Whether both sides identify themselves, and what they say is encrypted, with certificates made for one run (AutoMTLS). The socket is in a private directory in any case."},
-			{Name: "directory", Type: settings.TypeString, Help: "Where the private directory for the socket, and for the copy of a checked program, is made. By default the system's for temporary files. Programs must be allowed to run there."},
-			{Name: "start_timeout", Type: settings.TypeDuration, Default: DefaultStartTimeout.String(), Min: "100ms", Max: "10m", Help: "How long the plug-in may take until it answers."},
-			{Name: "health_interval", Type: settings.TypeDuration, Default: DefaultHealthInterval.String(), Min: "100ms", Max: "10m", Help: "How often the plug-in is asked whether it is well."},
-			{Name: "health_timeout", Type: settings.TypeDuration, Default: DefaultHealthTimeout.String(), Min: "100ms", Max: "10m", Help: "How long that answer may take before the plug-in is killed and started again."},
-			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "How many times in a row the plug-in may end by itself without having delivered anything, or lived for a minute, before it is left alone for `crash_pause`."},
-			{Name: "crash_pause", Type: settings.TypeDuration, Default: DefaultCrashPause.String(), Min: "100ms", Max: "24h", Help: "How long such a plug-in is not started again."},
+			{Name: "path", Type: settings.TypeString, Required: true, Help: "The plug-in's program. A name without a slash is looked up in PATH."},
+			{Name: "args", Type: settings.TypeList, Help: "The program's arguments. Other users of the machine can see them in the process list."},
+			{Name: "config", Type: settings.TypeMap, Help: "Settings of the plug-in's sink, by name; lists and maps as JSON. `rowrelay plugin describe` lists a plug-in's settings."},
+			{Name: "secrets", Type: settings.TypeSecretMap, Help: "Settings as in `config`. Values of at least 4 characters are removed from everything the plug-in logs or reports."},
+			{Name: "env", Type: settings.TypeSecretMap, Check: settings.Check(checkEnv), Help: "The plug-in's environment. It gets no variables of the relay's own environment."},
+			{Name: "sha256", Type: settings.TypeString, Check: settings.Check(checkSHA256), Help: "The SHA-256 checksum that the program must have, in hexadecimal digits. The relay runs a private copy of the program that it checked."},
+			{Name: "memory", Type: settings.TypeSize, Min: "0", Help: "The maximum memory in use by all processes of the plug-in. A plug-in that exceeds it is killed. 0 is no limit. Linux only."},
+			{Name: "tls", Type: settings.TypeBool, Default: "true", Help: "Whether relay and plug-in authenticate each other and encrypt the connection with certificates made for one run (AutoMTLS). The socket is in a private directory in any case."},
+			{Name: "directory", Type: settings.TypeString, Help: "Where the relay makes a private directory for the socket and for the copy of a checked program. By default the system's temporary directory. Programs must be allowed to run there."},
+			{Name: "start_timeout", Type: settings.TypeDuration, Default: DefaultStartTimeout.String(), Min: "100ms", Max: "10m", Help: "The time limit from starting the plug-in to its first answer."},
+			{Name: "health_interval", Type: settings.TypeDuration, Default: DefaultHealthInterval.String(), Min: "100ms", Max: "10m", Help: "The time between health checks."},
+			{Name: "health_timeout", Type: settings.TypeDuration, Default: DefaultHealthTimeout.String(), Min: "100ms", Max: "10m", Help: "The time after which a plug-in that doesn't answer a health check is killed and restarted."},
+			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "After this many exits in succession without having delivered anything or run for a minute, the plug-in is not restarted for `crash_pause`."},
+			{Name: "crash_pause", Type: settings.TypeDuration, Default: DefaultCrashPause.String(), Min: "100ms", Max: "24h", Help: "How long a plug-in that crashed `max_crashes` times is not restarted."},
 		},
 	}
 }
@@ -201,8 +198,9 @@ func optionsFrom(s settings.Values, logger *slog.Logger) Options {
 	}
 }
 
-// fromURL takes what follows "plugin:" as a path, and the query as settings: arg
-// as often as there are arguments, config.NAME, secrets.NAME and env.NAME.
+// fromURL makes settings of a URL: the path becomes the setting path. In the query,
+// arg may be repeated, and config.NAME, secrets.NAME and env.NAME set single
+// values.
 func fromURL(u *url.URL) (map[string]any, error) {
 	path, err := settings.PathFromURL(u)
 	if err != nil {
@@ -211,7 +209,7 @@ func fromURL(u *url.URL) (map[string]any, error) {
 	settings := map[string]any{"path": path}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, errors.New("what follows the question mark must be settings, such as tls=false")
+		return nil, errors.New("the query must consist of settings such as tls=false")
 	}
 	for name, values := range query {
 		if err := add(settings, name, values); err != nil {

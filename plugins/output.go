@@ -16,31 +16,30 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// output takes what a plug-in prints and logs, and makes lines of the relay's
-// log of it.
+// output collects what a plug-in prints and logs, and writes it to the relay's log.
 type output struct {
 	logger *slog.Logger
 	redact settings.Redactor
 	mu     sync.Mutex
-	first  string   // line of the standard output: what should be the handshake
-	last   []string // lines of the standard error, for whoever asks why it has ended
-	panics bool     // the last line is that of a panic, what follows only says where
+	first  string   // first line of the standard output, which should be the handshake
+	last   []string // last lines of the standard error, for error messages
+	panics bool     // the last kept line begins a panic; the lines after it are only a stack trace
 
-	window   time.Time // when the present one of logWindow began
-	logged   int       // lines in it
-	unlogged int       // lines beyond the limit that were not reported yet
+	window   time.Time // start of the current logWindow
+	logged   int       // lines logged in it
+	unlogged int       // lines over the limit that were not reported yet
 }
 
-// Bounds of what is kept.
+// Limits.
 const (
-	maxLine   = 16 << 10 // bytes of a line; a certificate is in the handshake
+	maxLine   = 16 << 10 // bytes of a line; the handshake contains a certificate
 	lastLines = 3
 
-	maxLinesLogged = 1000 // in a logWindow; what is beyond is only counted
+	maxLinesLogged = 1000 // lines in a logWindow; further lines are only counted
 	logWindow      = 10 * time.Second
 )
 
-// readStdout passes the first line on as the handshake, and logs the others.
+// readStdout passes the first line to go-plugin as the handshake and logs the others.
 func (o *output) readStdout(from io.Reader, handshake *io.PipeWriter) {
 	first := true
 	for line := range lines(from) {
@@ -57,8 +56,8 @@ func (o *output) readStdout(from io.Reader, handshake *io.PipeWriter) {
 	_ = handshake.Close()
 }
 
-// readStderr logs each line, those of package slog and of hclog with their level
-// and attributes.
+// readStderr logs each line. Lines of package slog and of hclog keep their level and
+// attributes.
 func (o *output) readStderr(from io.Reader) {
 	for line := range lines(from) {
 		level, message, attributes, ok := logged(line)
@@ -90,7 +89,7 @@ func (o *output) log(level slog.Level, message string, attributes []slog.Attr) {
 	o.logger.LogAttrs(context.Background(), level, "plug-in: "+o.redact.Redact(message), attributes...)
 }
 
-// admits counts a line, and says whether it may be logged.
+// admits counts a line and reports whether it may be logged.
 func (o *output) admits() bool {
 	if o.nextWindow(time.Now()) {
 		o.reportUnlogged()
@@ -105,7 +104,7 @@ func (o *output) admits() bool {
 	return true
 }
 
-// nextWindow begins another window if the present one is over.
+// nextWindow starts another window if the current one has ended.
 func (o *output) nextWindow(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,7 +115,7 @@ func (o *output) nextWindow(now time.Time) bool {
 	return true
 }
 
-// reportUnlogged logs how many lines were not logged since it was last called, if any.
+// reportUnlogged logs how many lines were dropped since the last call, if any.
 func (o *output) reportUnlogged() {
 	o.mu.Lock()
 	lines := o.unlogged
@@ -141,7 +140,7 @@ func (o *output) remember(line string) {
 	o.last = o.last[max(len(o.last)-lastLines, 0):]
 }
 
-// words returns what the plug-in said last, for an error.
+// words returns the last lines that the plug-in printed, for an error.
 func (o *output) words() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +157,7 @@ func (o *output) greeting() string {
 	return o.first
 }
 
-// Write takes what the plug-in has printed since it answers.
+// Write logs what the plug-in prints after the handshake.
 func (o *output) Write(text []byte) (int, error) {
 	for line := range strings.Lines(string(text)) {
 		o.printed(strings.TrimRight(line, "\r\n"))
@@ -166,12 +165,11 @@ func (o *output) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// lines yields the lines of a reader until its end, cut to what is kept of them,
-// however long they are.
+// lines yields the lines of a reader until its end, each cut to maxLine bytes.
 func lines(from io.Reader) func(yield func(string) bool) {
 	reader := bufio.NewReaderSize(from, maxLine)
 	return func(yield func(string) bool) {
-		rest := false // of a line of which the beginning was yielded
+		rest := false // true after the beginning of a longer line was yielded
 		for {
 			line, err := reader.ReadSlice('\n')
 			if !rest && len(line) > 0 && !yield(strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")) {
@@ -184,7 +182,7 @@ func lines(from io.Reader) func(yield func(string) bool) {
 	}
 }
 
-// logged reads a line of package slog's or hclog's JSON.
+// logged parses a JSON line of package slog or hclog.
 func logged(line string) (level slog.Level, message string, attributes []slog.Attr, ok bool) {
 	var members map[string]any
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &members) != nil {
@@ -198,7 +196,7 @@ func logged(line string) (level slog.Level, message string, attributes []slog.At
 	return levelOf(members[levelKey]), message, attributesOf(members), isText
 }
 
-// levelOf reads a level's name; hclog's lowest is below slog's.
+// levelOf parses the name of a level. hclog's lowest level, trace, becomes debug.
 func levelOf(name any) slog.Level {
 	var level slog.Level
 	text, _ := name.(string)
@@ -208,7 +206,7 @@ func levelOf(name any) slog.Level {
 	return level
 }
 
-// attributesOf are those of a log line, sorted; its time is about the relay's.
+// attributesOf returns the attributes of a log line, sorted, without its time.
 func attributesOf(members map[string]any) (attributes []slog.Attr) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		switch strings.TrimPrefix(name, "@") {

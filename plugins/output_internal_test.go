@@ -41,7 +41,7 @@ func TestOutputIsLoggedUpToALimit(t *testing.T) {
 	})
 }
 
-// What a plug-in prints after its first line counts, too, wherever it prints it.
+// The limit applies to all outputs of the plug-in together.
 func TestOutputsShareTheLimit(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

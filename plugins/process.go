@@ -23,26 +23,26 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// process is one life of a plug-in: it is started once and never again.
+// process is one process of a plug-in. It is started only once.
 type process struct {
 	options Options
 	output  *output
-	home    *home // what is only its own
+	home    *home // its private directory
 	client  *goplugin.Client
 	runner  *runner
 	started time.Time
 
 	connection goplugin.ClientProtocol
 	sink       pluginv1.SinkClient
-	delivered  atomic.Bool // it was of use
+	delivered  atomic.Bool // it has delivered a message
 	watching   sync.WaitGroup
 
 	mu     sync.Mutex
-	killed error // why the relay has killed it
+	killed error // why the relay killed it
 }
 
-// start starts the plug-in and waits until it answers. What was started is ended
-// where that fails.
+// start starts the plug-in and waits until it answers. If that fails, start ends what
+// it started.
 func start(ctx context.Context, options Options) (*process, error) {
 	p := &process{options: options, started: time.Now()}
 	p.output = &output{logger: options.Logger.With("plugin", options.name()), redact: options.redactor()}
@@ -63,18 +63,18 @@ func start(ctx context.Context, options Options) (*process, error) {
 	return p, nil
 }
 
-// startError is why a plug-in couldn't be started.
+// startError is the error of a plug-in that couldn't be started.
 type startError struct {
 	error
-	ran bool // there was a process
+	ran bool // a process was running
 }
 
 func (e *startError) Unwrap() error { return e.error }
 
-// errSilent is the cause of the end of a start that took too long.
-var errSilent = errors.New("it has not answered in time")
+// errSilent is the cause of the context's end when a plug-in takes too long to start.
+var errSilent = errors.New("it did not answer in time")
 
-// prepare makes the private directory, and finds the program.
+// prepare makes the private directory and finds the program.
 func (p *process) prepare() (err error) {
 	if p.home, err = newHome(p.options.Directory); err != nil {
 		return err
@@ -94,11 +94,11 @@ func (p *process) prepare() (err error) {
 			return err
 		}
 	}
-	p.client = goplugin.NewClient(p.clientConfig(program, self)) // which can be used once
+	p.client = goplugin.NewClient(p.clientConfig(program, self)) // a client can be used only once
 	return nil
 }
 
-// clientConfig is what go-plugin is told.
+// clientConfig returns the configuration of go-plugin.
 func (p *process) clientConfig(program string, self *identity) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
 		HandshakeConfig:  cookie,
@@ -106,13 +106,13 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        self.config,
 		SkipHostEnv:      true,
-		StartTimeout:     p.options.StartTimeout + time.Minute, // connect's limit comes first, and says why
+		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than connect's limit, whose error is clearer
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,
 		SyncStderr:       p.output,
 		GRPCDialOptions: []grpc.DialOption{
-			grpc.WithDisableRetry(), // whether to try again is the relay's to say
+			grpc.WithDisableRetry(), // the relay decides whether to retry
 			grpc.WithDisableServiceConfig(),
 			grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
 			grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
@@ -126,10 +126,9 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 	}
 }
 
-// complete says what to run, with which environment: what go-plugin tells the
-// plug-in, and what the operator has set. The socket lies in the home itself: in the
-// folder that go-plugin makes there its path would have 21 bytes more, and be too long
-// for many a system's directory of temporary files.
+// complete sets the program and its environment: go-plugin's variables and the options' variables. The socket is placed directly in the home. In the folder that go-plugin
+// would make there, its path would be 21 bytes longer, too long for the temporary
+// directories of many systems.
 func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
 	command.Env = slices.DeleteFunc(command.Env, func(variable string) bool {
@@ -148,8 +147,7 @@ func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	slices.Sort(command.Env)
 }
 
-// connect starts the program, and waits for its answer no longer than the
-// context lasts.
+// connect starts the program and waits for its answer until the context ends.
 func (p *process) connect(ctx context.Context) error {
 	connected := make(chan error, 1)
 	go func() { connected <- p.dial() }()
@@ -158,17 +156,17 @@ func (p *process) connect(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		p.kill(nil)
-		<-connected // which goes on when the process is dead
+		<-connected // returns because the process is dead
 		return context.Cause(ctx)
 	}
 }
 
-// dial lets go-plugin start the program. It panics where a plug-in offers a
-// certificate that nobody has asked for.
+// dial lets go-plugin start the program. It recovers from go-plugin's panic if a
+// plug-in offers a certificate that was not requested.
 func (p *process) dial() (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("the answer makes no sense: %v", cause)
+			err = fmt.Errorf("invalid handshake: %v", cause)
 		}
 	}()
 	connection, err := p.client.Client()
@@ -187,7 +185,7 @@ func (p *process) dial() (err error) {
 	return nil
 }
 
-// watch kills a plug-in that doesn't answer any more, or uses too much memory.
+// watch kills a plug-in that no longer answers or uses too much memory.
 func (p *process) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -197,10 +195,11 @@ func (p *process) watch() {
 	p.every(ctx, p.options.HealthInterval, p.checkHealth)
 }
 
-// memoryInterval is how often the memory of a plug-in with a limit is looked at.
+// memoryInterval is how often the memory of a plug-in with a limit is measured.
 const memoryInterval = 200 * time.Millisecond
 
-// every runs a check until the process has ended. An error of a check kills it.
+// every runs a check periodically until the process has exited. If the check fails,
+// the process is killed.
 func (p *process) every(ctx context.Context, interval time.Duration, check func() error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -226,8 +225,8 @@ func (p *process) checkMemory() error {
 	return nil
 }
 
-// checkHealth asks the plug-in's health service. An error as the answer is one,
-// too: the plug-in says that it is not well.
+// checkHealth calls the plug-in's health service. It fails if the plug-in reports an
+// error or doesn't answer in time.
 func (p *process) checkHealth() error {
 	answer := make(chan error, 1)
 	go func() { answer <- p.connection.Ping() }()
@@ -246,7 +245,7 @@ func (p *process) checkHealth() error {
 	}
 }
 
-// kill kills the process and its children. The first cause is kept.
+// kill kills the process and its children, and keeps the first cause.
 func (p *process) kill(cause error) {
 	p.mu.Lock()
 	if p.killed == nil {
@@ -256,7 +255,7 @@ func (p *process) kill(cause error) {
 	_ = p.runner.Kill(context.Background())
 }
 
-// gone is closed when the process has ended.
+// gone returns a channel that is closed when the process has exited.
 func (p *process) gone() <-chan struct{} { return p.runner.exited }
 
 func (p *process) alive() bool {
@@ -268,21 +267,21 @@ func (p *process) alive() bool {
 	}
 }
 
-// exitError says how the process has ended.
+// exitError returns how the process ended.
 func (p *process) exitError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.killed != nil:
-		return fmt.Errorf("the plug-in %s %w, and was killed", p.options.name(), p.killed)
+		return fmt.Errorf("the plug-in %s %w and was killed", p.options.name(), p.killed)
 	case p.runner.state == nil:
-		return fmt.Errorf("the plug-in %s has ended%s", p.options.name(), p.output.words())
+		return fmt.Errorf("the plug-in %s exited%s", p.options.name(), p.output.words())
 	}
-	return fmt.Errorf("the plug-in %s has ended (%s)%s", p.options.name(), p.runner.state, p.output.words())
+	return fmt.Errorf("the plug-in %s exited (%s)%s", p.options.name(), p.runner.state, p.output.words())
 }
 
-// end ends the process, politely where it may still be in order, and clears away
-// what it had. It takes no longer than a few seconds whatever the process does.
+// end ends the process and removes its files. If politely, it first asks the process
+// to exit. It takes at most a few seconds, whatever the process does.
 func (p *process) end(politely bool) {
 	if !politely {
 		p.kill(nil)
@@ -294,10 +293,10 @@ func (p *process) end(politely bool) {
 	p.home.remove()
 }
 
-// politeness is how long a process that was asked to end may take.
+// politeness is how long a process may take to exit after it was asked to.
 const politeness = 2 * time.Second
 
-// hangUp lets go-plugin end the process, and kills it when that takes too long.
+// hangUp lets go-plugin end the process and kills it if that takes too long.
 func (p *process) hangUp() {
 	done := make(chan struct{})
 	go func() { p.client.Kill(); close(done) }()
@@ -311,16 +310,16 @@ func (p *process) hangUp() {
 	}
 }
 
-// explain says why a plug-in can't be used, in words for an operator.
+// explain converts the error of a failed start to one that helps an operator.
 func (p *process) explain(err error) error {
 	var known *sinks.OpenError
 	switch {
 	case errors.As(err, &known):
 		return err
 	case notFound(err):
-		return config("%s can't be run: %v; is the path right, and the file executable?", p.options.Path, err)
+		return config("%s can't be run: %v; check that the path is right and the file is executable", p.options.Path, err)
 	case errors.Is(err, errSilent) && p.output.greeting() == "":
-		return connection("%w: no first line of the plug-in protocol within %v (start_timeout)%s", err, p.options.StartTimeout, p.output.words())
+		return connection("%w: no handshake line within %v (start_timeout)%s", err, p.options.StartTimeout, p.output.words())
 	case !p.runner.ran():
 		return err
 	}
@@ -328,14 +327,14 @@ func (p *process) explain(err error) error {
 		return problem
 	}
 	if p.output.greeting() == "" && p.endsSoon() {
-		return connection("it has ended at once (%s)%s", p.runner.state, p.output.words())
+		return connection("it exited immediately (%s)%s", p.runner.state, p.output.words())
 	}
 	return connection("%w%s", said(err), p.output.words())
 }
 
-// misgreeting says what is wrong with the first line that the plug-in printed,
-// which has the version of go-plugin's protocol, that of ours, the network, the
-// address, the word grpc, and a certificate.
+// misgreeting checks the handshake line, the first line that the plug-in printed. Its
+// fields are the version of go-plugin's protocol, the version of the plug-in protocol,
+// the network, the address, the word grpc, and a certificate.
 func (p *process) misgreeting() error {
 	greeting := p.output.greeting()
 	parts := strings.Split(greeting, "|")
@@ -343,21 +342,21 @@ func (p *process) misgreeting() error {
 	case greeting == "":
 		return nil
 	case len(parts) < 4 || parts[0] != "1":
-		return config("it printed %q where the first line of the plug-in protocol is due: is it a plug-in of rowrelay, and does it print nothing else to its standard output?",
+		return config("it printed %q instead of the handshake line: check that it is a plug-in of rowrelay and prints nothing else to its standard output",
 			shorten(p.output.redact.Redact(greeting), 100))
 	case parts[1] != strconv.Itoa(protocolVersion):
-		return config("it speaks version %q of the plug-in protocol, and this relay version %d: use versions of both that fit", shorten(parts[1], 20), protocolVersion)
+		return config("it speaks version %q of the plug-in protocol, and this relay speaks version %d: use compatible versions", shorten(parts[1], 20), protocolVersion)
 	case len(parts) < 5 || parts[4] != "grpc":
-		return config("it doesn't speak gRPC, which a plug-in has to")
+		return config("it doesn't speak gRPC, which the plug-in protocol requires")
 	case !p.options.NoTLS && (len(parts) < 6 || len(parts[5]) < 50):
-		return config("it offers no certificate: set tls: false for a plug-in that can't, its socket is private all the same")
+		return config("it offers no certificate: set tls: false if it doesn't support TLS; its socket is in a private directory in any case")
 	case p.options.NoTLS && len(parts) > 5 && len(parts[5]) > 50:
-		return config("it offers a certificate that nobody has asked for: leave out tls: false, or make it heed " + certificateVariable)
+		return config("it offers a certificate although tls is false: remove tls: false, or have the plug-in offer one only with " + certificateVariable)
 	}
 	return nil
 }
 
-// notFound says that the program can't be run at all.
+// notFound reports whether the program can't be run at all.
 func notFound(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrPermission) ||
 		errors.Is(err, syscall.ENOEXEC)

@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// canLimitMemory says that used works.
+// canLimitMemory reports whether used works on this system.
 const canLimitMemory = true
 
-// socketPathLimit is how many bytes the path of a Unix socket may have (sun_path, less its
-// final NUL).
+// socketPathLimit is the longest path of a Unix socket in bytes (sun_path without its final
+// NUL).
 const socketPathLimit = 107
 
-// isolate gives the plug-in a process group of its own, which is killed whole,
-// and lets the kernel kill it when the thread that has started it ends.
+// isolate gives the plug-in a process group of its own, so that the whole group can be killed,
+// and has the kernel kill the plug-in when the thread that started it ends.
 func isolate(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// killGroup kills the plug-in, and what it has started.
+// killGroup kills the plug-in and the processes that it started.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-// sacrifice lets the kernel, when it runs out of memory, kill the plug-in rather
-// than the relay. A plug-in that has ended already needs nothing of that.
+// sacrifice makes the kernel kill the plug-in rather than the relay when memory runs out. It
+// ignores errors, because the plug-in may already have exited.
 func sacrifice(pid int) {
 	_ = os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), []byte("1000"), 0)
 }
 
-// used returns how many bytes of memory the processes of a group have in use,
-// those that are swapped out not counted.
+// used returns the memory that the processes of a group have in use, in bytes, without
+// swapped-out memory.
 func used(group int) int64 {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	var pages int64
@@ -45,10 +45,10 @@ func used(group int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// residentPages reads the memory of a process of the group; that of others, or
-// of one that has ended meanwhile, is none.
+// residentPages returns the memory of a process in pages, or 0 if the process is not in the
+// group or has exited.
 func residentPages(path string, group int) int64 {
-	const pgrp, rss = 2, 21 // places after the program's name, which is in parentheses
+	const pgrp, rss = 2, 21 // indexes of fields after the program's name, which is in parentheses
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0
@@ -61,8 +61,8 @@ func residentPages(path string, group int) int64 {
 	return pages
 }
 
-// lockFile makes a file and locks it as long as it is open: the kernel lets go of
-// it when the relay is killed.
+// lockFile creates a file and locks it until it is closed. The kernel releases the lock when
+// the relay is killed.
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -75,8 +75,8 @@ func lockFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// sweep removes the homes of relays that are gone, and kills what their plug-ins have left
-// running.
+// sweep removes the homes of relays that no longer run, and kills the processes that their
+// plug-ins left running.
 func sweep(directory string) {
 	homes, _ := filepath.Glob(filepath.Join(directory, homePrefix+"*"))
 	for _, path := range homes {
@@ -91,8 +91,8 @@ func sweep(directory string) {
 	}
 }
 
-// killInhabitants kills the processes whose environment names this home. Of processes of other
-// users the environment can't be read.
+// killInhabitants kills the processes whose environment names this home. The environment of
+// other users' processes can't be read.
 func killInhabitants(of *home) {
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environments {
@@ -104,7 +104,8 @@ func killInhabitants(of *home) {
 	}
 }
 
-// ours says that a home is this user's, and not just being made.
+// ours reports whether a home belongs to this user and is older than a minute, so that it
+// isn't just being made.
 func ours(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || time.Since(info.ModTime()) < time.Minute {

@@ -9,12 +9,12 @@ import (
 
 const canLimitMemory = false
 
-// socketPathLimit is how many bytes the path of a Unix socket may have: on macOS and the BSDs,
-// whose limit is the lowest.
+// socketPathLimit is the longest path of a Unix socket in bytes. It is the limit of macOS and
+// the BSDs, which is the lowest.
 const socketPathLimit = 103
 
-// isolate has nothing to ask for: the plug-in notices that the relay is gone by
-// the end of its standard input.
+// isolate does nothing: the plug-in notices the end of the relay by the end of its standard
+// input.
 func isolate(*exec.Cmd) {}
 
 func killGroup(pid int) {
@@ -31,6 +31,5 @@ func lockFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// sweep leaves to the system what killed relays have left in its directory for
-// temporary files.
+// sweep does nothing: the system cleans its temporary directory.
 func sweep(string) {}

@@ -19,9 +19,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/file"
 )
 
-// BenchmarkOverheadInARelay is BenchmarkOverhead with all that a message comes
-// through: a relay drains a table of PostgreSQL into the one sink and into the
-// other, in turns.
+// BenchmarkOverheadInARelay is BenchmarkOverhead with a whole relay: it drains a
+// PostgreSQL table alternately into the built-in sink and the plug-in.
 //
 //	go test ./plugins -run '^$' -bench InARelay -benchtime 5x
 func BenchmarkOverheadInARelay(b *testing.B) {
@@ -59,8 +58,8 @@ func BenchmarkOverheadInARelay(b *testing.B) {
 
 const backlog = 100_000
 
-// drained is how long a relay takes to deliver a backlog of 300-byte messages in
-// batches of 500.
+// drained returns how long a relay takes to deliver a backlog of 300-byte messages
+// in batches of 500.
 func drained(b *testing.B, db testdb.Database, sink sinks.Sink) time.Duration {
 	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 	check(b, err)
@@ -77,7 +76,7 @@ func drained(b *testing.B, db testdb.Database, sink sinks.Sink) time.Duration {
 		Drain: true, Poll: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"file": {Sink: sink, Batch: 500}},
 	})
 	check(b, err)
-	check(b, sink.Open(b.Context())) // the start of a process doesn't count
+	check(b, sink.Open(b.Context())) // don't measure the start of the process
 	began := time.Now()
 	check(b, r.Run(b.Context()))
 	return time.Since(began)

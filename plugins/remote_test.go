@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// remote is the sink of a plug-in that hands each message to a test.
+// remote is the sink of a plug-in that passes each message to a test.
 type remote struct {
 	url string
 	fan *sinks.Fan
@@ -64,7 +64,7 @@ func (r *remote) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcom
 	})
 }
 
-// atomic sends batches whole.
+// atomic delivers a batch whole or not at all.
 type atomic struct{ *remote }
 
 func (atomic) Order() sinks.Order { return sinks.OrderAtomic }
@@ -77,7 +77,7 @@ func (a atomic) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 	outcomes := sinks.All(len(batch), o)
 	if o.Result == sinks.Reject {
 		outcomes = sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
-		outcomes[0] = o // the suite's batches have it there
+		outcomes[0] = o // where the suite expects it
 	}
 	return outcomes
 }
@@ -111,7 +111,8 @@ func (r *remote) post(ctx context.Context, batch []sinks.Message) sinks.Outcome 
 	return o
 }
 
-// letter is a message on its way to the test: gob makes nil of an empty payload.
+// letter is a message on its way to the test. gob decodes an empty payload as nil,
+// so Empty marks one.
 type letter struct {
 	Message sinks.Message
 	Empty   bool
@@ -137,7 +138,7 @@ func opened(text []byte) ([]sinks.Message, error) {
 	return batch, err
 }
 
-// destination is where remotes hand their messages to.
+// destination receives the messages of remotes.
 type destination struct {
 	url string
 
@@ -145,7 +146,7 @@ type destination struct {
 	down    bool
 	answers map[string]sinks.Result
 	arrived []outbox.Message
-	ids     map[string]bool // of what has arrived
+	ids     map[string]bool // of the messages that have arrived
 	reached chan struct{}
 	release chan struct{}
 }
@@ -235,7 +236,7 @@ func (d *destination) received() (got []outbox.Message) {
 	return got
 }
 
-// distinct is how many messages have arrived, each once.
+// distinct returns the number of different messages that have arrived.
 func (d *destination) distinct() (n int) {
 	d.set(func() { n = len(d.ids) })
 	return n

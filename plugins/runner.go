@@ -15,23 +15,22 @@ import (
 	goplugin "github.com/hashicorp/go-plugin/runner"
 )
 
-// runner is the plug-in's process. It does what go-plugin's own runner leaves
-// undone: the process ends with the relay, its whole group is killed, and what
-// it prints can't hurt.
+// runner runs the plug-in's process. Unlike go-plugin's own runner, it ends the
+// process when the relay ends, kills the whole process group, and limits how much output is kept.
 type runner struct {
 	command *exec.Cmd // set before Start
 	output  *output
 
-	stdin           *os.File // its end tells the plug-in that the relay is gone
-	stdout, stderr  *os.File // what we read of the process
+	stdin           *os.File // when it ends, the plug-in knows that the relay is gone
+	stdout, stderr  *os.File // the relay's ends of the pipes
 	handshakeReader *io.PipeReader
 	handshakeWriter *io.PipeWriter
 
 	mu     sync.Mutex
 	pid    int  // 0 before the start
-	killed bool // which may come before the start
+	killed bool // may be set before the start
 
-	state  *os.ProcessState // once exited
+	state  *os.ProcessState // set when exited is closed
 	exited chan struct{}
 	reads  sync.WaitGroup
 }
@@ -44,7 +43,7 @@ func newRunner(out *output) *runner {
 	return r
 }
 
-// Start starts the process and its care-taker.
+// Start starts the process and a goroutine that waits for it.
 func (r *runner) Start(context.Context) error {
 	theirs, err := r.pipes()
 	if err != nil {
@@ -60,8 +59,8 @@ func (r *runner) Start(context.Context) error {
 	return nil
 }
 
-// live starts the process and waits for its end, on one thread: the kernel takes
-// the end of the thread that has started the process for that of the relay.
+// live starts the process and waits for its end, on a locked thread: the kernel
+// kills the process when the thread that started it ends.
 func (r *runner) live(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -91,12 +90,12 @@ func (r *runner) begin() error {
 	return nil
 }
 
-// drainGrace is how long what a process has left in its pipes may take to be
-// read. Only a process that has left the group can hold them open for longer.
+// drainGrace limits how long the rest of a process's output is read after its exit.
+// Only a process that has left the group can hold the pipes open for longer.
 const drainGrace = 2 * time.Second
 
-// ended clears away after the process. Its children may live yet, and the number
-// of its group is theirs until the last is gone.
+// ended cleans up after the process. Its children may still run. The group's number
+// can't be reused while one of them does.
 func (r *runner) ended() {
 	killGroup(r.pid)
 	deadline := time.Now().Add(drainGrace)
@@ -107,13 +106,13 @@ func (r *runner) ended() {
 	close(r.exited)
 }
 
-// hangUp closes the relay's ends.
+// hangUp closes the relay's ends of the pipes.
 func (r *runner) hangUp() error {
 	return closeAll([]*os.File{r.stdin, r.stdout, r.stderr})
 }
 
-// pipes connects the process's standard files; those that it is given are
-// returned.
+// pipes connects the process's standard files to pipes and returns the process's
+// ends.
 func (r *runner) pipes() (theirs []*os.File, err error) {
 	var in, out, report *os.File
 	var errs [3]error
@@ -133,19 +132,19 @@ func closeAll(files []*os.File) (err error) {
 	return err
 }
 
-// Wait returns when the process has ended and everything of it was read.
+// Wait returns when the process has exited and all its output was read.
 func (r *runner) Wait(context.Context) error {
 	<-r.exited
 	return nil
 }
 
-// Kill kills the process and its group. It doesn't wait.
+// Kill kills the process and its group. It doesn't wait for their end.
 func (r *runner) Kill(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.killed = true
 	select {
-	case <-r.exited: // its number may be another's by now
+	case <-r.exited: // another process may have its number by now
 	default:
 		if r.pid != 0 {
 			killGroup(r.pid)
@@ -154,7 +153,7 @@ func (r *runner) Kill(context.Context) error {
 	return nil
 }
 
-// ran says whether there ever was a process.
+// ran reports whether a process was started.
 func (r *runner) ran() bool { return r.number() != 0 }
 
 func (r *runner) number() int {
@@ -163,22 +162,23 @@ func (r *runner) number() int {
 	return r.pid
 }
 
-// Stdout has the first line that the process prints, which go-plugin reads.
+// Stdout returns a reader of the first line that the process prints, which
+// go-plugin parses.
 func (r *runner) Stdout() io.ReadCloser { return r.handshakeReader }
 
-// Stderr is empty: the relay reads it by itself.
+// Stderr returns an empty reader: the relay itself reads the standard error.
 func (*runner) Stderr() io.ReadCloser { return io.NopCloser(bytes.NewReader(nil)) }
 
-// Name is the program's path.
+// Name returns the program's path.
 func (r *runner) Name() string { return r.command.Path }
 
-// ID is the process's number.
+// ID returns the process id.
 func (r *runner) ID() string { return strconv.Itoa(r.number()) }
 
-// Diagnose adds nothing: whoever asks has the output.
+// Diagnose returns "": the errors already contain the output.
 func (*runner) Diagnose(context.Context) string { return "" }
 
-// PluginToHost returns the address that the plug-in told.
+// PluginToHost returns the address that the plug-in reported.
 func (*runner) PluginToHost(network, address string) (string, string, error) {
 	return network, address, nil
 }

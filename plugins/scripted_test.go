@@ -32,7 +32,7 @@ func (s scripted) Open(context.Context) error  { return nil }
 func (s scripted) Close(context.Context) error { return nil }
 func (s scripted) Order() sinks.Order          { return sinks.OrderPrefix }
 
-// Send is not that of a good sink: it looks at no order.
+// Send ignores the order of keys, unlike a correct sink.
 func (s scripted) Send(ctx context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {
 	for _, m := range batch {
 		if ctx.Err() != nil {
@@ -53,9 +53,9 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 	case "crash":
 		go panic("where nobody recovers")
 		<-ctx.Done()
-	case "stop": // as by a debugger
+	case "stop": // as a debugger does
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		<-ctx.Done() // other threads may run for a moment
+		<-ctx.Done() // other threads may run a little longer
 	case "eat":
 		eat()
 	case "wait":
@@ -78,8 +78,8 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 	return sinks.Ok(order)
 }
 
-// fork starts a program that stays behind, in a session of its own or not, and
-// with the plug-in's standard files.
+// fork starts a program that the plug-in doesn't end, in a session of its own or
+// not, with the plug-in's standard files.
 func fork(how string) sinks.Outcome {
 	sleep := exec.Command("sleep", "1000")
 	sleep.Stdout, sleep.Stderr = os.Stdout, os.Stderr
@@ -90,12 +90,12 @@ func fork(how string) sinks.Outcome {
 	return sinks.Ok(fmt.Sprint(sleep.Process.Pid))
 }
 
-// eat uses memory until somebody ends that, or there is a gigabyte of it.
+// eat uses memory until the process is killed, or up to a gigabyte.
 func eat() {
 	var food [][]byte
 	for range 256 {
 		food = append(food, slices.Repeat([]byte{1}, 4<<20))
-		time.Sleep(5 * time.Millisecond) // gives whoever watches the time to
+		time.Sleep(5 * time.Millisecond) // time for the relay to notice
 	}
 	fmt.Println(len(food))
 }
@@ -109,8 +109,8 @@ func names(environment []string) (names []string) {
 	return names
 }
 
-// limited is the sink of a plug-in that takes small batches, and tells of each
-// message how many came with it.
+// limited is the sink of a plug-in with small limits. Each receipt is the size of
+// the message's batch.
 type limited struct{ sinks.Sink }
 
 func (limited) Limits() sinks.Limits { return sinks.Limits{Messages: 3, Bytes: 100, Workers: 1} }
@@ -119,15 +119,15 @@ func (limited) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), sinks.Ok(fmt.Sprint(len(batch))))
 }
 
-// exact is the sink of a plug-in that would need references.
+// deduplicating is the sink of a plug-in that would need references to batches.
 type deduplicating struct{ scripted }
 
 func (deduplicating) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	return make([]sinks.BatchRef, len(batch)), make([]sinks.Outcome, len(batch))
 }
 
-// spoiling is the sink of a plug-in that says what each message is, and then changes
-// whatever of it can be changed.
+// spoiling is the sink of a plug-in that returns the text of each message and then
+// changes everything in the message that can be changed.
 type spoiling struct{ scripted }
 
 func (spoiling) Send(_ context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {

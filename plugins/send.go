@@ -18,7 +18,7 @@ var (
 	noOutcome = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the plug-in gave no outcome for this message")
 )
 
-// delivery is one Send under way.
+// delivery is one running Send.
 type delivery struct {
 	sink     *Sink
 	process  *process
@@ -26,13 +26,13 @@ type delivery struct {
 	batch    []sinks.Message
 	outcomes []sinks.Outcome
 
-	at      int             // the first message that was not looked at yet
-	stopped map[string]bool // keys that must not go on; mostly none
-	down    bool            // the destination was unavailable
+	at      int             // index of the first message that is not in a part yet
+	stopped map[string]bool // keys with a message that was not delivered; usually nil
+	down    bool            // the destination is unavailable
 }
 
-// Send hands a batch to the plug-in, in as many parts as the plug-in asks for,
-// and one after the other, so that the order is kept.
+// Send passes a batch to the plug-in, in parts that respect the plug-in's limits.
+// It sends the parts one after the other to keep the order.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	s.mu.Lock()
 	d := &delivery{sink: s, process: s.process, limits: s.promise, batch: batch, outcomes: make([]sinks.Outcome, len(batch))}
@@ -51,12 +51,12 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return d.outcomes
 }
 
-// part is what is handed over at once.
+// part is the messages of one request to the plug-in.
 type part struct {
-	messages []int // their places in the batch
+	messages []int // indexes in the batch
 	wire     []*pluginv1.Message
-	size     int             // of the messages, encoded
-	keys     map[string]bool // with a plug-in that promises no order
+	size     int             // of the encoded messages
+	keys     map[string]bool // set only if the plug-in promises no order
 	payload  int             // bytes
 }
 
@@ -67,12 +67,13 @@ func (p part) ids(batch []sinks.Message) (ids []string) {
 	return ids
 }
 
-// perRequest is at least what a request takes besides its messages.
+// perRequest is an upper bound for the size of an encoded request without its
+// messages.
 const perRequest = 64
 
-// next takes the next part of the batch: messages in their order, up to one for
-// which there is no room, or which has to wait for what is before it. Messages that
-// can't be sent get their outcome.
+// next returns the next part of the batch: the following messages up to one that
+// exceeds a limit or has to wait for an earlier one. Messages that can't be sent
+// get their outcome here.
 func (d *delivery) next(ctx context.Context) (p part) {
 	limits, most := d.limits, d.limits.requestBytes-perRequest
 	for ; d.at < len(d.batch); d.at++ {
@@ -81,7 +82,7 @@ func (d *delivery) next(ctx context.Context) (p part) {
 			d.set(d.at, *outcome)
 			continue
 		}
-		suspect := d.sink.suspects.has(m.ID) // such go alone
+		suspect := d.sink.suspects.has(m.ID) // sent alone, see suspects
 		if n := len(p.messages); n > 0 && (suspect || p.keys[m.Key] ||
 			limits.messages > 0 && n >= limits.messages || limits.bytes > 0 && p.payload+len(m.Payload) > limits.bytes) {
 			return p
@@ -93,7 +94,7 @@ func (d *delivery) next(ctx context.Context) (p part) {
 		}
 		size := sizeInRequest(wire)
 		if size > most {
-			d.set(d.at, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most)))
+			d.set(d.at, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message has %d bytes, more than the plug-in's limit of %d", size, most)))
 			continue
 		}
 		if p.size+size > most {
@@ -114,8 +115,8 @@ func (d *delivery) next(ctx context.Context) (p part) {
 	return p
 }
 
-// held is the outcome of a message that can't be handed over now, whatever it
-// is, or nil.
+// held returns the outcome of the next message if it can't be sent now, whatever its
+// content, or else nil.
 func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	key := d.batch[d.at].Key
 	switch {
@@ -133,7 +134,7 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	return nil
 }
 
-// hand hands a part to the plug-in and notes what became of it.
+// hand sends a part to the plug-in and records the outcomes.
 func (d *delivery) hand(ctx context.Context, part part) {
 	if !d.limits.enter(ctx) {
 		d.note(part, func(int) sinks.Outcome { return sinks.Cancelled() })
@@ -152,8 +153,8 @@ func (d *delivery) hand(ctx context.Context, part part) {
 	d.answered(part, response.GetOutcomes())
 }
 
-// answered notes what the plug-in has answered: one outcome a message. It may have
-// too few.
+// answered records the plug-in's outcomes, one for each message. If the plug-in
+// returned too few, the other messages get noOutcome.
 func (d *delivery) answered(part part, outcomes []*pluginv1.Outcome) {
 	d.note(part, func(i int) sinks.Outcome {
 		if i >= len(outcomes) {
@@ -163,26 +164,26 @@ func (d *delivery) answered(part part, outcomes []*pluginv1.Outcome) {
 	})
 }
 
-// failed is the outcome of a part that the plug-in didn't answer for.
+// failed returns the outcome of the messages of a part whose request failed.
 func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outcome {
 	switch {
 	case d.process.hasEnded(err):
 		d.sink.suspects.add(part.ids(d.batch))
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, d.process.exitError().Error())
 	case ctx.Err() != nil:
-		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "the plug-in has not answered in time")
+		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "the plug-in did not answer in time")
 	case status.Code(err) == codes.ResourceExhausted && len(part.messages) == 1:
-		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, "the plug-in can't take a message of this size: "+said(err).Error())
+		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, "the plug-in can't receive a message of this size: "+said(err).Error())
 	case status.Code(err) == codes.Unavailable:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the connection to the plug-in broke: "+said(err).Error())
 	}
 	return sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "the plug-in answered with an error: "+said(err).Error())
 }
 
-// note notes the outcomes of a part, in its order. What comes after a message of
-// its key that is to come again has to come again, too, whatever became of it;
-// and a sink that delivers all or nothing calls the failure of one message that
-// of all, and all would pay for it.
+// note records the outcomes of a part, in order. After a message that was not
+// delivered, later messages of its key are blocked unless they were delivered. If
+// the sink promises all or nothing, a failure applies to all messages of the part,
+// but only the first is charged.
 func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	failed := false
 	for i, index := range p.messages {
@@ -196,7 +197,7 @@ func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	}
 }
 
-// set notes an outcome, and what it means for the messages after it.
+// set records an outcome and updates the state for the messages after it.
 func (d *delivery) set(index int, o sinks.Outcome) {
 	d.outcomes[index] = o
 	switch key := d.batch[index].Key; {
@@ -216,12 +217,12 @@ func (d *delivery) set(index int, o sinks.Outcome) {
 	}
 }
 
-// answerGrace is how long a plug-in may take to answer for what it has done when
-// its time is up. The answer spares messages an attempt.
+// answerGrace is how long a plug-in may take to return the outcomes it already has
+// after its time is up. Known outcomes save messages an attempt.
 const answerGrace = 250 * time.Millisecond
 
-// send calls the plug-in's Send. When the context ends it asks for the answer as
-// far as it goes, and gives up soon after.
+// send calls the plug-in's Send. When the context ends, it sends Cancel, waits
+// answerGrace for the answer, and then gives up.
 func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
 	request.TimeoutMs = remaining(ctx)
 	calling, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -237,8 +238,8 @@ func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*plu
 	return p.sink.Send(calling, request)
 }
 
-// hasEnded says whether the process has ended, where a call has failed. The
-// connection may be lost a little before that is known.
+// hasEnded reports, after a failed call, whether the process has exited. The
+// connection may break slightly before the exit is known.
 func (p *process) hasEnded(err error) bool {
 	if status.Code(err) != codes.Unavailable {
 		return !p.alive()
@@ -246,8 +247,8 @@ func (p *process) hasEnded(err error) bool {
 	return p.endsSoon()
 }
 
-// endsSoon waits a little for the end of a process of which other signs were
-// seen.
+// endsSoon waits a short time for the process to exit, after other signs of its
+// end.
 func (p *process) endsSoon() bool {
 	timer := time.NewTimer(drainGrace + time.Second)
 	defer timer.Stop()
@@ -259,16 +260,16 @@ func (p *process) endsSoon() bool {
 	}
 }
 
-// suspects are the messages that a plug-in had when it died: one of them may
-// have killed it. Until the plug-in has answered for it, each goes alone, so that
-// only the culprit is charged again.
+// suspects are the messages that a plug-in was handling when it died: one of them
+// may have killed it. Each is sent alone until the plug-in has answered for it, so
+// that only the message that kills the plug-in is charged again.
 type suspects struct {
-	count atomic.Int64 // without a lock, for the usual case of none
+	count atomic.Int64 // read without the lock, because it is usually 0
 	mu    sync.Mutex
 	ids   map[string]struct{}
 }
 
-// maxSuspects bounds the memory of suspects.
+// maxSuspects limits how many suspects are kept in memory.
 const maxSuspects = 10_000
 
 func (s *suspects) add(ids []string) {

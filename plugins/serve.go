@@ -18,18 +18,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Serve makes a plug-in of a sink that has no settings: it answers the relay
-// that has started the process, and returns when the relay is done with it. Call
-// it in main, and nothing after it.
+// Serve runs a plug-in with a sink that has no settings: it answers the relay that
+// started the process, and returns when the relay ends the plug-in. Call it at the end
+// of main.
 //
-// The process's standard output belongs to the protocol until Serve has taken
-// over, so nothing may be printed before. Afterwards what is printed, and what
-// is logged with package slog or log, appears in the relay's log. When the relay
-// is gone the process exits, whatever it is doing.
+// Until Serve is called, print nothing to the standard output, because the protocol
+// uses it. Afterwards the relay logs what the process prints and what it logs with
+// package slog or log. When the relay is gone, the process exits immediately.
 //
-// What a [sinks.Deduplicating] or a [sinks.TxSink] has beyond a Sink doesn't cross to
-// another process: a deduplicating sink is refused when the relay opens it, and that of
-// the other kind is never available.
+// The protocol doesn't carry the additional methods of a [sinks.Deduplicating] or a
+// [sinks.TxSink]. The relay refuses to open a deduplicating sink, and a transactional
+// sink is always unavailable.
 func Serve(sink sinks.Sink) {
 	ServeKind(sinks.Kind{
 		Name:    "sink",
@@ -38,12 +37,12 @@ func Serve(sink sinks.Sink) {
 	})
 }
 
-// ServeKind is [Serve] for a sink with settings: the kind says what can be set,
-// and its New makes the sink of what the operator has set under "config" and
+// ServeKind is [Serve] for a sink with settings. The kind describes the settings, and
+// its New makes the sink from the values that the operator has set under "config" and
 // "secrets". Schemes and FromURL are not needed.
 func ServeKind(kind sinks.Kind) {
 	if os.Getenv(cookie.MagicCookieKey) != cookie.MagicCookieValue {
-		fmt.Fprintf(os.Stderr, "This is a plug-in of rowrelay: let a relay start it, as with\n\n    rowrelay plugin check %s\n", os.Args[0])
+		fmt.Fprintf(os.Stderr, "This is a plug-in of rowrelay: only a relay can start it, for example\n\n    rowrelay plugin check %s\n", os.Args[0])
 		os.Exit(1)
 	}
 	if kind.FromURL == nil {
@@ -58,10 +57,11 @@ func ServeKind(kind sinks.Kind) {
 	serve(kind)
 }
 
-// slack is how much more garbage than by itself a plug-in collects at once, or an
-// eighth of what memory it may have at most: its heap is small, and a batch makes
-// a good part of it anew. The memory is asked for and never touched, so that the
-// system doesn't give it. What GOGC and GOMEMLIMIT say holds all the same.
+// slack is how many bytes of garbage a plug-in collects in addition to Go's default,
+// but at most an eighth of its memory limit. A plug-in's heap is small, and each batch
+// allocates a large part of it again, which would cause frequent collections. The slice
+// of this size is never written, so it takes no physical memory. GOGC and GOMEMLIMIT
+// keep their effect.
 const slack = 32 << 20
 
 func serve(kind sinks.Kind) {
@@ -78,21 +78,21 @@ func serve(kind sinks.Kind) {
 				grpc.ReadBufferSize(bufferBytes), grpc.WriteBufferSize(bufferBytes))...)
 		},
 	})
-	_ = server.close(context.Background()) // only where the relay hasn't asked for it
+	_ = server.close(context.Background()) // does nothing if the relay has called Close
 }
 
-// exitWithTheRelay ends the process when the relay's end of the standard input
-// is closed, which happens also when the relay is killed.
+// exitWithTheRelay exits the process when the standard input ends. The kernel closes
+// the relay's end also when the relay is killed.
 func exitWithTheRelay(stdin io.Reader) {
 	_, err := io.Copy(io.Discard, stdin)
 	if err == nil {
-		err = errors.New("its end of the standard input is closed")
+		err = errors.New("the standard input was closed")
 	}
-	slog.Debug("the relay is gone, the plug-in exits", "cause", err)
+	slog.Debug("relay is gone, plug-in exits", "cause", err)
 	os.Exit(1)
 }
 
-// pluginVersion is that of the plug-in's own module.
+// pluginVersion returns the version of the plug-in's main module.
 func pluginVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

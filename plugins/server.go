@@ -17,13 +17,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// server answers the relay's calls in the plug-in.
+// server implements the relay's calls in the plug-in.
 type server struct {
 	pluginv1.UnimplementedSinkServer
 	kind    sinks.Kind
 	version string
 
-	opening sync.Mutex // one Open or Close at a time
+	opening sync.Mutex // allows one Open or Close at a time
 
 	mu      sync.Mutex
 	sink    sinks.Sink // made by the first Open
@@ -63,7 +63,7 @@ func (s *server) Open(ctx context.Context, request *pluginv1.OpenRequest) (*plug
 	return promise(sink), nil
 }
 
-// made returns the sink, made when first asked for.
+// made returns the sink, and makes it on the first call.
 func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	if sink := s.current(); sink != nil {
 		return sink, nil
@@ -72,7 +72,7 @@ func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	for name, text := range texts {
 		raw[name] = text
 		switch field, _ := s.kind.Field(name); field.Type {
-		case settings.TypeList, settings.TypeMap, settings.TypeSecretMap: // whose texts are JSON
+		case settings.TypeList, settings.TypeMap, settings.TypeSecretMap: // their texts are JSON
 			var value any
 			if json.Unmarshal([]byte(text), &value) == nil {
 				raw[name] = value
@@ -104,7 +104,7 @@ func troubled(err error) *pluginv1.OpenResponse {
 	return &pluginv1.OpenResponse{Trouble: &pluginv1.Trouble{Reason: reasonToWire(o.Reason), Detail: shorten(o.Detail, maxDetail)}}
 }
 
-// promise says what an open sink promises.
+// promise returns the order and the limits of an open sink.
 func promise(sink sinks.Sink) *pluginv1.OpenResponse {
 	response := &pluginv1.OpenResponse{MaxRequestBytes: serverRequestBytes}
 	if ordered, ok := sink.(sinks.Ordered); ok {
@@ -137,7 +137,7 @@ func (s *server) close(ctx context.Context) error {
 	return guarded("close", func() error { return sink.Close(ctx) })
 }
 
-// guarded makes an error of a panic, and logs where it was.
+// guarded converts a panic of f to an error and logs its stack.
 func guarded(what string, f func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -150,8 +150,9 @@ func guarded(what string, f func() error) (err error) {
 
 func stack() string { return strings.ReplaceAll(string(debug.Stack()), "\t", "  ") }
 
-// isDeduplicating: without its references such a sink can't do what it promises.
-const isDeduplicating = "the plug-in's sink is deduplicating (sinks.Deduplicating), and the plug-in protocol carries no references to batches: use it inside the relay, or serve another one"
+// isDeduplicating is the error for a sink that needs the references to batches,
+// which the protocol doesn't carry.
+const isDeduplicating = "the plug-in's sink is deduplicating (sinks.Deduplicating), and the plug-in protocol carries no references to batches: use the sink inside the relay, or serve another sink"
 
 var errNotOpen = errors.New("the plug-in was not opened")
 
@@ -178,7 +179,8 @@ func (s *server) Send(ctx context.Context, request *pluginv1.SendRequest) (*plug
 	return response, nil
 }
 
-// hand hands a batch to the sink. After a panic nobody knows what was delivered.
+// hand passes a batch to the sink. After a panic, the outcome of all its messages
+// is unknown.
 func (s *server) hand(ctx context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {
 	sink := s.current()
 	if sink == nil {
@@ -201,8 +203,8 @@ func (s *server) Cancel(_ context.Context, request *pluginv1.CancelRequest) (*pl
 	return &pluginv1.CancelResponse{}, nil
 }
 
-// limited bounds a call by what the relay allows it, counted from now: clocks of
-// two processes are the same, but what is on its way may wait.
+// limited returns a context with the relay's time limit. The limit counts from now,
+// because a request may have waited on its way.
 func limited(ctx context.Context, ms int64) (context.Context, context.CancelFunc) {
 	if ms <= 0 {
 		return context.WithCancel(ctx)

@@ -1,13 +1,11 @@
-// Package plugins runs a sink in another process: a plug-in.
+// Package plugins runs sinks as plug-ins, in processes of their own.
 //
-// An author writes a main function that calls [Serve] with a sink, or
-// [ServeKind] with a kind that has settings; README.md tells how, and how to
-// write one in another language. The relay uses it as the sink of [New], which
-// configurations and URLs know by [Kind].
+// The author of a plug-in writes a main function that calls [Serve] with a sink, or [ServeKind] with a kind
+// that has settings. README.md explains how, also for other languages. The relay runs the plug-in through
+// the sink that [New] returns; configurations and URLs use it by its [Kind].
 //
-// The plug-in is started by the relay, and ends with it. What it does wrong is
-// this sink's trouble alone: a plug-in that dies is started again, one that
-// doesn't answer is killed.
+// The relay starts the plug-in and ends it. A failing plug-in affects no other sink: one that dies is
+// restarted, and one that doesn't answer is killed and restarted.
 package plugins
 
 import (
@@ -30,24 +28,23 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Sink is a sink whose work a plug-in does.
+// Sink is a sink that passes its messages to a plug-in.
 //
-// Open starts the plug-in where it isn't running, and opens the plug-in's sink.
-// A plug-in that dies makes the sink unavailable until it is opened again; what
-// was handed to it and not answered is a retry with an unknown result, and is
-// handed over one message at a time when it comes again, so that a message that
-// kills the plug-in harms no other.
+// Open starts the plug-in if it isn't running and opens the plug-in's sink. If the plug-in dies, the sink
+// is unavailable until it is opened again. Messages that the plug-in had not answered for are retried, and
+// charged an attempt, because their outcome is unknown. They are then sent one at a time, so that a message
+// that kills the plug-in is the only one that is charged again.
 //
-// The sink keeps the order within a key as [sinks.OrderPrefix] has it, whatever
-// the plug-in promises, and the limits that the plug-in names. Its methods may
-// be called concurrently as the contract says.
+// The sink keeps the order within a key as [sinks.OrderPrefix] requires, even if the plug-in's sink
+// promises no order, and it keeps the limits that the plug-in reports. Its methods may be called
+// concurrently, as the contract of [sinks.Sink] says.
 type Sink struct {
 	options Options
 	redact  settings.Redactor
 
 	mu       sync.Mutex
-	process  *process   // the latest; nil before the first
-	promise  sinkLimits // of its sink
+	process  *process   // the current or the last one; nil before the first
+	promise  sinkLimits // limits of the plug-in's sink
 	crashes  crashes
 	suspects suspects
 	lastSend atomic.Uint64
@@ -64,15 +61,16 @@ func New(options Options) (*Sink, error) {
 	return s, nil
 }
 
-// Destination is the plug-in's program, and a checksum of its settings: where these lead is its own affair.
+// Destination returns the plug-in's program and a checksum of its settings, because only the plug-in knows
+// where these lead.
 func (s *Sink) Destination() string {
 	return fmt.Sprintf("plug-in %s, settings %08x", s.options.Path, crc32.ChecksumIEEE(fmt.Append(nil, s.options.Config)))
 }
 
-// Order is that the messages of a key are delivered in their order.
+// Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Open starts the plug-in where it isn't running, and opens its sink.
+// Open starts the plug-in if it isn't running and opens its sink.
 func (s *Sink) Open(ctx context.Context) error {
 	p, err := s.running(ctx)
 	if err != nil {
@@ -106,13 +104,12 @@ func (p *process) open(ctx context.Context) (sinkLimits, error) {
 	return promiseOf(response), nil
 }
 
-// sinkLimits is what a plug-in's open sink promises, and asks for. Numbers that are
-// zero are no limit.
+// sinkLimits is the order that a plug-in's open sink promises, and its limits. Zero means no limit.
 type sinkLimits struct {
 	order        sinks.Order
 	messages     int
-	bytes        int // of payload
-	requestBytes int // encoded; never zero
+	bytes        int // of the payloads in a Send
+	requestBytes int // of an encoded request; never zero
 	slots        chan struct{}
 }
 
@@ -132,7 +129,7 @@ func promiseOf(response *pluginv1.OpenResponse) sinkLimits {
 	return p
 }
 
-// enter waits for a place among the calls of Send.
+// enter waits until the limit of concurrent Sends allows another.
 func (p sinkLimits) enter(ctx context.Context) bool {
 	if p.slots == nil {
 		return ctx.Err() == nil
@@ -151,7 +148,7 @@ func (p sinkLimits) leave() {
 	}
 }
 
-// running returns a process that lives, started now if there is none.
+// running returns the running process and starts one if necessary.
 func (s *Sink) running(ctx context.Context) (*process, error) {
 	if p := s.current(); p != nil {
 		if p.alive() {
@@ -164,7 +161,7 @@ func (s *Sink) running(ctx context.Context) (*process, error) {
 	}
 	p, err := start(ctx, s.options)
 	if err != nil {
-		// Where no program was run, or the caller gave up, there was no crash.
+		// It counts as a crash only if a program ran and the caller did not give up.
 		if failed := (*startError)(nil); ctx.Err() == nil && errors.As(err, &failed) && failed.ran {
 			s.crashes.count(time.Now(), err)
 		}
@@ -174,7 +171,7 @@ func (s *Sink) running(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-// reap clears away after a process that has ended by itself.
+// reap cleans up after a process that exited on its own.
 func (s *Sink) reap(p *process) {
 	ended := p.exitError()
 	p.end(false)
@@ -186,45 +183,44 @@ func (s *Sink) reap(p *process) {
 	s.replace(nil)
 }
 
-// longLife is how long a plug-in has to live to have been no crash even if it
-// delivered nothing.
+// longLife is the uptime after which an exit doesn't count as a crash, even if the plug-in delivered
+// nothing.
 const longLife = time.Minute
 
-// crashes ends the restarts of a plug-in that never comes to anything. It is
-// used by Open alone.
+// crashes limits how often a plug-in is restarted that never delivers anything. Only Open uses it.
 type crashes struct {
 	most  int
 	pause time.Duration
 
-	inARow int
-	until  time.Time // when it may be started again
-	last   error
+	consecutive int
+	until       time.Time // no restart before
+	last        error
 }
 
-// count notes a crash.
+// count records a crash.
 func (c *crashes) count(now time.Time, cause error) {
-	c.inARow++
+	c.consecutive++
 	c.last = cause
-	if c.inARow >= c.most {
+	if c.consecutive >= c.most {
 		c.until = now.Add(c.pause)
 	}
 }
 
-// forget is called after a life that was of use.
-func (c *crashes) forget() { c.inARow, c.until, c.last = 0, time.Time{}, nil }
+// forget resets the count after the plug-in was useful.
+func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, nil }
 
-// allow says whether the plug-in may be started now. After the pause it gets one
-// more try, and another pause if that is in vain.
+// allow returns an error if the plug-in must not be started yet. After each pause the plug-in gets one try;
+// if that fails, another pause begins.
 func (c *crashes) allow(now time.Time) error {
 	if now.Before(c.until) {
-		return config("the plug-in has ended %d times in a row without delivering anything, and is not started again before %s, or until the relay is: %v",
-			c.inARow, c.until.UTC().Format(time.TimeOnly+" UTC"), c.last)
+		return config("the plug-in exited %d times in succession without delivering anything; it is not restarted before %s unless the relay restarts: %v",
+			c.consecutive, c.until.UTC().Format(time.TimeOnly+" UTC"), c.last)
 	}
 	return nil
 }
 
-// Close closes the plug-in's sink and ends the plug-in. It takes no longer than
-// a few seconds after the context has ended.
+// Close closes the plug-in's sink and ends the plug-in. It returns at most a few seconds after the context
+// has ended.
 func (s *Sink) Close(ctx context.Context) error {
 	p := s.current()
 	if p == nil {
@@ -239,14 +235,14 @@ func (s *Sink) Close(ctx context.Context) error {
 	return nil
 }
 
-// close asks the plug-in to close its sink; one that is gone has nothing open.
+// close asks the plug-in to close its sink. If the process has exited, nothing is open.
 func (p *process) close(ctx context.Context) error {
 	if !p.alive() {
 		return nil
 	}
 	response, err := p.sink.Close(ctx, &pluginv1.CloseRequest{})
 	if err != nil {
-		if ctx.Err() == nil && p.hasEnded(err) { // it went while it was asked
+		if ctx.Err() == nil && p.hasEnded(err) { // it exited during the call
 			return nil
 		}
 		return said(err)
@@ -269,14 +265,13 @@ func (s *Sink) replace(p *process) {
 	s.process = p
 }
 
-// hide takes the secrets out of what a plug-in, or the system, has said.
+// hide removes the secrets from an error of the plug-in or the system.
 func (s *Sink) hide(err error) error {
 	o := sinks.Unopened(err)
 	return &sinks.OpenError{Reason: o.Reason, Detail: s.redact.Redact(o.Detail)}
 }
 
-// remaining is what is left of a context's time, in milliseconds; 0 where there
-// is no limit.
+// remaining returns the time until a context's deadline in milliseconds, or 0 without a deadline.
 func remaining(ctx context.Context) int64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -285,30 +280,30 @@ func remaining(ctx context.Context) int64 {
 	return max(millis(time.Until(deadline)), 1)
 }
 
-// said is what an error of a call says, without gRPC's words around it.
+// said returns the message of a gRPC error without gRPC's prefix.
 func said(err error) error {
 	s, ok := status.FromError(err)
 	switch {
 	case !ok:
 		return err
 	case s.Code() == codes.Unimplemented:
-		return errors.New("it doesn't know this call of the plug-in protocol")
+		return errors.New("it doesn't implement this call of the plug-in protocol")
 	}
 	return errors.New(shorten(s.Message(), maxDetail))
 }
 
-// Description is what a plug-in says of itself.
+// Description is a plug-in's description of itself.
 type Description struct {
-	Name     string           // in lower case
-	Summary  string           // a sentence
-	Version  string           // of the plug-in; may be empty
-	Protocol int              // the version of the plug-in protocol that both sides speak
-	Fields   []settings.Field // the settings that it takes, as config or secrets
+	Name     string           // lower case
+	Summary  string           // one sentence
+	Version  string           // version of the plug-in; may be empty
+	Protocol int              // plug-in protocol version that both sides use
+	Fields   []settings.Field // settings that the plug-in accepts in config or secrets
 }
 
-// Describe starts the plug-in where it isn't running, and asks it what it is. Its
-// settings need not be right for that. Not to be called while Open or Close is;
-// Close ends what it has started.
+// Describe starts the plug-in if it isn't running and returns its description. The settings of the plug-in
+// need not be valid. Describe must not be called concurrently with Open or Close. Close ends the process
+// that Describe started.
 func (s *Sink) Describe(ctx context.Context) (Description, error) {
 	p, err := s.running(ctx)
 	if err != nil {
@@ -330,11 +325,11 @@ func (s *Sink) Describe(ctx context.Context) (Description, error) {
 	return d, nil
 }
 
-// Program is the path of the plug-in's program as it was configured.
+// Program returns the path of the plug-in's program as configured.
 func (s *Sink) Program() string { return s.options.Path }
 
-// Checksums returns the SHA-256 checksum that the plug-in's program has now, and
-// the one that it must have, which is empty where none was configured.
+// Checksums returns the SHA-256 checksum of the plug-in's program as it is now, and the configured one,
+// which is empty if none was configured.
 func (s *Sink) Checksums() (has, must string, err error) {
 	must = strings.ToLower(s.options.SHA256)
 	path, err := exec.LookPath(s.options.Path)

@@ -16,7 +16,8 @@ import (
 
 const password = "pass/word+1"
 
-// The suite over the boundary, whatever order the plug-in's sink promises.
+// The suite runs against the plug-in, for each order that the plug-in's sink may
+// promise.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"none", "prefix", "atomic"} {
@@ -35,7 +36,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// The outage is a plug-in that was killed, and whose program is gone.
+// In the outage the plug-in is killed and its program is missing.
 func TestConformanceProcessGone(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
@@ -89,7 +90,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// batch has a message for each key.
+// batch returns a message for each key.
 func batch(keys ...string) []sinks.Message {
 	messages := make([]sinks.Message, len(keys))
 	for i, key := range keys {

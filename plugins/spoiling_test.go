@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Each message is what it was, whatever the sink has done with those before it.
-func TestASinkThatChangesItsMessages(t *testing.T) {
+// A message is unchanged, whatever the sink has done with the messages before it.
+func TestChangedMessagesDoNotAffectLaterOnes(t *testing.T) {
 	t.Parallel()
 	sink, batch := running(t, options(t, "spoiling")), measured()
 	for i := range batch {

@@ -16,9 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Each way of being no good plug-in has an error that says so; nothing is left
-// behind.
-func TestWhatCannotBeStarted(t *testing.T) {
+// Each way to fail has an error that explains it, and leaves nothing behind.
+func TestErrorOfAFailedStart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		fake   string
@@ -26,21 +25,21 @@ func TestWhatCannotBeStarted(t *testing.T) {
 		reason sinks.Reason
 		want   string
 	}{
-		"rubbish":         {"rubbish", nil, sinks.ReasonConfig, `it printed "\x00rubbish`},
-		"other version":   {"newer", nil, sinks.ReasonConfig, `it speaks version "2" of the plug-in protocol, and this relay version 1`},
-		"other transport": {"netrpc", nil, sinks.ReasonConfig, "it doesn't speak gRPC"},
-		"no certificate":  {"bare", nil, sinks.ReasonConfig, "set tls: false"},
-		"no such socket":  {"bare", func(o *plugins.Options) { o.NoTLS = true }, sinks.ReasonConnection, "/tmp/nowhere"},
-		"bad certificate": {"nobody", nil, sinks.ReasonConnection, "cert"},
-		"not asked for":   {"insists", func(o *plugins.Options) { o.NoTLS = true }, sinks.ReasonConfig, "a certificate that nobody has asked for"},
-		"silent":          {"silent", func(o *plugins.Options) { o.StartTimeout = 300 * time.Millisecond }, sinks.ReasonConnection, "no first line of the plug-in protocol within 300ms"},
-		"ends at once":    {"ends", nil, sinks.ReasonConnection, "it has ended at once (exit status 3): there is no licence for [secret]"},
-		"not there":       {"", func(o *plugins.Options) { o.Path = "./no/such/program" }, sinks.ReasonConfig, "./no/such/program can't be run"},
-		"not in PATH":     {"", func(o *plugins.Options) { o.Path = "no-such-program" }, sinks.ReasonConfig, "executable file not found"},
-		"no program":      {"", func(o *plugins.Options) { o.Path = "README.md" }, sinks.ReasonConfig, "is the path right, and the file executable?"},
-		"checksum":        {"remote", func(o *plugins.Options) { o.SHA256 = strings.Repeat("0f", 32) }, sinks.ReasonConfig, "not the configured 0f0f"},
-		"settings":        {"remote", nil, sinks.ReasonConfig, "setting url: is required"},
-		"no directory":    {"remote", func(o *plugins.Options) { o.Directory = "/no/such/directory" }, sinks.ReasonConfig, "the setting directory names another place"},
+		"rubbish":                 {"rubbish", nil, sinks.ReasonConfig, `it printed "\x00rubbish`},
+		"other version":           {"newer", nil, sinks.ReasonConfig, `it speaks version "2" of the plug-in protocol, and this relay speaks version 1`},
+		"other transport":         {"netrpc", nil, sinks.ReasonConfig, "it doesn't speak gRPC"},
+		"no certificate":          {"bare", nil, sinks.ReasonConfig, "set tls: false"},
+		"no such socket":          {"bare", func(o *plugins.Options) { o.NoTLS = true }, sinks.ReasonConnection, "/tmp/nowhere"},
+		"bad certificate":         {"nobody", nil, sinks.ReasonConnection, "cert"},
+		"unrequested certificate": {"insists", func(o *plugins.Options) { o.NoTLS = true }, sinks.ReasonConfig, "a certificate although tls is false"},
+		"silent":                  {"silent", func(o *plugins.Options) { o.StartTimeout = 300 * time.Millisecond }, sinks.ReasonConnection, "no handshake line within 300ms"},
+		"exits immediately":       {"ends", nil, sinks.ReasonConnection, "it exited immediately (exit status 3): there is no licence for [secret]"},
+		"missing program":         {"", func(o *plugins.Options) { o.Path = "./no/such/program" }, sinks.ReasonConfig, "./no/such/program can't be run"},
+		"not in PATH":             {"", func(o *plugins.Options) { o.Path = "no-such-program" }, sinks.ReasonConfig, "executable file not found"},
+		"not executable":          {"", func(o *plugins.Options) { o.Path = "README.md" }, sinks.ReasonConfig, "check that the path is right and the file is executable"},
+		"checksum":                {"remote", func(o *plugins.Options) { o.SHA256 = strings.Repeat("0f", 32) }, sinks.ReasonConfig, "not the configured 0f0f"},
+		"settings":                {"remote", nil, sinks.ReasonConfig, "setting url: is required"},
+		"no directory":            {"remote", func(o *plugins.Options) { o.Directory = "/no/such/directory" }, sinks.ReasonConfig, "set directory to a writable directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,9 +65,9 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// A system's directory for temporary files may have a long path, as on macOS, where it has
-// 49 bytes. A socket's path is limited, and an error says so where the limit is exceeded.
-func TestLongDirectoryForTheSocket(t *testing.T) {
+// The system's temporary directory may have a long path, as on macOS with 49 bytes. The
+// path of a socket is limited, and an error explains that if the limit is exceeded.
+func TestSocketPathLimit(t *testing.T) {
 	t.Parallel()
 	long := func(length int) string {
 		path := filepath.Join(directory(t), strings.Repeat("d", 200))
@@ -91,7 +90,7 @@ func TestLongDirectoryForTheSocket(t *testing.T) {
 	}
 }
 
-// What runs is a copy of what was checked, and not what is put in its place.
+// The relay runs the copy that it checked, even if the original is replaced.
 func TestChecksum(t *testing.T) {
 	t.Parallel()
 	o := options(t, "scripted")
@@ -103,20 +102,20 @@ func TestChecksum(t *testing.T) {
 	o.SHA256 = strings.ToUpper(hex.EncodeToString(sum[:]))
 	sink := running(t, o)
 	if got := ask(t, sink, "exe"); !strings.HasPrefix(got, sink.Home()) {
-		t.Errorf("%s runs, which isn't in %s", got, sink.Home())
+		t.Errorf("%s runs, which is not in %s", got, sink.Home())
 	}
 	check(t, os.WriteFile(o.Path, append(text, 0), 0o700))
 	ask(t, sink, "exe")
 	if got := sink.Send(t.Context(), orders("die"))[0]; got.Result != sinks.Retry {
 		t.Errorf("outcome %+v", got)
 	}
-	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "it was replaced") {
+	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "the program was replaced") {
 		t.Errorf("Open after the program was changed: %v", err)
 	}
 }
 
-// A plug-in gets no variable that the operator hasn't set, and nothing else can
-// see its socket.
+// A plug-in gets only the environment variables that the operator has set, and other users
+// can't see its socket.
 func TestEnvironmentAndSocketArePrivate(t *testing.T) {
 	t.Parallel()
 	o := options(t, "scripted")
@@ -132,27 +131,27 @@ func TestEnvironmentAndSocketArePrivate(t *testing.T) {
 	}
 }
 
-// A plug-in that never comes to anything is not started for ever.
-func TestCrashLoopEnds(t *testing.T) {
+// A plug-in that always crashes is not restarted for ever.
+func TestCrashingPluginIsPaused(t *testing.T) {
 	t.Parallel()
 	o := options(t, "ends")
 	o.MaxCrashes, o.CrashPause = 2, time.Hour
 	sink := newSink(t, o)
 	for range 2 {
-		if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "ended at once") {
+		if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "exited immediately") {
 			t.Errorf("Open: %v", err)
 		}
 	}
 	err := sink.Open(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "has ended 2 times in a row without delivering anything, and is not started again before") ||
+	if err == nil || !strings.Contains(err.Error(), "exited 2 times in succession without delivering anything; it is not restarted before") ||
 		!strings.Contains(err.Error(), "there is no licence") {
 		t.Errorf("Open: %v", err)
 	}
 	check(t, sink.Close(t.Context()))
 }
 
-// One that delivers between its deaths is of use, and is started each time.
-func TestCrashesOfAUsefulPluginAreNoLoop(t *testing.T) {
+// A plug-in that delivers between its crashes is restarted each time.
+func TestUsefulPluginIsRestartedAfterEachCrash(t *testing.T) {
 	t.Parallel()
 	o := options(t, "scripted")
 	o.MaxCrashes, o.CrashPause = 1, time.Hour
@@ -163,12 +162,12 @@ func TestCrashesOfAUsefulPluginAreNoLoop(t *testing.T) {
 		check(t, sink.Open(t.Context()))
 	}
 	sink.Send(t.Context(), orders("die"))
-	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "not started again") {
-		t.Errorf("Open after a death without use: %v", err)
+	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "not restarted before") {
+		t.Errorf("Open after a crash without a delivery: %v", err)
 	}
 }
 
-// running opens a sink and lets it be closed.
+// running opens a sink, and closes it at the end of the test.
 func running(t testing.TB, o plugins.Options) *plugins.Sink {
 	t.Helper()
 	sink := newSink(t, o)
@@ -177,17 +176,17 @@ func running(t testing.TB, o plugins.Options) *plugins.Sink {
 	return sink
 }
 
-// ask lets a scripted plug-in do something and returns what it says.
+// ask sends an order to a scripted plug-in and returns the receipt.
 func ask(t testing.TB, sink *plugins.Sink, order string) string {
 	t.Helper()
 	o := sink.Send(t.Context(), orders(order))[0]
 	if o.Result != sinks.Delivered {
-		t.Fatalf("told %q: %+v", order, o)
+		t.Fatalf("order %q: %+v", order, o)
 	}
 	return o.Receipt
 }
 
-// orders are messages that tell a scripted plug-in what to do, without a key.
+// orders returns messages without a key that tell a scripted plug-in what to do.
 func orders(texts ...string) []sinks.Message {
 	messages := batch(make([]string, len(texts))...)
 	for i, text := range texts {
@@ -196,11 +195,10 @@ func orders(texts ...string) []sinks.Message {
 	return messages
 }
 
-// Where go-plugin's limit ended with ours, a silent plug-in was sometimes told
-// as one that was killed.
-func TestGoPluginsLimitIsLater(t *testing.T) {
+// With equal limits, a silent plug-in was sometimes reported as killed.
+func TestGoPluginStartTimeoutIsLonger(t *testing.T) {
 	t.Parallel()
 	if got := plugins.GoPluginLimit(plugins.Options{StartTimeout: time.Second}); got < time.Minute {
-		t.Errorf("go-plugin gives up after %v, which may be before the relay does", got)
+		t.Errorf("go-plugin's limit is %v, which may end before the relay's", got)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// certificateVariable is how a plug-in learns of the relay's certificate.
+// certificateVariable is the environment variable with the relay's certificate.
 const certificateVariable = "PLUGIN_CLIENT_CERT"
 
-// identity is the relay's certificate for one run of a plug-in, in the way of
-// go-plugin's AutoMTLS. That makes certificates on the curve P-521, which gRPC in
-// other languages than Go refuses; this one is on P-256.
+// identity is the relay's certificate for one run of a plug-in, as in go-plugin's
+// AutoMTLS. AutoMTLS itself uses the curve P-521, which gRPC in languages other
+// than Go refuses. This certificate uses P-256.
 type identity struct {
 	config *tls.Config
 	pem    string
@@ -33,7 +33,7 @@ func newIdentity() (*identity, error) {
 		return nil, err
 	}
 	return &identity{
-		// go-plugin adds the plug-in's certificate, the only one to be trusted.
+		// go-plugin adds the plug-in's certificate to RootCAs; no other is trusted.
 		config: &tls.Config{
 			Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 			RootCAs:      x509.NewCertPool(),

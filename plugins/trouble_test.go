@@ -17,9 +17,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// What becomes of a message whose plug-in is killed for what it does, and of the
-// messages of another sink meanwhile.
-func TestBadBehaviour(t *testing.T) {
+// Each way to fail has its outcome, and the messages of another sink are not affected.
+func TestOutcomesOfAMisbehavingPlugin(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*plugins.Options)
@@ -27,13 +26,13 @@ func TestBadBehaviour(t *testing.T) {
 		want   string
 		dies   bool
 	}{
-		"die": {nil, sinks.ReasonUnknown, "has ended (exit status 7)", true},
-		"eat": {func(o *plugins.Options) { o.Memory = 200 << 20 }, sinks.ReasonUnknown, "more than its limit of 200 MiB, and was killed", true},
+		"die": {nil, sinks.ReasonUnknown, "exited (exit status 7)", true},
+		"eat": {func(o *plugins.Options) { o.Memory = 200 << 20 }, sinks.ReasonUnknown, "more than its limit of 200 MiB and was killed", true},
 		"stop": {func(o *plugins.Options) {
-			o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 10*time.Second // in which one that is well answers on any machine
-		}, sinks.ReasonUnknown, "didn't answer a health check within 10s, and was killed", true},
+			o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 10*time.Second // a healthy plug-in answers within this time on any machine
+		}, sinks.ReasonUnknown, "didn't answer a health check within 10s and was killed", true},
 		"panic": {nil, sinks.ReasonPanic, "panic: as told, with [secret]", false},
-		"crash": {nil, sinks.ReasonUnknown, "has ended (exit status 2): panic: where nobody recovers", true},
+		"crash": {nil, sinks.ReasonUnknown, "exited (exit status 2): panic: where nobody recovers", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +47,7 @@ func TestBadBehaviour(t *testing.T) {
 				t.Errorf("outcome %+v, want %s: %s", got, test.reason, test.want)
 			}
 			if next := sink.Send(t.Context(), orders("hello"))[0]; (next.Result == sinks.Unavailable) != test.dies {
-				t.Errorf("then %+v", next)
+				t.Errorf("the next message: %+v", next)
 			}
 			ask(t, other, "hello")
 			check(t, sink.Open(t.Context()))
@@ -57,15 +56,15 @@ func TestBadBehaviour(t *testing.T) {
 	}
 }
 
-// A message that kills the plug-in harms none that was with it: when they come
-// again each goes alone.
-func TestOnlyTheCulpritPays(t *testing.T) {
+// If a message kills the plug-in, the other messages of its batch are charged only
+// once: they are then sent one at a time.
+func TestOnlyTheKillingMessageIsCharged(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
 	left := orders("a", "b", "die", "c", "d")
 	charged := map[string]int{}
 	for range 5 {
-		var again, later []sinks.Message // what was charged waits for its next attempt
+		var again, later []sinks.Message // charged messages wait for their next attempt
 		for i, o := range sink.Send(t.Context(), left) {
 			switch o.Result {
 			case sinks.Retry:
@@ -79,15 +78,14 @@ func TestOnlyTheCulpritPays(t *testing.T) {
 		check(t, sink.Open(t.Context()))
 	}
 	if len(left) != 1 || string(left[0].Payload) != "die" || charged["a"] != 1 || charged["d"] != 1 || charged["die"] < 3 {
-		t.Errorf("left %v, charged %v", left, charged)
+		t.Errorf("left: %v, charged: %v", left, charged)
 	}
 	if got := sink.Suspects(); got != 1 {
 		t.Errorf("%d suspects", got)
 	}
 }
 
-// A message whose part of the destination is in trouble is postponed as the
-// plug-in says, and the others go on.
+// A message is postponed for as long as the plug-in says, and the others continue.
 func TestPostponed(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
@@ -103,8 +101,8 @@ func TestPostponed(t *testing.T) {
 	}
 }
 
-// A deduplicating sink can't keep its promise without references, and so is not opened.
-func TestExactSinkIsRefused(t *testing.T) {
+// A deduplicating sink needs references, which the protocol doesn't carry.
+func TestDeduplicatingSinkIsRefused(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, options(t, "deduplicating"))
 	err := sink.Open(t.Context())
@@ -120,12 +118,12 @@ func TestExactSinkIsRefused(t *testing.T) {
 	check(t, sink.Close(t.Context()))
 }
 
-// When the time is up, the plug-in says what it has not begun, and that is not
-// charged.
-func TestEndOfTheTime(t *testing.T) {
+// When the time is up, the plug-in reports which messages it has not started, and these
+// are not charged.
+func TestTimeoutDoesNotChargeUnsentMessages(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
-	const enough = 5 * time.Second // for the first message to be answered for
+	const enough = 5 * time.Second // until the first message has its outcome
 	for name, limit := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, enough)
@@ -148,28 +146,28 @@ func TestEndOfTheTime(t *testing.T) {
 	}
 }
 
-// A plug-in that doesn't heed the end of the time doesn't hold up the relay.
-func TestStoppedPluginHoldsUpNothing(t *testing.T) {
+// The relay doesn't wait for a plug-in that ignores the end of its time.
+func TestStoppedPluginDoesNotBlockTheRelay(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // until it has the message
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // until the plug-in has the message
 	defer cancel()
 	if o := sink.Send(ctx, orders("stop"))[0]; o.Result != sinks.Retry || o.Reason != sinks.ReasonTimeout {
 		t.Errorf("outcome %+v", o)
 	}
 	began := time.Now()
-	check(t, syscall.Kill(sink.PID(), 0)) // it is there, but doesn't answer
+	check(t, syscall.Kill(sink.PID(), 0)) // the process exists but doesn't answer
 	closing, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if err := sink.Close(closing); err == nil {
-		t.Error("Close says that a plug-in which doesn't answer was closed")
+		t.Error("Close returned no error although the plug-in doesn't answer")
 	}
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("Close took %v", took)
 	}
 }
 
-// A plug-in that was killed a moment ago has nothing open: closing it is no error.
+// A killed plug-in has nothing open, so closing it is no error.
 func TestCloseOfAKilledPlugin(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -179,7 +177,7 @@ func TestCloseOfAKilledPlugin(t *testing.T) {
 	}
 }
 
-func TestLimitsOfThePlugin(t *testing.T) {
+func TestPluginLimitsAreKept(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "limited"))
 	messages := orders("1", "2", "3", "4", strings.Repeat("5", 60), strings.Repeat("6", 60), strings.Repeat("7", 200), "8")
@@ -188,12 +186,12 @@ func TestLimitsOfThePlugin(t *testing.T) {
 		got = append(got, o.Receipt)
 	}
 	if want := "3 3 3 2 2 1 1 1"; strings.Join(got, " ") != want {
-		t.Errorf("messages came with so many: %v, want %v", got, want)
+		t.Errorf("batch sizes: %v, want %v", got, want)
 	}
 }
 
-// What the plug-in logs and prints is in our log, without its secrets, and at its
-// level.
+// The relay's log has what the plug-in logs and prints, with its level and without its
+// secrets.
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	l := watched(t)
@@ -218,9 +216,9 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// What the plug-in has started ends with it, and what has left its group holds
-// nothing up.
-func TestChildrenOfThePlugin(t *testing.T) {
+// Processes that the plug-in has started end with it. One that has left its process
+// group doesn't block Close.
+func TestChildrenEndWithThePlugin(t *testing.T) {
 	t.Parallel()
 	o := options(t, "scripted")
 	o.Env["PATH"] = "/usr/bin:/bin"
@@ -233,12 +231,11 @@ func TestChildrenOfThePlugin(t *testing.T) {
 	check(t, sink.Close(t.Context()))
 	eventually(t, "the child in the group is gone", func() bool { return !lives(with) })
 	if !lives(away) {
-		t.Error("the child with a session of its own is gone: the test shows nothing")
+		t.Error("the child with a session of its own has exited, so the test proves nothing")
 	}
 }
 
-// lives says whether there is such a process. One that waits to be reaped by its
-// parent is none any more.
+// lives reports whether a process exists and is not a zombie.
 func lives(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(text), ") Z ")
@@ -250,7 +247,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	defer tick.Stop()
 	for end := time.Now().Add(5 * time.Minute); !condition(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("waited without success: %s", what)
 		}
 	}
 }

@@ -20,37 +20,36 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// cookie tells a plug-in that a relay has started it, and a relay that what it
-// starts means to be a plug-in of it. It is no secret.
+// cookie shows a plug-in that a relay started it. It is no secret.
 var cookie = goplugin.HandshakeConfig{
 	MagicCookieKey:   "ROWRELAY_PLUGIN",
 	MagicCookieValue: "rowrelay-sink",
 }
 
-// protocolVersion is the newest version of the protocol that this package
-// speaks, and the only one so far.
+// protocolVersion is the only version of the protocol so far.
 const protocolVersion = 1
 
-// serviceName is what go-plugin calls the sink of a plug-in.
+// serviceName is the name of the sink service in go-plugin.
 const serviceName = "sink"
 
-// Encoded sizes in bytes. What a plug-in of this package takes has to be above
-// the largest payload that a writer allows (256 MiB), with its headers.
+// Encoded sizes in bytes. A plug-in of this package must accept the largest payload
+// that a writer allows (256 MiB), with its headers.
 const (
-	defaultRequestBytes = 4 << 20 // what a gRPC server takes that was told nothing
+	defaultRequestBytes = 4 << 20 // the default limit of gRPC servers
 	serverRequestBytes  = 288 << 20
-	responseBytes       = 32 << 20 // 10,000 outcomes with all the text that is kept, and more
-	windowBytes         = 4 << 20  // of HTTP/2: a usual batch is sent without waiting
+	responseBytes       = 32 << 20 // more than 10,000 outcomes with texts of the maximum length
+	windowBytes         = 4 << 20  // HTTP/2 window; a usual batch is sent without waiting for an update
 	bufferBytes         = 256 << 10
 )
 
-// versions are what go-plugin chooses from when it has learnt which versions the
-// other side knows.
+// versions returns the service for each protocol version. go-plugin chooses a
+// version that both sides support.
 func versions(s *server) map[int]goplugin.PluginSet {
 	return map[int]goplugin.PluginSet{protocolVersion: {serviceName: &service{server: s}}}
 }
 
-// service joins the protocol to go-plugin. The host's has no server.
+// service registers the protocol with go-plugin. On the relay's side, server is
+// nil.
 type service struct {
 	goplugin.NetRPCUnsupportedPlugin
 	server *server
@@ -59,7 +58,7 @@ type service struct {
 // GRPCServer is called in the plug-in.
 func (s *service) GRPCServer(_ *goplugin.GRPCBroker, registrar *grpc.Server) error {
 	if s.server == nil {
-		return errors.New("serve a sink: there is none")
+		return errors.New("serve a sink: no sink is set")
 	}
 	pluginv1.RegisterSinkServer(registrar, s.server)
 	return nil
@@ -84,7 +83,7 @@ func fromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// millis are rounded up, so that what is short doesn't become no limit.
+// millis rounds up, so that a short limit doesn't become 0, which means no limit.
 func millis(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -92,7 +91,7 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// fromMillis takes no more than a day from the other side.
+// fromMillis limits a duration from the plug-in to a day.
 func fromMillis(ms int64) time.Duration {
 	const day = 24 * time.Hour
 	if ms <= 0 {
@@ -101,11 +100,12 @@ func fromMillis(ms int64) time.Duration {
 	return time.Duration(min(ms, day.Milliseconds())) * time.Millisecond
 }
 
-// messageToWire fails where what the protocol says is text isn't UTF-8: one such
-// message would keep the whole request from being encoded.
+// messageToWire returns an error if a text field of the protocol would not be
+// UTF-8, because one message like that would make the encoding of the whole request
+// fail.
 func messageToWire(m *sinks.Message) (*pluginv1.Message, error) {
 	if !utf8.ValidString(m.ID) || !utf8.ValidString(m.Topic) {
-		return nil, errors.New("the id or the topic is not UTF-8, the plug-in protocol can't carry it")
+		return nil, errors.New("the id or the topic is not UTF-8, which the plug-in protocol can't carry")
 	}
 	w := &pluginv1.Message{
 		Id: m.ID, Topic: m.Topic, Key: []byte(m.Key), Payload: m.Payload, Sequence: m.Sequence, Attempt: int32(m.Attempt),
@@ -113,14 +113,14 @@ func messageToWire(m *sinks.Message) (*pluginv1.Message, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		if !utf8.ValidString(name) {
-			return nil, fmt.Errorf("the name of the header %q is not UTF-8, the plug-in protocol can't carry it", name)
+			return nil, fmt.Errorf("the name of the header %q is not UTF-8, which the plug-in protocol can't carry", name)
 		}
 		w.Headers = append(w.Headers, &pluginv1.Header{Name: name, Value: []byte(m.Headers[name])})
 	}
 	return w, nil
 }
 
-// messageFromWire leaves nil what isn't there.
+// messageFromWire leaves the payload and the headers nil if the request has none.
 func messageFromWire(w *pluginv1.Message) sinks.Message {
 	m := sinks.Message{
 		Message: outbox.Message{
@@ -138,10 +138,10 @@ func messageFromWire(w *pluginv1.Message) sinks.Message {
 	return m
 }
 
-// sizeInRequest is how many bytes a message takes as a part of an encoded request.
+// sizeInRequest returns the size of a message in an encoded request.
 func sizeInRequest(w *pluginv1.Message) int { return 1 + protowire.SizeBytes(proto.Size(w)) }
 
-// How much of an outcome's text the relay keeps, in bytes.
+// The maximum length of an outcome's texts, in bytes.
 const (
 	maxDetail  = 1000
 	maxReceipt = 255
@@ -152,11 +152,11 @@ var results = map[sinks.Result]pluginv1.Result{
 	sinks.Unavailable: pluginv1.Result_UNAVAILABLE, sinks.Unsent: pluginv1.Result_UNSENT,
 }
 
-// meaning is what a value of the wire says here.
+// meaning is the meaning of a reason on the wire.
 type meaning struct {
 	reason sinks.Reason
-	with   sinks.Result // the result that it goes with
-	later  bool         // it goes with a message that is postponed, too
+	with   sinks.Result // the result that it belongs to
+	later  bool         // it also belongs to postponed messages
 }
 
 var reasons = map[pluginv1.Reason]meaning{
@@ -179,8 +179,9 @@ var reasons = map[pluginv1.Reason]meaning{
 	pluginv1.Reason_BLOCKED:            {reason: sinks.ReasonBlocked, with: sinks.Unsent},
 }
 
-// usual are the reasons of results that come with none, or with one that isn't
-// theirs: metrics rely on it that a reason belongs to its result.
+// usual are the reasons used for outcomes without a reason, or with one that
+// doesn't belong to the result. Metrics require that each reason belongs to its
+// result.
 var usual = map[sinks.Result]sinks.Reason{
 	sinks.Delivered: sinks.ReasonNone, sinks.Retry: sinks.ReasonUnknown, sinks.Reject: sinks.ReasonRefused,
 	sinks.Unavailable: sinks.ReasonConnection, sinks.Unsent: sinks.ReasonBlocked,
@@ -205,7 +206,8 @@ func outcomeToWire(o sinks.Outcome) *pluginv1.Outcome {
 	}
 }
 
-// outcomeFromWire makes a sound outcome of whatever a plug-in says.
+// outcomeFromWire makes a valid outcome of a plug-in's answer, even if the answer
+// is invalid.
 func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	if w.GetResult() == pluginv1.Result_DELIVERED {
 		return sinks.Ok(shorten(w.GetReceipt(), maxReceipt))
@@ -213,14 +215,14 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	o := sinks.Outcome{Detail: shorten(w.GetDetail(), maxDetail)}
 	for result, wire := range results {
 		if wire == w.GetResult() {
-			o.Result = result // a result that is not known here is a retry
+			o.Result = result // unknown results become a retry
 		}
 	}
 	after := fromMillis(w.GetRetryAfterMs())
 	known, ok := reasons[w.GetReason()]
 	postponed := o.Result == sinks.Unsent && known.later && after > 0
 	o.Reason = usual[o.Result]
-	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // for this message, as far as the plug-in knows
+	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // the plug-in judges by one message
 	if ok && (known.with == o.Result || postponed || unavailable) {
 		o.Reason = known.reason
 	}
@@ -230,14 +232,14 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	return o
 }
 
-// What isn't here is no order.
+// Values that are not in these maps mean no order.
 var (
 	ordersToWire   = map[sinks.Order]pluginv1.Order{sinks.OrderPrefix: pluginv1.Order_ORDER_PREFIX, sinks.OrderAtomic: pluginv1.Order_ORDER_ATOMIC}
 	ordersFromWire = map[pluginv1.Order]sinks.Order{pluginv1.Order_ORDER_PREFIX: sinks.OrderPrefix, pluginv1.Order_ORDER_ATOMIC: sinks.OrderAtomic}
 )
 
-// shorten keeps so many bytes of a text, and makes UTF-8 of it, which is all
-// that the wire carries.
+// shorten cuts a text to at most the given bytes and makes it valid UTF-8, which
+// the wire requires.
 func shorten(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// varied are messages with headers as the one before has them, with others, with
-// more, fewer and none.
+// varied returns messages whose headers equal those of the message before, differ
+// from them, or have more, fewer or no entries.
 func varied() (batch []sinks.Message) {
 	for i := range 60 {
 		headers := map[string]string{}
@@ -30,9 +30,8 @@ func varied() (batch []sinks.Message) {
 	return batch
 }
 
-// Whatever a sink does with its messages, no other has changed, nor a text that it
-// has kept.
-func TestMessagesShareNothingThatCanBeChanged(t *testing.T) {
+// Changing a message changes no other message, and no text that the sink has kept.
+func TestMessagesShareNoMemory(t *testing.T) {
 	t.Parallel()
 	want := varied()
 	batch := crossed(t, want)
@@ -41,7 +40,7 @@ func TestMessagesShareNothingThatCanBeChanged(t *testing.T) {
 		spoil(&batch[i])
 		for j := range want {
 			got, want := kept[j], want[j]
-			if j <= i { // its own payload and headers are what it made of them
+			if j <= i { // the sink has changed these itself
 				got.Payload, got.Headers = want.Payload, want.Headers
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -51,7 +50,7 @@ func TestMessagesShareNothingThatCanBeChanged(t *testing.T) {
 	}
 }
 
-// spoil does what a sink may do with a message, and some more.
+// spoil does everything that a sink may do with a message, and more.
 func spoil(m *sinks.Message) {
 	for i := range m.Payload {
 		m.Payload[i] = '#'

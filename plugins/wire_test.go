@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Each outcome that a sink may report is the same on the other side.
+// Each outcome that a sink may return arrives unchanged.
 func TestOutcomesCrossTheWire(t *testing.T) {
 	t.Parallel()
 	outcomes := []sinks.Outcome{
@@ -40,21 +40,21 @@ func TestOutcomesCrossTheWire(t *testing.T) {
 	}
 }
 
-// Whatever a plug-in says, the relay makes something sound of it.
-func TestNonsenseFromThePlugin(t *testing.T) {
+// The relay makes valid outcomes of invalid ones.
+func TestInvalidOutcomesBecomeValid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		from *pluginv1.Outcome
 		want sinks.Outcome
 	}{
-		"nothing":                      {nil, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
-		"a newer result":               {&pluginv1.Outcome{Result: 99}, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
-		"a newer reason":               {&pluginv1.Outcome{Result: pluginv1.Result_REJECT, Reason: 99}, sinks.Fail(sinks.Reject, sinks.ReasonRefused, "")},
-		"another's":                    {&pluginv1.Outcome{Result: pluginv1.Result_UNAVAILABLE, Reason: pluginv1.Reason_PANIC}, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "")},
-		"a receipt":                    {&pluginv1.Outcome{Result: pluginv1.Result_UNSENT, Receipt: "r"}, sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")},
-		"a negative wait":              {&pluginv1.Outcome{Result: pluginv1.Result_RETRY, RetryAfterMs: -5}, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
-		"a long wait":                  {&pluginv1.Outcome{Result: pluginv1.Result_RETRY, RetryAfterMs: 1 << 62}, sinks.Outcome{Reason: sinks.ReasonUnknown, RetryAfter: 24 * time.Hour}},
-		"a wait for what is delivered": {&pluginv1.Outcome{Result: pluginv1.Result_DELIVERED, RetryAfterMs: 5, Reason: pluginv1.Reason_BUSY}, sinks.Ok("")},
+		"nil":                      {nil, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
+		"a newer result":           {&pluginv1.Outcome{Result: 99}, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
+		"a newer reason":           {&pluginv1.Outcome{Result: pluginv1.Result_REJECT, Reason: 99}, sinks.Fail(sinks.Reject, sinks.ReasonRefused, "")},
+		"reason of another result": {&pluginv1.Outcome{Result: pluginv1.Result_UNAVAILABLE, Reason: pluginv1.Reason_PANIC}, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "")},
+		"a receipt":                {&pluginv1.Outcome{Result: pluginv1.Result_UNSENT, Receipt: "r"}, sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")},
+		"a negative wait":          {&pluginv1.Outcome{Result: pluginv1.Result_RETRY, RetryAfterMs: -5}, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
+		"a long wait":              {&pluginv1.Outcome{Result: pluginv1.Result_RETRY, RetryAfterMs: 1 << 62}, sinks.Outcome{Reason: sinks.ReasonUnknown, RetryAfter: 24 * time.Hour}},
+		"a wait after a delivery":  {&pluginv1.Outcome{Result: pluginv1.Result_DELIVERED, RetryAfterMs: 5, Reason: pluginv1.Reason_BUSY}, sinks.Ok("")},
 	} {
 		if got := outcomeFromWire(test.from); got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
@@ -66,7 +66,7 @@ func TestNonsenseFromThePlugin(t *testing.T) {
 	}
 }
 
-// A message is the same on the other side, where nil isn't empty.
+// A message arrives unchanged, with nil and empty values distinct.
 func TestMessagesCrossTheWire(t *testing.T) {
 	t.Parallel()
 	messages := append(varied(),
@@ -78,11 +78,11 @@ func TestMessagesCrossTheWire(t *testing.T) {
 			Sequence: 1 << 60, Attempt: 2, CreatedAt: time.UnixMicro(-6).UTC(),
 		})
 	if got := crossed(t, messages); !reflect.DeepEqual(got, messages) {
-		t.Errorf("they arrive as\n%+v\nwant\n%+v", got, messages)
+		t.Errorf("the messages arrive as\n%+v\nwant\n%+v", got, messages)
 	}
 }
 
-// crossed are the messages as a plug-in gets them.
+// crossed returns the messages as a plug-in receives them.
 func crossed(t *testing.T, batch []sinks.Message) (got []sinks.Message) {
 	t.Helper()
 	var sent, came pluginv1.SendRequest
@@ -106,9 +106,9 @@ func crossed(t *testing.T, batch []sinks.Message) (got []sinks.Message) {
 	return got
 }
 
-// A message that can't cross, or is too large, is rejected and holds back its
-// key.
-func TestMessagesThatCannotCross(t *testing.T) {
+// A message that the protocol can't carry, or that is too large, is rejected and
+// blocks its key.
+func TestMessagesThatCannotBeEncodedAreRejected(t *testing.T) {
 	t.Parallel()
 	message := func(key, topic string, size int) sinks.Message {
 		return sinks.Message{Message: outbox.Message{ID: "1", Topic: topic, Key: key, Payload: make([]byte, size)}}
@@ -116,7 +116,7 @@ func TestMessagesThatCannotCross(t *testing.T) {
 	batch := []sinks.Message{message("a", "t", 5000), message("b", "\xff", 1), message("a", "t", 1)}
 	d := deliveryOf(t, batch, 1000)
 	if left := d.next(t.Context()); len(left.messages) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("left: %v", left)
 	}
 	for i, want := range []sinks.Reason{sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonBlocked} {
 		if got := d.outcomes[i]; got.Reason != want {

@@ -1,4 +1,4 @@
--- A table as many have made it: a loop sends what has no sent_at, in the order of ids.
+-- A common handmade outbox: a loop sends the rows without sent_at, in the order of ids.
 CREATE TABLE events (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind         text NOT NULL,

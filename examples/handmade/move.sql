@@ -1,21 +1,21 @@
--- Moves from the table of before.sql. Stop the old loop first, for what it is sending
--- would be sent again; the programs that write to the old table go on.
+-- Moves from the table of before.sql to the outbox. Stop the old loop first: the rows it is
+-- sending would be sent again. The programs that write to the old table continue.
 BEGIN;
 
--- Whoever writes waits until this commits: so nothing is left out, and nothing overtakes.
+-- Writers wait until this commits, so that no row is left out or sent out of order.
 LOCK TABLE events IN EXCLUSIVE MODE;
 
--- What was never sent, in its order.
+-- Rows that were never sent, in their order.
 INSERT INTO outbox (topic, message_key, payload_text)
 SELECT kind, aggregate_id, body::text FROM events WHERE sent_at IS NULL ORDER BY id;
 
 UPDATE events SET sent_at = now() WHERE sent_at IS NULL;
 
--- What old programs write from now on goes on in their own transactions. Drop it, and
--- the table, once all of them write to outbox themselves. The trigger runs AFTER the
--- INSERT, as one that comes before it runs also for rows that ON CONFLICT leaves out. The
--- function runs with its owner's rights, so that programs with a role of their own need
--- none for outbox; its search_path names the schema of both tables.
+-- The trigger forwards what old programs write from now on, in their own transactions. Drop
+-- it and the table when all programs write to outbox. It runs AFTER the INSERT, because a
+-- BEFORE trigger also runs for rows that ON CONFLICT skips. The function runs with its
+-- owner's rights, so programs with other roles need no rights on outbox. Its search_path
+-- names the schema of both tables.
 CREATE FUNCTION forward_event() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN

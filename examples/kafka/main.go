@@ -1,5 +1,5 @@
-// Kafka consumes the topic that the kafka sink writes to. An inbox makes each message
-// have one effect; its offset is committed after that.
+// Kafka consumes the topic that the kafka sink writes to. With an inbox, each message
+// takes effect once. The offset is committed after that.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 			_, err := tx.ExecContext(ctx, "INSERT INTO invoices (order_key, body) VALUES ($1, $2)", string(record.Key), record.Value)
 			return err
 		})
-		check(err) // the offset isn't committed: after a restart the record comes again
+		check(err) // the offset isn't committed, so the record is read again after a restart
 		check(reader.CommitMessages(ctx, record))
 		fmt.Printf("%s first=%t\n", record.Key, first)
 	}
@@ -51,7 +51,7 @@ func messageID(record kafka.Message) string {
 			return string(header.Value)
 		}
 	}
-	return "" // which the inbox refuses
+	return "" // the inbox refuses an empty id
 }
 
 func check(err error) {

@@ -1,5 +1,5 @@
-// Queue is a pool of workers that ask for messages, as of a work queue: any number of
-// such processes share the table, and there is no order.
+// Queue is a pool of workers that request messages from a work queue. Any number of
+// these processes may share the table. Messages are not ordered.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 var errNonsense = errors.New("nobody can draw this")
 
-// draw stands for the work.
+// draw stands for the actual work.
 func draw(payload []byte) error {
 	if strings.Contains(string(payload), "nonsense") {
 		return errNonsense
@@ -41,9 +41,9 @@ func work(ctx context.Context, consumer *relay.Consumer) {
 		job := jobs[0]
 		switch err := draw(job.Payload); {
 		case errors.Is(err, errNonsense):
-			check(job.Park(ctx, err.Error())) // for a person to look at
+			check(job.Park(ctx, err.Error())) // an operator decides what to do with it
 		case err != nil:
-			check(job.Retry(ctx, err.Error())) // again, later
+			check(job.Retry(ctx, err.Error())) // later
 		default:
 			check(job.Done(ctx, ""))
 		}

@@ -1,5 +1,5 @@
-// Webhook is an endpoint that the http sink delivers to. It checks the signature, and
-// an inbox makes each message have one effect, however often it comes.
+// Webhook is an endpoint for the http sink. It checks the signature. With an inbox,
+// each message takes effect once, even if it arrives several times.
 package main
 
 import (
@@ -41,11 +41,11 @@ func (b billing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 	switch {
 	case errors.Is(err, inbox.ErrInvalid):
-		http.Error(w, err.Error(), http.StatusBadRequest) // it will never do: the relay parks the message
+		http.Error(w, err.Error(), http.StatusBadRequest) // it will always fail: the relay parks the message
 	case err != nil:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable) // the relay sends it again
+		http.Error(w, err.Error(), http.StatusServiceUnavailable) // the relay retries it
 	default:
-		w.WriteHeader(http.StatusNoContent) // a duplicate, too: its effect is there
+		w.WriteHeader(http.StatusNoContent) // also for a duplicate, which already took effect
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 )
 
-// record is for a release: it writes down what plug-ins and relays of that
-// release say to each other. What was recorded once is never changed.
+// record is a flag for releases: it records the messages that plug-ins and relays
+// of that release exchange. Recorded messages are never changed.
 var record = flag.String("record", "", "record the protocol under this version's name")
 
-// samples use every field. What is added to the protocol gets samples of its own.
+// samples use every field. Additions to the protocol get new samples.
 var samples = map[string]proto.Message{
 	"send_request": &pluginv1.SendRequest{SendId: 7, TimeoutMs: 1500, Messages: []*pluginv1.Message{
 		{
@@ -66,25 +66,25 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// What an older release has sent is read as it was meant.
-func TestReadsWhatOlderReleasesSaid(t *testing.T) {
+// Messages of an older release are decoded with their old meaning.
+func TestReadsMessagesOfOlderReleases(t *testing.T) {
 	t.Parallel()
 	for _, release := range releases(t) {
 		for name, text := range recorded(t, release) {
 			want := samples[name]
 			if want == nil {
-				t.Fatalf("the sample %s is gone", name)
+				t.Fatalf("the sample %s is missing", name)
 			}
 			got := want.ProtoReflect().New().Interface()
 			check(t, proto.Unmarshal(text, got))
 			if !proto.Equal(got, want) {
-				t.Errorf("%s of %s is read as\n%s", name, release, prototext.Format(got))
+				t.Errorf("%s of %s is decoded as\n%s", name, release, prototext.Format(got))
 			}
 		}
 	}
 }
 
-// Nothing that an older release knows is gone, or is something else now.
+// Nothing in an older release's protocol was removed or changed.
 func TestProtocolOnlyGrows(t *testing.T) {
 	t.Parallel()
 	for _, release := range releases(t) {
@@ -100,7 +100,7 @@ func TestProtocolOnlyGrows(t *testing.T) {
 	}
 }
 
-func TestBrokenProtocolsAreFound(t *testing.T) {
+func TestIncompatibleChangesAreFound(t *testing.T) {
 	t.Parallel()
 	now := pluginv1.File_rowrelay_sink_v1_proto
 	for name, change := range map[string]func(*descriptorpb.FileDescriptorProto){
@@ -120,15 +120,15 @@ func TestBrokenProtocolsAreFound(t *testing.T) {
 		file, err := protodesc.NewFile(changed, nil)
 		check(t, err)
 		if len(broken(now, file)) == 0 {
-			t.Errorf("%s may change unnoticed", name)
+			t.Errorf("a change of %s is not detected", name)
 		}
 	}
 	if found := broken(now, now); len(found) > 0 {
-		t.Errorf("it is found to differ from itself: %v", found)
+		t.Errorf("a protocol differs from itself: %v", found)
 	}
 }
 
-// broken says in what a protocol doesn't do any more what an older one did.
+// broken returns what an older protocol has and a newer one lacks.
 func broken(old, now protoreflect.FileDescriptor) (problems []string) {
 	before, after := facts(old), facts(now)
 	for _, fact := range before {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// facts are what the other side relies on, a line each.
+// facts returns what the other side relies on, one line each.
 func facts(file protoreflect.FileDescriptor) (facts []string) {
 	for i := range file.Messages().Len() {
 		fields := file.Messages().Get(i).Fields()
@@ -46,17 +46,17 @@ func field(f protoreflect.FieldDescriptor) string {
 	return fmt.Sprintf("%s = %d: %s %s, presence %v", f.FullName(), f.Number(), f.Cardinality(), kind, f.HasPresence())
 }
 
-// releases are the folders of recorded releases, at least one.
+// releases returns the folders of recorded releases, at least one.
 func releases(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("testdata/*")
 	if err != nil || len(found) == 0 {
-		t.Fatalf("no release was recorded (%v)", err)
+		t.Fatalf("no release is recorded (%v)", err)
 	}
 	return found
 }
 
-// recorded are a release's samples, by name.
+// recorded returns the samples of a release, by name.
 func recorded(t *testing.T, release string) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(release, "*.bin"))

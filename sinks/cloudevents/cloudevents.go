@@ -1,8 +1,8 @@
-// Package cloudevents makes CloudEvents 1.0 of messages, in binary or
-// structured mode, for the sinks whose protocol has a binding.
+// Package cloudevents converts messages to CloudEvents 1.0, in binary or structured
+// mode, for sinks whose protocol has a binding.
 //
-// A message's own headers named ce-NAME (or ce_NAME) become attributes, in any
-// case. What they don't say comes from the message and from the [Options].
+// A message's own headers named ce-NAME (or ce_NAME), in any case, set attributes.
+// The other attributes come from the message and from the [Options].
 package cloudevents
 
 import (
@@ -20,23 +20,24 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Mode is where an event's attributes stand.
+// Mode is where an event's attributes are placed.
 type Mode string
 
-// The modes. In binary mode the payload stays as it is and the attributes are
-// headers; in structured mode both are one JSON object, which is the payload.
+// The modes. In binary mode the payload is unchanged and the attributes are
+// headers. In structured mode the payload is a JSON object with the attributes and
+// the data.
 const (
 	Off        Mode = "off"
 	Binary     Mode = "binary"
 	Structured Mode = "structured"
 )
 
-// Options say how events are made.
+// Options configure an [Encoder].
 type Options struct {
 	Mode Mode // defaults to Off
 
-	// Source is the source, a URI reference, of events without a ce-source
-	// header. Required.
+	// Source is the source of events without a ce-source header, a URI reference.
+	// Required unless the mode is Off.
 	Source string
 
 	// Type is the type of events without a ce-type header. Defaults to the
@@ -44,8 +45,8 @@ type Options struct {
 	Type string
 }
 
-// Encoder makes events of messages. Its methods may be called concurrently,
-// also on a nil Encoder, which leaves messages as they are.
+// Encoder converts messages to events. Its methods may be called concurrently, also
+// on a nil Encoder, which returns messages unchanged.
 type Encoder struct {
 	options Options
 	binding Binding
@@ -56,7 +57,7 @@ func New(binding Binding, options Options) (*Encoder, error) {
 	switch options.Mode {
 	case Off, "":
 		if options.Source != "" || options.Type != "" {
-			return nil, errors.New("make CloudEvents: a source or a type is set and the mode is off")
+			return nil, errors.New("make CloudEvents: a source or a type is set, but the mode is off")
 		}
 		return nil, nil
 	case Binary, Structured:
@@ -69,10 +70,9 @@ func New(binding Binding, options Options) (*Encoder, error) {
 	return &Encoder{options, binding}, nil
 }
 
-// Message returns the message as the protocol is to carry it: with the
-// attributes among its headers, or with the whole event as its payload. The
-// error says what is wrong with the message's headers; no later attempt will
-// go better.
+// Message returns the message to send: with the attributes in its headers, or with
+// the whole event as its payload. An error means that the message's headers are
+// invalid, so it would fail again on each attempt.
 func (e *Encoder) Message(m sinks.Message) (sinks.Message, error) {
 	if e == nil {
 		return m, nil
@@ -91,12 +91,12 @@ func (e *Encoder) Message(m sinks.Message) (sinks.Message, error) {
 	return m, nil
 }
 
-// event is what all modes and protocols have in common.
+// event is an event independent of mode and protocol.
 type event struct {
 	attributes  map[string]string // without datacontenttype
 	contentType string
-	data        []byte            // nil: none
-	headers     map[string]string // the message's that are no attributes
+	data        []byte            // nil: no data
+	headers     map[string]string // the message's other headers
 }
 
 func (e *Encoder) event(m sinks.Message) (event, error) {
@@ -126,7 +126,8 @@ func (e *Encoder) event(m sinks.Message) (event, error) {
 	return made, nil
 }
 
-// take sorts one header of the message.
+// take stores one header of the message as an attribute, the content type or
+// another header.
 func (e *event) take(name, value string) error {
 	lower := strings.ToLower(name)
 	attribute, found := strings.CutPrefix(lower, "ce-")
@@ -147,20 +148,21 @@ func (e *event) take(name, value string) error {
 	return nil
 }
 
-// checkAttribute holds a message's attribute to the specification (CloudEvents
-// 1.0.2, sections 2 and 3). Its errors complete "the header …".
+// checkAttribute checks a message's attribute against the specification
+// (CloudEvents 1.0.2, sections 2 and 3). Its errors complete the sentence "the
+// header …".
 func checkAttribute(name, value string) error {
 	switch {
 	case name == "" || strings.ContainsFunc(name, notNameRune):
-		return errors.New("is no attribute: names have lower-case letters and digits only")
+		return errors.New("is not an attribute: names consist of letters and digits")
 	case name == "data" || name == "datacontenttype":
-		return errors.New("is no attribute that can be set so: the payload is the data, and Content-Type its type")
+		return errors.New("can't be set: the payload is the data, and the header Content-Type is its type")
 	case value == "":
-		return errors.New("has no value: leave it out")
+		return errors.New("has no value: remove the header")
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, forbidden):
 		return errors.New("has characters that CloudEvents doesn't allow")
 	}
-	switch name { // those that have a form
+	switch name { // attributes with a fixed form
 	case "specversion":
 		if value != "1.0" {
 			return errors.New("must be 1.0")
@@ -180,19 +182,19 @@ func checkAttribute(name, value string) error {
 
 func notNameRune(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }
 
-// forbidden are control characters and noncharacters.
+// forbidden reports control characters and noncharacters.
 func forbidden(r rune) bool {
 	return unicode.IsControl(r) || r&0xfffe == 0xfffe || r >= 0xfdd0 && r <= 0xfdef
 }
 
-// Binding is how a protocol carries an event's attributes in binary mode.
+// Binding describes how a protocol carries an event's attributes in binary mode.
 type Binding struct {
 	prefix, contentType string
 	escape              func(string) string
 }
 
-// The bindings. AMQP's is made for AMQP 1.0, whose application properties are
-// the headers of AMQP 0-9-1.
+// The bindings. AMQP follows the binding for AMQP 1.0. Its application properties
+// are the headers of AMQP 0-9-1.
 var (
 	HTTP  = Binding{"ce-", "Content-Type", percentEncode}
 	Kafka = Binding{"ce_", "content-type", plain}
@@ -210,8 +212,8 @@ func (b Binding) put(headers map[string]string, made event) {
 
 func plain(text string) string { return text }
 
-// percentEncode is what the HTTP binding wants of header values (section
-// 3.1.3.2): everything but printable ASCII, and blank, quote and percent.
+// percentEncode encodes a header value as the HTTP binding requires (section
+// 3.1.3.2): all bytes except printable ASCII, and blank, quote and percent.
 func percentEncode(text string) string {
 	var encoded strings.Builder
 	for i := range len(text) {
@@ -226,9 +228,9 @@ func percentEncode(text string) string {
 
 const structuredType = "application/cloudevents+json; charset=UTF-8"
 
-// json is the event in JSON event format (section 3). Data of a JSON type is
-// part of it as it is; text of a text type is a string; all else is in base64,
-// also what calls itself JSON and isn't.
+// json returns the event in JSON event format (section 3). Data that is JSON by its
+// type and its content is embedded; text of a text type is a string; all other data
+// is base64.
 func (e event) json() []byte {
 	members := make(map[string]any, len(e.attributes)+2)
 	for name, value := range e.attributes {
@@ -246,7 +248,7 @@ func (e event) json() []byte {
 	default:
 		members["data_base64"] = e.data
 	}
-	text, _ := json.Marshal(members) // texts, bytes and valid JSON can't fail
+	text, _ := json.Marshal(members) // can't fail for texts, bytes and valid JSON
 	return text
 }
 
@@ -262,7 +264,7 @@ func isJSON(kind string) bool {
 	return strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")
 }
 
-// Fields are the settings with which a sink's kind offers CloudEvents.
+// Fields returns the settings for CloudEvents, for the kind of a sink.
 func Fields() []settings.Field {
 	return []settings.Field{
 		{Name: "cloudevents", Type: settings.TypeString, Default: string(Off), Choices: []string{string(Off), string(Binary), string(Structured)},
@@ -272,7 +274,7 @@ func Fields() []settings.Field {
 	}
 }
 
-// FromSettings returns the options that the settings ask for.
+// FromSettings returns the options for the settings of [Fields].
 func FromSettings(s settings.Values) Options {
 	return Options{Mode: Mode(s.Text("cloudevents")), Source: s.Text("cloudevents_source"), Type: s.Text("cloudevents_type")}
 }

@@ -59,14 +59,14 @@ func TestBinaryModeByProtocol(t *testing.T) {
 	}
 }
 
-// The official SDK reads what structured mode makes.
-func TestStructuredModeIsReadByTheOfficialSDK(t *testing.T) {
+// The official SDK can read events in structured mode.
+func TestOfficialSDKReadsStructuredMode(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		payload     []byte
 		headers     map[string]string
 		contentType string
-		member      string // where the data are
+		member      string // the member with the data
 	}{
 		"JSON":                    {[]byte(`{"n": 1}`), nil, "application/json", `"data":{`},
 		"text":                    {[]byte("héllo"), map[string]string{"content-type": "text/plain"}, "text/plain", `"data":"h`},
@@ -90,17 +90,17 @@ func TestStructuredModeIsReadByTheOfficialSDK(t *testing.T) {
 		}
 		if err := read.Validate(); err != nil || read.ID() != m.ID || read.Source() != "https://shop.example/orders" || read.Type() != "com.example.order" ||
 			read.Subject() != "customer-7" || !read.Time().Equal(m.CreatedAt) || read.DataContentType() != test.contentType {
-			t.Errorf("%s: read as %v (%v)", name, read, err)
+			t.Errorf("%s: the SDK reads %v (%v)", name, read, err)
 		}
 		if got := strings.ReplaceAll(string(read.Data()), " ", ""); got != strings.ReplaceAll(string(test.payload), " ", "") {
-			t.Errorf("%s: the data are %q", name, got)
+			t.Errorf("%s: the data is %q", name, got)
 		}
 	}
 }
 
-// The specification takes a type that ends in +json for JSON; the Go SDK (2.16)
-// doesn't read that.
-func TestKindsOfJSONAreJSON(t *testing.T) {
+// According to the specification, a type ending in +json is JSON. The Go SDK (2.16)
+// doesn't treat it so.
+func TestTypesEndingInJSONAreJSON(t *testing.T) {
 	t.Parallel()
 	made, err := encoder(t, cloudevents.Kafka, cloudevents.Options{Mode: cloudevents.Structured, Source: "/shop"}).Message(
 		message("[1]", map[string]string{"Content-Type": "application/hal+json; charset=utf-8"}))
@@ -109,7 +109,7 @@ func TestKindsOfJSONAreJSON(t *testing.T) {
 	}
 }
 
-func TestNullPayloadIsNoData(t *testing.T) {
+func TestNullPayloadHasNoData(t *testing.T) {
 	t.Parallel()
 	m := message("", nil)
 	m.Payload = nil
@@ -144,7 +144,7 @@ func TestHeadersSetAttributes(t *testing.T) {
 	}
 }
 
-func TestWrongAttributesAreNamed(t *testing.T) {
+func TestErrorNamesTheInvalidAttribute(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"ce-": "x", "ce-my-name": "x", "ce-data": "x", "ce-datacontenttype": "text/plain", "ce-subject": "", "ce-note": "a\nb", "ce-other": "\xff",
@@ -163,12 +163,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Mode: "loud", Source: "/x"}, {Mode: cloudevents.Binary}, {Mode: cloudevents.Structured, Source: "%zz"}, {Source: "/x"}, {Mode: cloudevents.Off, Type: "x"},
 	} {
 		if _, err := cloudevents.New(cloudevents.HTTP, options); err == nil {
-			t.Errorf("%+v was taken", options)
+			t.Errorf("%+v was accepted", options)
 		}
 	}
 }
 
-func TestOffLeavesMessagesAlone(t *testing.T) {
+func TestOffLeavesMessagesUnchanged(t *testing.T) {
 	t.Parallel()
 	off := encoder(t, cloudevents.HTTP, cloudevents.Options{})
 	m := message("x", map[string]string{"ce-my-name": "x"})

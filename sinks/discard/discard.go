@@ -1,6 +1,6 @@
-// Package discard is a sink that takes every message and keeps none: for
-// measuring a relay, for trying routes out, and for topics that nobody wants.
-// What it takes counts as delivered.
+// Package discard is a sink that accepts every message and discards it: for
+// measuring a relay, for trying out routes, and for topics without consumers. The
+// messages count as delivered.
 package discard
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Sink takes everything. The zero value is ready; its methods may be called
-// concurrently.
+// Sink accepts and discards all messages. The zero value is ready to use. Its
+// methods may be called concurrently.
 type Sink struct{}
 
 var (
@@ -25,10 +25,10 @@ func New() Sink { return Sink{} }
 // Open does nothing.
 func (Sink) Open(context.Context) error { return nil }
 
-// Destination is "discard".
+// Destination returns "discard".
 func (Sink) Destination() string { return "discard" }
 
-// Send calls the whole batch delivered, unless the context has ended.
+// Send returns that all messages are delivered, unless the context has ended.
 func (Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
 		return sinks.All(len(batch), sinks.Cancelled())
@@ -39,7 +39,7 @@ func (Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 // Close does nothing.
 func (Sink) Close(context.Context) error { return nil }
 
-// Order promises that a batch is taken whole.
+// Order returns [sinks.OrderAtomic].
 func (Sink) Order() sinks.Order { return sinks.OrderAtomic }
 
 // Kind describes the sink for a registry: the kind "discard", URL "discard:".

@@ -13,10 +13,10 @@ import (
 
 var errFault = errors.New("input/output error")
 
-// faulty is a real file of which some calls fail.
+// faulty is a real file whose calls fail on demand.
 type faulty struct {
 	handle
-	partial                              int // bytes that a Write still takes before it fails; negative: all
+	partial                              int // bytes that a Write accepts before it fails; negative: all
 	sync, truncate, size, unlock, closed error
 	syncs                                int
 }
@@ -59,7 +59,8 @@ func batch(payloads ...string) []sinks.Message {
 	return batch
 }
 
-// faultySink has delivered message a, and its file then fails so.
+// faultySink returns a sink that has delivered message a, and whose file then
+// fails.
 func faultySink(t *testing.T, options Options, break_ func(*faulty)) (*Sink, *faulty, string) {
 	t.Helper()
 	options.Path = filepath.Join(t.TempDir(), "out.jsonl")
@@ -81,9 +82,9 @@ func faultySink(t *testing.T, options Options, break_ func(*faulty)) (*Sink, *fa
 	return sink, file, options.Path
 }
 
-// TestFaults: what a batch of a and b leaves in the file after each fault, and
-// what it is once the batch was sent again.
-func TestFaults(t *testing.T) {
+// The test checks the file after each fault in a batch of a and b, and after the
+// batch was sent again.
+func TestWriteFaults(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		fault  func(*faulty)
@@ -94,13 +95,13 @@ func TestFaults(t *testing.T) {
 		"nothing is written":  {func(f *faulty) { f.partial = 0 }, sinks.Unavailable, lineA, lineA + lineA + lineB},
 		"half a line":         {func(f *faulty) { f.partial = 5 }, sinks.Unavailable, lineA, lineA + lineA + lineB},
 		"a line and a half":   {func(f *faulty) { f.partial = len(lineA) + 5 }, sinks.Unavailable, lineA, lineA + lineA + lineB},
-		"the disk is lost":    {func(f *faulty) { f.sync = errFault }, sinks.Unavailable, lineA, lineA + lineA + lineB},
+		"sync fails":          {func(f *faulty) { f.sync = errFault }, sinks.Unavailable, lineA, lineA + lineA + lineB},
 		"the size is unknown": {func(f *faulty) { f.size = errFault }, sinks.Unavailable, lineA, lineA + lineA + lineB},
 		"half a line stays": {
 			func(f *faulty) { f.partial, f.truncate = 5, errFault },
 			sinks.Retry, lineA + lineA[:5], lineA + lineA[:5] + "\n" + lineA + lineB,
 		},
-		"it can't be unlocked": {func(f *faulty) { f.unlock = errFault }, sinks.Delivered, lineA + lineA + lineB, lineA + lineA + lineB + lineA + lineB},
+		"unlock fails": {func(f *faulty) { f.unlock = errFault }, sinks.Delivered, lineA + lineA + lineB, lineA + lineA + lineB + lineA + lineB},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +133,8 @@ func has(t *testing.T, path, want string) {
 	}
 }
 
-// TestAfterARetryTheFileIsRepaired: no Open comes after a retry.
-func TestAfterARetryTheFileIsRepaired(t *testing.T) {
+// The relay calls no Open after a retry.
+func TestFileIsRepairedAfterARetry(t *testing.T) {
 	t.Parallel()
 	sink, _, path := faultySink(t, Options{}, func(f *faulty) { f.partial, f.truncate = 5, errFault })
 	sink.Send(t.Context(), batch("a"))
@@ -152,7 +153,7 @@ func TestDeliveredMeansOnTheDisk(t *testing.T) {
 	}
 }
 
-func TestARejectedMessageStopsNoOtherKey(t *testing.T) {
+func TestRejectedMessageBlocksOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	sink, file, path := faultySink(t, Options{}, func(*faulty) {})
 	mixed := batch("x", "b")
@@ -172,7 +173,7 @@ func TestARejectedMessageStopsNoOtherKey(t *testing.T) {
 	has(t, path, lineA+lineB)
 }
 
-func TestCloseTellsWhatFailed(t *testing.T) {
+func TestCloseReturnsItsError(t *testing.T) {
 	t.Parallel()
 	sink, _, _ := faultySink(t, Options{}, func(f *faulty) { f.closed = errFault })
 	if err := sink.Close(t.Context()); !errors.Is(err, errFault) {

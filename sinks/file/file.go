@@ -1,6 +1,6 @@
-// Package file is a sink that appends each message as a line of JSON to a file.
-// `rowrelay enqueue` reads such files. Several processes may append to one
-// file, and log rotation may rename it at any time.
+// Package file is a sink that appends each message as a line of JSON to a file. `rowrelay
+// enqueue` reads these files. Several processes may append to one file, and log rotation may
+// rename it at any time.
 package file
 
 import (
@@ -19,22 +19,22 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// DefaultMode is the mode of a new file: its owner may read and write it.
+// DefaultMode is the mode of a new file: only its owner may read and write it.
 const DefaultMode os.FileMode = 0o600
 
-// Options say which file a [Sink] appends to, and how.
+// Options configure a [Sink].
 type Options struct {
-	// Path is the file's. Required. The file is made where it isn't there; its
-	// folder is not.
+	// Path is the path of the file. Required. The file is created if it doesn't exist; its
+	// folder must exist.
 	Path string
 
-	// Mode has the permissions of a file that the sink makes, whatever the
-	// process's umask is. Defaults to [DefaultMode].
+	// Mode are the permissions of a file that the sink creates, whatever the process's umask
+	// is. Defaults to [DefaultMode].
 	Mode os.FileMode
 
-	// NoSync calls messages delivered when the system has taken them, without
-	// waiting until they are on the disk: faster, but a power cut can lose
-	// messages that are marked as delivered.
+	// NoSync treats messages as delivered once the operating system has them, without
+	// waiting until they are on the disk. This is faster, but a power cut can lose messages
+	// that are marked as delivered.
 	NoSync bool
 }
 
@@ -42,7 +42,7 @@ type Options struct {
 type Sink struct {
 	options  Options
 	serial   *sinks.Serial
-	file     handle // nil while it isn't open; guarded by serial
+	file     handle // nil while closed; guarded by serial
 	openFile func(Options) (handle, error)
 }
 
@@ -52,28 +52,29 @@ var (
 	_ sinks.Checker = (*Sink)(nil)
 )
 
-// New returns a sink that appends to a file. It touches no file yet.
+// New returns a sink that appends to a file. It opens no file.
 func New(options Options) (*Sink, error) {
 	if options.Path == "" {
 		return nil, errors.New("make a file sink: the path is empty")
 	}
 	options.Mode = cmp.Or(options.Mode, DefaultMode)
 	if options.Mode&^os.ModePerm != 0 {
-		return nil, fmt.Errorf("make a file sink: the mode %#o is more than permissions", uint32(options.Mode))
+		return nil, fmt.Errorf("make a file sink: the mode %#o has bits other than permissions", uint32(options.Mode))
 	}
 	return &Sink{options: options, serial: sinks.NewSerial(), openFile: openFile}, nil
 }
 
-// Destination is the path.
+// Destination returns "file " and the path.
 func (s *Sink) Destination() string { return "file " + s.options.Path }
 
-// Open opens the file, or makes it. A last line without an end, which a crash
-// left behind, is ended, so that it spoils no other.
+// Open opens the file or creates it. If a crash has left a last line without an end, Open
+// ends it, so that the next line stays readable.
 func (s *Sink) Open(ctx context.Context) error {
 	return s.serial.Do(ctx, func() error { return s.reopen(ctx) })
 }
 
-// Check finds out whether Open could open the file, or make it in its folder. It makes none.
+// Check reports whether Open could open the file, or create it in its folder. It creates
+// nothing.
 func (s *Sink) Check(context.Context) error {
 	opened, err := openExisting(s.options.Path)
 	switch {
@@ -87,24 +88,23 @@ func (s *Sink) Check(context.Context) error {
 		err = fmt.Errorf("%s is not a folder", filepath.Dir(s.options.Path))
 	}
 	if err != nil {
-		return fmt.Errorf("look for the folder to make the file in: %w", err)
+		return fmt.Errorf("check the folder of the file: %w", err)
 	}
 	return nil
 }
 
-// Close closes the file. It waits for a write that is still running, as long as
-// the context lets it.
+// Close closes the file. It waits for a running write until the context ends.
 func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, s.drop)
 }
 
-// Order promises that what is written of a batch is a prefix of it: all but
-// what can't be a line, or nothing.
+// Order returns [sinks.OrderPrefix]: a batch is written whole, except messages that can't be
+// JSON, or not at all.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send appends the batch's lines with a single write, and waits until they are
-// on the disk. Where that fails, the file is cut back to what it was, and the
-// sink is unavailable. What can't be JSON is rejected.
+// Send appends the batch's lines with a single write and waits until they are on the disk.
+// If that fails, it truncates the file to its former size and returns that the sink is
+// unavailable. A message that can't be JSON is rejected.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var lines bytes.Buffer
 	outcomes, _ := sinks.WriteLines(&lines, batch)
@@ -119,7 +119,7 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	})
 }
 
-// write appends the text, or returns the outcome of what wasn't written.
+// write appends the text. If it fails, it returns the outcome of the messages.
 func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 	if len(text) == 0 {
 		return nil
@@ -142,15 +142,16 @@ func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 	if err == nil {
 		return nil
 	}
-	// What was written is taken back. If that fails too, the file is dropped, so
-	// that opening it again repairs it.
+	// Remove what was written. If that fails too, drop the file, so that opening it again
+	// repairs it.
 	if cut := s.file.Truncate(size); cut != nil {
 		return fail(sinks.Retry, sinks.ReasonUnknown, errors.Join(err, cut, s.drop()))
 	}
 	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
 }
 
-// notReady: nothing was written; where the time is up, nothing may be wrong.
+// notReady returns the outcome when nothing was written. If the context has ended, that may
+// be the only cause.
 func notReady(ctx context.Context, err error) *sinks.Outcome {
 	if ctx.Err() != nil {
 		return fail(sinks.Unsent, sinks.ReasonCancelled, err)
@@ -173,9 +174,9 @@ func Kind() sinks.Kind {
 		FromURL: fromURL,
 		New:     fromSettings,
 		Fields: []settings.Field{
-			{Name: "path", Type: settings.TypeString, Required: true, Help: "The file to append to. It is made where it isn't there; its folder is not."},
-			{Name: "mode", Type: settings.TypeString, Default: "0600", Check: settings.Parses(parseMode), Help: "Permissions of a file that the sink makes, in octal digits and quotes, whatever the umask is."},
-			{Name: "sync", Type: settings.TypeBool, Default: "true", Help: "Whether a message is delivered only when it is on the disk. Without it, a power cut can lose delivered messages."},
+			{Name: "path", Type: settings.TypeString, Required: true, Help: "The file to append to. It is created if it doesn't exist; its folder must exist."},
+			{Name: "mode", Type: settings.TypeString, Default: "0600", Check: settings.Parses(parseMode), Help: "The permissions of a file that the sink creates, as octal digits in quotes, whatever the umask is."},
+			{Name: "sync", Type: settings.TypeBool, Default: "true", Help: "Whether a message counts as delivered only when it is on the disk. With false, a power cut can lose delivered messages."},
 		},
 	}
 }
@@ -194,7 +195,7 @@ func parseMode(text string) (fs.FileMode, error) {
 	return mode, nil
 }
 
-// fromURL takes what follows "file:" as a path, and the query as settings.
+// fromURL makes settings of a URL: the path becomes the setting path, and the query has the other settings.
 func fromURL(u *url.URL) (map[string]any, error) {
 	path, err := settings.PathFromURL(u)
 	if err != nil {

@@ -25,7 +25,7 @@ func newSink(t testing.TB, options file.Options) *file.Sink {
 	return sink
 }
 
-// messages reads the file's lines.
+// messages decodes the file's lines.
 func messages(t testing.TB, path string) []outbox.Message {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func messages(t testing.TB, path string) []outbox.Message {
 	return got
 }
 
-// TestConformance takes the folder away to make an outage.
+// The suite removes the folder to cause an outage.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for name, noSync := range map[string]bool{"sync": false, "no sync": true} {
@@ -105,7 +105,7 @@ func closed(t *testing.T, sink sinks.Sink) {
 	}
 }
 
-func TestATornLastLineIsEnded(t *testing.T) {
+func TestTornLastLineIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ before, after string }{
 		"torn":  {line("a") + `{"topic":"t","pa`, line("a") + `{"topic":"t","pa` + "\n" + line("b")},
@@ -177,7 +177,7 @@ func TestSeveralWritersShareAFile(t *testing.T) {
 		if writer, number, ok := strings.Cut(string(m.Payload), " "); ok {
 			fmt.Sscan(number, &n)
 			if n != next[writer] {
-				t.Errorf("writer %s: %d came instead of %d", writer, n, next[writer])
+				t.Errorf("writer %s: got %d, want %d", writer, n, next[writer])
 			}
 			next[writer]++
 		}
@@ -201,7 +201,7 @@ func TestModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := info.Mode(); got != test.want {
-			t.Errorf("mode %v made %v, want %v", test.mode, got, test.want)
+			t.Errorf("mode %v resulted in %v, want %v", test.mode, got, test.want)
 		}
 	}
 }
@@ -209,8 +209,8 @@ func TestModes(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for want, options := range map[string]file.Options{
-		"the path is empty":        {},
-		"is more than permissions": {Path: "p", Mode: fs.ModeSetgid | 0o600},
+		"the path is empty":               {},
+		"has bits other than permissions": {Path: "p", Mode: fs.ModeSetgid | 0o600},
 	} {
 		if _, err := file.New(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New(%+v): %v, want %s", options, err, want)
@@ -218,13 +218,13 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsRefused(t *testing.T) {
+func TestOnlyRegularFilesAreAccepted(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	for path, want := range map[string]string{
 		folder:                              "it is not a regular file; for a pipe or a terminal use the stdout sink",
 		os.DevNull:                          "it is not a regular file",
-		filepath.Join(folder, "no", "file"): "is its folder there?",
+		filepath.Join(folder, "no", "file"): "does its folder exist?",
 	} {
 		sink := newSink(t, file.Options{Path: path})
 		if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -238,22 +238,22 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestCheckMakesNoFile(t *testing.T) {
+func TestCheckCreatesNoFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "lines.jsonl")
 	if err := newSink(t, file.Options{Path: path}).Check(t.Context()); err != nil {
-		t.Errorf("a file that is not there yet: %v", err)
+		t.Errorf("a file that doesn't exist yet: %v", err)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("the file was made: %v", err)
+		t.Errorf("the file was created: %v", err)
 	}
 	const torn = `{"id":`
 	if err := os.WriteFile(path, []byte(torn), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := newSink(t, file.Options{Path: path}).Check(t.Context()); err != nil {
-		t.Errorf("a file that is there: %v", err)
+		t.Errorf("a file that exists: %v", err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != torn {
 		t.Errorf("the file was changed: %q, %v", text, err)

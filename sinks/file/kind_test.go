@@ -50,7 +50,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestARelativeURL(t *testing.T) {
+func TestRelativeURL(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, rawURL := range []string{"file:plain", "file:with%2520percent"} {
 		sink, err := registry(t).FromURL(rawURL)
@@ -69,7 +69,7 @@ func TestARelativeURL(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreWrong(t *testing.T) {
+func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{
 		"file:":                  "setting path: must not be empty",

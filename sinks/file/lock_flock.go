@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Lock takes the advisory lock of the file, which all file sinks take. It asks
-// again and again rather than wait, since a waiting flock can't be interrupted.
+// Lock takes the file's advisory lock, which all file sinks take. It polls, because
+// a blocking flock can't be interrupted.
 func (f *osFile) Lock(ctx context.Context) error {
 	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		err := flock(f.File, syscall.LOCK_EX|syscall.LOCK_NB)
@@ -29,7 +29,7 @@ func (f *osFile) Lock(ctx context.Context) error {
 	}
 }
 
-// Unlock gives the lock back.
+// Unlock releases the lock.
 func (f *osFile) Unlock() error { return flock(f.File, syscall.LOCK_UN) }
 
 func flock(f *os.File, how int) error {
@@ -44,7 +44,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// syncFolder makes the entry of a new file last.
+// syncFolder makes the directory entry of a new file durable.
 func syncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-func TestWaitsForTheLock(t *testing.T) {
+func TestSendWaitsForTheLock(t *testing.T) {
 	t.Parallel()
 	sink, _, path := faultySink(t, Options{}, func(*faulty) {})
 	other, err := openFile(Options{Path: path})
@@ -47,7 +47,7 @@ func TestWaitsForTheLock(t *testing.T) {
 	has(t, path, lineA+lineB)
 }
 
-func TestAPipeIsRefusedAndBlocksNobody(t *testing.T) {
+func TestPipeIsRefusedWithoutBlocking(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -64,9 +64,8 @@ func TestAPipeIsRefusedAndBlocksNobody(t *testing.T) {
 
 const inChild = "ROWRELAY_TEST_FULL_DISK"
 
-// TestConformanceOnAFullDisk runs the suite in a process whose files may not
-// grow during an outage, so that the system cuts writes off in the middle of a
-// line as a full disk does.
+// The suite runs in a process whose files may not grow during an outage, so that
+// the system stops writes in the middle of a line, as on a full disk.
 func TestConformanceOnAFullDisk(t *testing.T) {
 	if os.Getenv(inChild) != "" {
 		signal.Ignore(syscall.SIGXFSZ)
@@ -117,7 +116,7 @@ func sizeOf(path string) uint64 {
 	return uint64(info.Size())
 }
 
-// limitFiles limits the size of files of this process.
+// limitFiles limits the size of the files of this process.
 func limitFiles(t testing.TB, size uint64) {
 	t.Helper()
 	var limit syscall.Rlimit

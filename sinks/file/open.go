@@ -9,29 +9,29 @@ import (
 	"path/filepath"
 )
 
-// handle is an open file. A test has one whose disk is full.
+// handle is an open file. Tests use a handle that fails like one on a full disk.
 type handle interface {
 	Write(text []byte) (int, error)
 	Sync() error
 	Truncate(size int64) error
 	Size() (int64, error)
 
-	// Lock keeps other processes from appending until Unlock, or until the
+	// Lock prevents other processes from appending until Unlock, or until the
 	// handle is closed.
 	Lock(ctx context.Context) error
 	Unlock() error
 
-	// Current says whether the path still leads to this file.
+	// Current reports whether the path still leads to this file.
 	Current() bool
 
-	// Torn says whether the last line lacks its end.
+	// Torn reports whether the last line has no newline.
 	Torn() (bool, error)
 
 	Close() error
 }
 
-// follow opens the file anew where the path leads to another by now, as after
-// a rotation, or to none.
+// follow reopens the file if the path now leads to another file, as after a
+// rotation, or to none.
 func (s *Sink) follow(ctx context.Context) error {
 	if s.file != nil && s.file.Current() {
 		return nil
@@ -40,7 +40,7 @@ func (s *Sink) follow(ctx context.Context) error {
 }
 
 func (s *Sink) reopen(ctx context.Context) error {
-	_ = s.drop() // what was written is on the disk; there is nothing to lose
+	_ = s.drop() // the process buffers nothing
 	opened, err := s.openFile(s.options)
 	if err != nil {
 		return err
@@ -64,14 +64,15 @@ func (s *Sink) drop() error {
 	return nil
 }
 
-// unlock drops the file where it can't be unlocked, which unlocks it.
+// unlock unlocks the file. If that fails, it closes the file, which releases the
+// lock.
 func (s *Sink) unlock() {
 	if s.file != nil && s.file.Unlock() != nil {
 		_ = s.drop()
 	}
 }
 
-// repair ends a line that a crash or a full disk left without an end.
+// repair ends a last line that a crash or a full disk left without a newline.
 func (s *Sink) repair(ctx context.Context) error {
 	if err := s.file.Lock(ctx); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (s *Sink) repair(ctx context.Context) error {
 	return errors.Join(err, s.file.Unlock())
 }
 
-// osFile is a handle of a real file.
+// osFile is the handle of a real file.
 type osFile struct {
 	*os.File
 	path string
@@ -94,7 +95,7 @@ type osFile struct {
 
 const flags = os.O_RDWR | os.O_APPEND
 
-// openExisting opens a file that is there.
+// openExisting opens a file that exists.
 func openExisting(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe could block
@@ -103,7 +104,8 @@ func openExisting(path string) (*os.File, error) {
 	return os.OpenFile(path, flags, 0)
 }
 
-// openFile opens the file, or makes it, and its entry in the folder last.
+// openFile opens or creates the file. It syncs the folder of a new file, so that
+// the file survives a power cut.
 func openFile(options Options) (handle, error) {
 	opened, err := openExisting(options.Path)
 	if err == nil {
@@ -114,7 +116,7 @@ func openFile(options Options) (handle, error) {
 	}
 	created, err := os.OpenFile(options.Path, flags|os.O_CREATE, options.Mode)
 	if err != nil {
-		return nil, fmt.Errorf("make the file (is its folder there?): %w", err)
+		return nil, fmt.Errorf("create the file (does its folder exist?): %w", err)
 	}
 	err = created.Chmod(options.Mode)
 	if err == nil && !options.NoSync {

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-func TestAnswers(t *testing.T) {
+func TestOutcomeOfEachStatus(t *testing.T) {
 	t.Parallel()
 	type outcome struct {
 		result sinks.Result
@@ -68,8 +68,8 @@ func TestAnswers(t *testing.T) {
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
-	const general = "redirected: 307 Temporary Redirect, which is not followed" // the log has all but what follows a status
-	const leads = general + "; this one leads to %s: set the url to where it leads"
+	const general = "redirected: 307 Temporary Redirect; redirects are not followed" // the log omits only the text after a status
+	const leads = general + ". This one leads to %s: set the url to that address"
 	tests := map[string]string{
 		"https://u:s3cret@other.example:8443/s3cret?s3cret#s3cret": fmt.Sprintf(leads, "other.example:8443"),
 		"/s3cret":           fmt.Sprintf(leads, "HERE"),
@@ -92,7 +92,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestExcerpts(t *testing.T) {
+func TestDetailHasAnExcerptOfTheBody(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret/token"
 	long := strings.Repeat("ü", 300)
@@ -121,7 +121,7 @@ func TestExcerpts(t *testing.T) {
 	}
 }
 
-// What an operator knows to be a message's own fault parks it.
+// Statuses in RejectStatuses park the message.
 func TestRejectStatuses(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{401, 403, 404} {
@@ -131,12 +131,12 @@ func TestRejectStatuses(t *testing.T) {
 		}
 	}
 	if _, err := httpsink.New(httpsink.Options{URL: "http://localhost", RejectStatuses: []int{404, 422}}); err == nil {
-		t.Error("422 can be chosen")
+		t.Error("422 is accepted")
 	}
 }
 
-// TestARefusedLoginIsNoMessagesFault: a token that was renewed at the endpoint, and isn't here yet, charges no message.
-func TestARefusedLoginIsNoMessagesFault(t *testing.T) {
+// A token that was renewed at the endpoint but not yet in the settings charges no message an attempt.
+func TestRefusedCredentialsChargeNoAttempt(t *testing.T) {
 	t.Parallel()
 	url := answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	for name, options := range map[string]httpsink.Options{

@@ -18,18 +18,18 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// arrays is one Send under way that makes arrays of its messages. Of each key, as
-// with [sinks.Fan], no message is sent after one that was not delivered.
+// arrays is one running Send that groups messages into arrays. As with [sinks.Fan],
+// no message of a key is sent after a message of that key that was not delivered.
 type arrays struct {
 	sink     *Sink
 	round    *round
 	batch    []sinks.Message
 	pieces   []piece
 	outcomes []sinks.Outcome
-	slowest  atomic.Int64 // of the requests so far, in nanoseconds
+	slowest  atomic.Int64 // the longest request so far, in nanoseconds
 
 	mu      sync.Mutex
-	stopped map[string]bool // keys that must not go on
+	stopped map[string]bool // keys with a message that was not delivered
 	down    bool
 }
 
@@ -50,7 +50,7 @@ func (s *Sink) sendArrays(ctx context.Context, r *round, batch []sinks.Message) 
 	return a.outcomes
 }
 
-// prepare returns the messages that can be sent.
+// prepare rejects the messages that can't be sent and returns the others.
 func (a *arrays) prepare() (left []int) {
 	for i := range a.batch {
 		var err error
@@ -63,8 +63,8 @@ func (a *arrays) prepare() (left []int) {
 	return left
 }
 
-// group puts messages together that can be in one array. A key is in one of them
-// at a time: the others of it are left for afterwards.
+// group puts messages that can share an array into groups. A key's messages are in
+// one group at most; its other messages are left for the next call.
 func (a *arrays) group(messages []int) (groups [][]int, left []int) {
 	at, of, waits := map[string]int{}, map[string]string{}, map[string]bool{}
 	for _, i := range messages {
@@ -84,8 +84,8 @@ func (a *arrays) group(messages []int) (groups [][]int, left []int) {
 	return groups, left
 }
 
-// post sends an array. Where the endpoint won't have it, or fails on it, each half
-// is tried, until the message is found that it is about.
+// post sends an array. If the answer may be about one of its messages, post sends
+// each half separately, until it has found that message.
 func (a *arrays) post(ctx context.Context, group []int) {
 	if group = a.free(group); len(group) == 0 {
 		return
@@ -101,8 +101,8 @@ func (a *arrays) post(ctx context.Context, group []int) {
 	}
 }
 
-// isolates says that an answer may be about one of the messages, and not about the
-// endpoint, the login or the address.
+// isolates reports whether an answer may be about one of the messages, and not
+// about the endpoint, the credentials or the address.
 func isolates(status int, o sinks.Outcome) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
@@ -112,7 +112,8 @@ func isolates(status int, o sinks.Outcome) bool {
 	return status >= 400 && (o.Result == sinks.Reject || o.Reason == sinks.ReasonServerError)
 }
 
-// free takes out of a group, and settles, what must not be sent any more.
+// free settles the messages of a group that must no longer be sent and returns the
+// others.
 func (a *arrays) free(group []int) (free []int) {
 	for _, i := range group {
 		if a.stops(a.batch[i].Key) {
@@ -130,8 +131,8 @@ func (a *arrays) stops(key string) bool {
 	return a.down || key != "" && a.stopped[key]
 }
 
-// settle notes an outcome. Only the first message of a key that is not delivered
-// has one of its own.
+// settle stores an outcome. After a message that was not delivered, later messages
+// of its key are blocked.
 func (a *arrays) settle(i int, o sinks.Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,8 +147,8 @@ func (a *arrays) settle(i int, o sinks.Outcome) {
 	}
 }
 
-// request makes the request of a group, and returns the answer's status, if there
-// is one.
+// request sends an array and returns its outcome and the status of the answer, or 0
+// without an answer.
 func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, status int) {
 	select {
 	case a.sink.slots <- struct{}{}:
@@ -167,16 +168,14 @@ func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, sta
 	c.again = slices.ContainsFunc(group, func(i int) bool { return a.batch[i].Attempt > 1 })
 	start := time.Now()
 	o = a.sink.make(ctx, a.round, c)
-	a.slowest.Store(max(a.slowest.Load(), int64(time.Since(start)))) // a lost race costs a little accuracy
+	a.slowest.Store(max(a.slowest.Load(), int64(time.Since(start)))) // a concurrent update may be lost, which is harmless
 	return o, status
 }
 
-// headerCount says how many messages an array has.
+// headerCount is the header with the number of messages in an array.
 const headerCount = "Rowrelay-Count"
 
-// element is a message in an array, where it is no CloudEvent. The names are those
-// of the JSON lines; the payload is JSON itself, or else base64, or left out where
-// it is NULL.
+// element is a message in an array without CloudEvents. The field names are as in [sinks.WriteLine]. The payload is JSON or else base64; a NULL payload is omitted.
 type element struct {
 	MessageID     string            `json:"message_id"`
 	Topic         string            `json:"topic"`
@@ -188,14 +187,13 @@ type element struct {
 	CreatedAt     time.Time         `json:"created_at,omitzero"`
 }
 
-// piece is a message that is ready for an array.
+// piece is a message prepared for an array.
 type piece struct {
-	call        // the url, and the header that is made of the message; the body is the element
-	with string // pieces with the same text can be in one array
+	call        // the URL, and the header made from the message; the body is the element
+	with string // pieces with equal values can share an array
 }
 
-// pieceOf makes a message ready. One that was tried before is alone in its array:
-// the fault may be its own, or that of the array it was in.
+// pieceOf prepares a message. A message that was tried before is alone in its array, because either the message or its former array may be at fault.
 func (s *Sink) pieceOf(i int, m *sinks.Message) (p piece, err error) {
 	if p.url, err = s.target.of(m); err != nil {
 		return p, fmt.Errorf("the url %w", err)
@@ -233,7 +231,7 @@ func (s *Sink) element(m sinks.Message) ([]byte, error) {
 	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }
 
-// arrayOf makes the request of several pieces.
+// arrayOf makes one request of several pieces.
 func (s *Sink) arrayOf(pieces []piece, ids []string) call {
 	bodies := make([][]byte, len(pieces))
 	for i, p := range pieces {
@@ -261,8 +259,8 @@ func (s *Sink) arrayOf(pieces []piece, ids []string) call {
 	return c
 }
 
-// arrayID is the message's for an array of one, and the same for the same
-// messages in the same order.
+// arrayID is the message's id if the array has one message. Otherwise it depends
+// only on the ids and their order.
 func arrayID(ids []string) string {
 	if len(ids) == 1 {
 		return ids[0]

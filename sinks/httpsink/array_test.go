@@ -23,10 +23,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// arrayEndpoint is an endpoint for arrays: it takes one whole or not at all.
+// arrayEndpoint is an endpoint for arrays: it accepts an array whole or not at all.
 type arrayEndpoint struct{ *endpoint }
 
-// arrived is an element of an array, as README.md tells receivers to read it.
+// arrived is an element of an array, decoded as README.md describes.
 type arrived struct {
 	MessageID     string            `json:"message_id"`
 	Topic         string            `json:"topic"`
@@ -97,7 +97,7 @@ func TestConformanceArrays(t *testing.T) {
 	})
 }
 
-// posted is an array that arrived.
+// posted is an array that has arrived.
 type posted struct {
 	header   http.Header
 	path     string
@@ -105,7 +105,7 @@ type posted struct {
 	status   int
 }
 
-// posting is a server that keeps what it gets, and answers with a status.
+// posting is a server that records the arrays it receives and answers with a status.
 func posting(t *testing.T, status func([]arrived) int) (string, func() []posted) {
 	t.Helper()
 	var mu sync.Mutex
@@ -113,7 +113,7 @@ func posting(t *testing.T, status func([]arrived) int) (string, func() []posted)
 	url := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		elements, err := elementsOf(r)
 		if err != nil {
-			t.Errorf("the body is no array: %v", err)
+			t.Errorf("the body is not an array: %v", err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -127,7 +127,7 @@ func posting(t *testing.T, status func([]arrived) int) (string, func() []posted)
 
 func ok([]arrived) int { return http.StatusOK }
 
-func TestTheArray(t *testing.T) {
+func TestArrayRequest(t *testing.T) {
 	t.Parallel()
 	url, got := posting(t, ok)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -176,13 +176,13 @@ func TestTheArray(t *testing.T) {
 		ids = append(ids, p.header.Get("Idempotency-Key"))
 	}
 	if ids[1] != ids[0] || ids[2] == ids[0] || ids[3] != "1" {
-		t.Errorf("the ids are %v: the same for the same messages, and a message's own", ids)
+		t.Errorf("the ids are %v; want equal ids for equal messages, and the message's id for a single message", ids)
 	}
 }
 
-// TestPoisonInAnArray: it is found by halves, and it alone pays; what is behind it
-// with its key waits, the rest is delivered.
-func TestPoisonInAnArray(t *testing.T) {
+// The refused message is found by halving the array, and only it is charged. Later messages of its
+// key wait; all others are delivered.
+func TestRefusedMessageIsIsolatedByHalving(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]sinks.Result{400: sinks.Reject, 413: sinks.Reject, 422: sinks.Reject, 500: sinks.Retry} {
 		for poison := range 20 {
@@ -202,23 +202,23 @@ func TestPoisonInAnArray(t *testing.T) {
 			for i, o := range sink.Send(t.Context(), batch) {
 				switch behind := i > poison && i%4 == poison%4; {
 				case i == poison && (o.Result != want || !strings.HasSuffix(o.Detail, "about 1")):
-					t.Errorf("%d, poison %d: %+v", status, poison, o)
+					t.Errorf("%d, refused %d: %+v", status, poison, o)
 				case behind && o != sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""):
-					t.Errorf("%d, message %d behind the poison %d: %+v", status, i, poison, o)
+					t.Errorf("%d, message %d after the refused %d: %+v", status, i, poison, o)
 				case i != poison && !behind && o.Result != sinks.Delivered:
-					t.Errorf("%d, message %d beside the poison %d: %+v", status, i, poison, o)
+					t.Errorf("%d, message %d with the refused %d: %+v", status, i, poison, o)
 				}
 			}
 			if n := len(got()); n > 11 {
-				t.Errorf("%d requests for one poisonous message of 20", n)
+				t.Errorf("%d requests for one refused message of 20", n)
 			}
 			check(t, sink.Close(t.Context()))
 		}
 	}
 }
 
-// TestAnswersAboutTheEndpoint are not asked for again by halves.
-func TestAnswersAboutTheEndpoint(t *testing.T) {
+// An array that gets one of these answers is not halved.
+func TestAnswersForAllMessagesAreNotSplit(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]sinks.Result{
 		401: sinks.Retry, 403: sinks.Retry, 404: sinks.Retry, 405: sinks.Reject, 410: sinks.Reject, 307: sinks.Retry,
@@ -239,9 +239,9 @@ func TestAnswersAboutTheEndpoint(t *testing.T) {
 	}
 }
 
-// TestArraysByURL: one for each URL, of which a key is in one at a time; what was
-// tried before travels alone.
-func TestArraysByURL(t *testing.T) {
+// Each URL gets an array of its own. A key is in one array at a time, and a message that was tried
+// before is sent alone.
+func TestArraysAreGroupedByURL(t *testing.T) {
 	t.Parallel()
 	url, got := posting(t, ok)
 	sink := newSink(t, httpsink.Options{URL: url + "/{topic}", Array: true, MessageHeaders: map[string]string{"X-Tenant": "{header:tenant}"}})
@@ -271,7 +271,7 @@ func TestArraysByURL(t *testing.T) {
 		}
 		seen = append(seen, line)
 	}
-	slices.Sort(seen[:3]) // the first ones go at once
+	slices.Sort(seen[:3]) // the first arrays are sent concurrently
 	if want := []string{"/a 1 0 3", "/a 1 5", "/a 2 4", "/b 1 1", "/a 1 2"}; !slices.Equal(seen, want) {
 		t.Errorf("the arrays are %q, want %q", seen, want)
 	}
@@ -296,9 +296,9 @@ func TestArraysOfCloudEvents(t *testing.T) {
 	}
 }
 
-// boundedSink reckons how many requests the batches of a relay may take: one each, and twice
-// as many as it can be halved where the poisonous message is in it. Timing decides how many batches
-// there are.
+// boundedSink computes how many requests the batches of a relay may need: one each, and twice the
+// number of halvings for the batch with the refused message. The number of batches depends on
+// timing.
 type boundedSink struct {
 	*httpsink.Sink
 	requests atomic.Int64
@@ -312,9 +312,9 @@ func (s *boundedSink) Send(ctx context.Context, batch []sinks.Message) []sinks.O
 	return s.Sink.Send(ctx, batch)
 }
 
-// TestArraysThroughARelay: all arrive once, in order per key, in few requests; the
-// poisonous one alone is parked, with what the endpoint said about it.
-func TestArraysThroughARelay(t *testing.T) {
+// All messages arrive once, in order per key, in few requests. Only the refused message is parked,
+// with the endpoint's answer.
+func TestRelaySendsArraysInOrder(t *testing.T) {
 	t.Parallel()
 	url, got := posting(t, func(elements []arrived) int {
 		if slices.ContainsFunc(elements, func(a arrived) bool { return a.Headers["number"] == "77" }) {
@@ -330,7 +330,7 @@ func TestArraysThroughARelay(t *testing.T) {
 	d.write(messages...)
 	sink := &boundedSink{Sink: newUnclosed(t, httpsink.Options{URL: url, Array: true})}
 	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2, JudgeAloneAfter: relay.JudgeAtOnce}}})
-	d.eventually("all are delivered or parked", func() bool { c := d.counts(); return c[storage.StateDone] == 299 && c[storage.StateError] == 1 })
+	d.eventually("all messages are delivered or parked", func() bool { c := d.counts(); return c[storage.StateDone] == 299 && c[storage.StateError] == 1 })
 	parked := d.list(storage.StateError)[0]
 	if parked.Message.Headers["number"] != "77" || parked.LastError != "refused: 422 Unprocessable Entity: about 1" {
 		t.Errorf("parked is %v with %q", parked.Message.Headers, parked.LastError)
@@ -352,6 +352,6 @@ func TestArraysThroughARelay(t *testing.T) {
 		}
 	}
 	if most := int(sink.requests.Load()); count != 299 || len(got()) > most {
-		t.Errorf("%d messages were taken, in %d requests, of %d at most", count, len(got()), most)
+		t.Errorf("%d messages arrived in %d requests, want at most %d", count, len(got()), most)
 	}
 }

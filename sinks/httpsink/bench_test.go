@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// BenchmarkSend: messages of 256 bytes to an endpoint on the same machine that
-// reads them and answers at once; by fixed URL, with an address that messages
-// choose, and in arrays.
+// BenchmarkSend sends messages of 256 bytes to an endpoint on the same machine that
+// answers after reading them: to a fixed URL, to endpoints that messages choose,
+// and in arrays.
 func BenchmarkSend(b *testing.B) {
 	url := answering(b, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	for name, options := range map[string]httpsink.Options{

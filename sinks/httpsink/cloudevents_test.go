@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// A receiver made with the official SDK reads the requests.
-func TestCloudEventsAreReadByTheOfficialSDK(t *testing.T) {
+// A receiver that uses the official SDK can read the requests.
+func TestOfficialSDKReadsCloudEvents(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []cloudevents.Mode{cloudevents.Binary, cloudevents.Structured} {
 		received := make(chan *event.Event, 1)
@@ -40,12 +40,12 @@ func TestCloudEventsAreReadByTheOfficialSDK(t *testing.T) {
 		read := <-received
 		if read == nil || read.Validate() != nil || read.ID() != m.ID || read.Source() != "/shop" || read.Type() != "order.placed" || read.Subject() != m.Key ||
 			read.Extensions()["tenant"] != "t1" || read.DataContentType() != "application/json" || string(read.Data()) != `{"n":1}` {
-			t.Errorf("%s: read as %v", mode, read)
+			t.Errorf("%s: the SDK reads %v", mode, read)
 		}
 	}
 }
 
-func TestAMessageThatIsNoCloudEventIsRejected(t *testing.T) {
+func TestInvalidCloudEventIsRejected(t *testing.T) {
 	t.Parallel()
 	sink, err := httpsink.New(httpsink.Options{URL: "http://127.0.0.1:1/", CloudEvents: cloudevents.Options{Mode: cloudevents.Binary, Source: "/shop"}})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// listening accepts connections and lets serve do with each what it likes.
+// listening accepts connections and calls serve for each.
 func listening(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,10 +59,10 @@ func readRequest(reader *bufio.Reader) error {
 
 const accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 
-// nobody is an address on which nobody listens: its port is given to no client and to no test.
+// nobody is an address without a listener: no client and no test is given its port.
 const nobody = "127.0.0.1:9"
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableEndpointIsUnavailable(t *testing.T) {
 	t.Parallel()
 	o := sendOne(t, newSink(t, httpsink.Options{URL: "http://" + nobody}), message("k"))
 	if o.Result != sinks.Unavailable || o.Reason != sinks.ReasonConnection || !strings.Contains(o.Detail, "refused") {
@@ -70,10 +70,9 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestLostAnswers: the connection ends after the request was read. Nothing may
-// make the request again by itself, also not on a connection that was used
-// before, where Go's client likes to.
-func TestLostAnswers(t *testing.T) {
+// The connection ends after the request was read. The client must not repeat the request on its own, not even on a
+// reused connection, where Go's client usually does.
+func TestLostAnswerIsUnknownAndNotRepeated(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string][]byte{"NULL": nil, "small": []byte("{}"), "large": make([]byte, 1<<20)} {
 		for _, before := range []int{0, 1} {
@@ -106,9 +105,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsThatWereClosed: a request that could not even be written
-// is made again on a new connection, and nobody needs to know.
-func TestIdleConnectionsThatWereClosed(t *testing.T) {
+// A request of which nothing could be written is repeated on a new connection, without an outcome of its own.
+func TestClosedIdleConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int64
 	address := listening(t, func(c net.Conn) {
@@ -119,9 +117,8 @@ func TestIdleConnectionsThatWereClosed(t *testing.T) {
 	})
 	sink := newSink(t, httpsink.Options{URL: "http://" + address})
 	for n := range 20 {
-		// The endpoint closes after each answer without having said so. The
-		// client notices, or it doesn't before it has written: then the answer
-		// is lost.
+		// The endpoint closes the connection after each answer without announcing it. If the client notices that
+		// only after it has written, the answer is lost.
 		o := sendOne(t, sink, message("k"))
 		lost := o.Result == sinks.Retry && o.Reason == sinks.ReasonUnknown
 		if o.Result != sinks.Delivered && !lost {
@@ -133,9 +130,8 @@ func TestIdleConnectionsThatWereClosed(t *testing.T) {
 	}
 }
 
-// TestAnEndpointThatHangsUpOnLargeRequests: that is no outage, which would be
-// waited for without end.
-func TestAnEndpointThatHangsUpOnLargeRequests(t *testing.T) {
+// It must not count as an outage, because outages are retried without limit.
+func TestHangUpOnALargeRequestIsARetry(t *testing.T) {
 	t.Parallel()
 	address := listening(t, func(c net.Conn) {
 		_, _ = io.ReadFull(c, make([]byte, 1000))
@@ -155,9 +151,8 @@ func TestAnEndpointThatHangsUpOnLargeRequests(t *testing.T) {
 	}
 }
 
-// TestHeadersThatHTTP2RefusesToWrite: the client knows the endpoint's limit,
-// and the message will never fit.
-func TestHeadersThatHTTP2RefusesToWrite(t *testing.T) {
+// The client knows the endpoint's limit, so the message can never be sent.
+func TestTooLargeHTTP2HeaderIsRejected(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	server.Config.MaxHeaderBytes = 8 << 10
@@ -175,7 +170,7 @@ func TestHeadersThatHTTP2RefusesToWrite(t *testing.T) {
 	}
 }
 
-func TestHTTP2IsUsedWhereItIsOffered(t *testing.T) {
+func TestHTTP2IsUsedIfOffered(t *testing.T) {
 	t.Parallel()
 	version := 0
 	url, config := overTLS(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { version = r.ProtoMajor }))
@@ -188,7 +183,7 @@ func TestHTTP2IsUsedWhereItIsOffered(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	silent := func(c net.Conn, _ <-chan struct{}) { _, _ = io.Copy(io.Discard, c) }
-	deaf := func(c net.Conn, ended <-chan struct{}) { // reads nothing but the beginning of a request
+	deaf := func(c net.Conn, ended <-chan struct{}) { // reads only the beginning of a request
 		_, _ = io.ReadFull(c, make([]byte, 10))
 		<-ended
 	}
@@ -219,7 +214,7 @@ func TestTimeouts(t *testing.T) {
 					t.Errorf("%+v, want %v %s", o, test.result, test.reason)
 				}
 				if took := time.Since(began); took != 3*time.Second {
-					t.Errorf("it took %v, want the time-out of a request", took)
+					t.Errorf("it took %v, want the timeout of a request", took)
 				}
 				close(ended)
 				_ = sink.Close(t.Context())
@@ -228,7 +223,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-func TestTheContextEndsBeforeTheRequestIsOut(t *testing.T) {
+func TestContextEndsBeforeTheRequestIsSent(t *testing.T) {
 	t.Parallel()
 	reached := make(chan struct{}, 1)
 	address := listening(t, func(c net.Conn) {
@@ -240,14 +235,14 @@ func TestTheContextEndsBeforeTheRequestIsOut(t *testing.T) {
 		<-reached
 		cancel()
 	}()
-	sink := newSink(t, httpsink.Options{URL: "https://" + address}) // it waits for a handshake
+	sink := newSink(t, httpsink.Options{URL: "https://" + address}) // blocks until the handshake ends
 	o := sink.Send(ctx, []sinks.Message{message("k")})[0]
 	if o.Result != sinks.Unsent || o.Reason != sinks.ReasonCancelled {
 		t.Errorf("outcome %+v", o)
 	}
 }
 
-func TestAnswersThatAreNoHTTP(t *testing.T) {
+func TestInvalidHTTPAnswers(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
 		"nonsense":   "s3cret nonsense\r\n\r\n",
@@ -266,8 +261,8 @@ func TestAnswersThatAreNoHTTP(t *testing.T) {
 	}
 }
 
-// TestAnAnswerCountsWhateverItsBodyDoes: the status is the answer.
-func TestAnAnswerCountsWhateverItsBodyDoes(t *testing.T) {
+// The outcome depends on the status only.
+func TestOutcomeIgnoresTheBodyOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{
 		"cut off":        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
@@ -315,8 +310,9 @@ func counting(t *testing.T, handler http.HandlerFunc) (string, *atomic.Int64) {
 	return server.URL, connections
 }
 
-// TestConnectionsAreUsedAgain: for answers with and without bodies, good and bad. No time passes while bodies are read.
-func TestConnectionsAreUsedAgain(t *testing.T) {
+// Connections are reused after answers with and without bodies, whatever the status. Reading a body takes no time
+// here.
+func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections, requests := make(pipes), 0
@@ -347,8 +343,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	})
 }
 
-// TestConcurrency: so many requests at once and no more, over all Sends, and one
-// of a key at a time.
+// The limit applies to all Sends together. Of each key, one request is made at a time.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit = 4
@@ -359,7 +354,7 @@ func TestConcurrency(t *testing.T) {
 		mu.Lock()
 		now++
 		if keys[key]++; key != "" && keys[key] > 1 {
-			t.Errorf("two requests of key %q at once", key)
+			t.Errorf("two concurrent requests of key %q", key)
 		}
 		if most = max(most, now); now == limit && most == limit {
 			select {
@@ -369,7 +364,7 @@ func TestConcurrency(t *testing.T) {
 			}
 		}
 		mu.Unlock()
-		<-full // so many are let in before the first one is let out
+		<-full // hold all requests until the limit is reached
 		mu.Lock()
 		defer mu.Unlock()
 		now--
@@ -392,18 +387,18 @@ func TestConcurrency(t *testing.T) {
 	}
 	sends.Wait()
 	if most != limit {
-		t.Errorf("%d requests at once, want %d", most, limit)
+		t.Errorf("%d concurrent requests, want %d", most, limit)
 	}
-	if got := connections.Load(); got > 2*limit { // the client dials before it waits
-		t.Errorf("%d connections for %d requests at once", got, limit)
+	if got := connections.Load(); got > 2*limit { // the client may dial more connections than it uses
+		t.Errorf("%d connections for %d concurrent requests", got, limit)
 	}
 	if got := sink.Limits().Messages; got != 8*limit {
 		t.Errorf("batches of %d", got)
 	}
 }
 
-// TestAnOutageStopsTheBatch: messages that were not begun are not tried.
-func TestAnOutageStopsTheBatch(t *testing.T) {
+// Messages that were not yet sent are not tried.
+func TestOutageStopsTheBatch(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
 	sink := newSink(t, httpsink.Options{Concurrency: 2, URL: answering(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -430,7 +425,7 @@ func TestAnOutageStopsTheBatch(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatIsNotTrusted(t *testing.T) {
+func TestUntrustedCertificateIsUnavailable(t *testing.T) {
 	t.Parallel()
 	url, _ := overTLS(t, newEndpoint())
 	o := sendOne(t, newSink(t, httpsink.Options{URL: url}), message("k"))
@@ -439,7 +434,7 @@ func TestAnEndpointThatIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestCloseGivesConnectionsBack(t *testing.T) {
+func TestCloseClosesConnections(t *testing.T) {
 	t.Parallel()
 	closed := make(chan error, 1)
 	address := listening(t, func(c net.Conn) {

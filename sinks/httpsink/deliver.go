@@ -17,17 +17,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// call is a request that is to be made.
+// call is a request to make.
 type call struct {
 	url    *url.URL
 	header http.Header
 	body   []byte
-	status *int   // where the answer's status is noted; nil: nowhere
+	status *int   // receives the status of the answer, if not nil
 	of     string // the id of the message, or of the array
-	again  bool   // it was attempted before
+	again  bool   // it was tried before
 }
 
-// deliver makes the request of one message.
+// deliver sends one message.
 func (s *Sink) deliver(ctx context.Context, r *round, m sinks.Message) sinks.Outcome {
 	c := call{of: m.ID, again: m.Attempt > 1}
 	var err error
@@ -45,17 +45,16 @@ func (s *Sink) deliver(ctx context.Context, r *round, m sinks.Message) sinks.Out
 	return s.orGiveUp(m, s.make(ctx, r, c))
 }
 
-// orGiveUp parks a message that has waited for its endpoint for too long.
+// orGiveUp parks a message that is older than EndpointMaxAge and whose endpoint is still unavailable.
 func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
 	waits := o.Result == sinks.Unsent && o.RetryAfter > 0 && o.Reason != sinks.ReasonBusy
 	if !waits || s.giveUp == 0 || m.CreatedAt.IsZero() || time.Since(m.CreatedAt) < s.giveUp {
 		return o
 	}
-	return sinks.Fail(sinks.Reject, sinks.ReasonExhausted, fmt.Sprintf("given up after %v: %s", s.giveUp, o.Detail))
+	return sinks.Fail(sinks.Reject, sinks.ReasonExhausted, fmt.Sprintf("endpoint unavailable and message older than %v: %s", s.giveUp, o.Detail))
 }
 
-// make makes a request when its endpoint's turn has come, and says what its
-// answer means.
+// make waits for the endpoint's turn, makes the request and returns its outcome.
 func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
 	token, err := s.authorize(ctx, c.header)
 	if err != nil {
@@ -72,7 +71,7 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var on wire
-	body := bytes.NewReader(bytes.Clone(c.body)) // a RoundTripper may read it after it has returned
+	body := bytes.NewReader(bytes.Clone(c.body)) // the transport may read the body after RoundTrip has returned
 	request, err := http.NewRequestWithContext(on.traced(limited), s.method, c.url.String(), body)
 	var response *http.Response
 	if err == nil {
@@ -90,12 +89,12 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 		*c.status = response.StatusCode
 	}
 	text := c.redact(read(response, cancel))
-	if token != "" { // which the answer may repeat
+	if token != "" { // an answer may repeat the token
 		text = settings.NewRedactor(settings.Secret(token)).Redact(text)
 	}
 	ended := token != "" || s.login && !slices.Contains(s.rejects, http.StatusUnauthorized)
 	if response.StatusCode == http.StatusUnauthorized && ended {
-		if token != "" { // which may have been revoked
+		if token != "" { // it may have been revoked
 			s.tokens.forget(token)
 		}
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
@@ -107,7 +106,7 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	return o
 }
 
-// redact takes this request's own URL out of a text.
+// redact removes the URL of this request from a text.
 func (c call) redact(text string) string {
 	if text == "" {
 		return ""
@@ -115,7 +114,7 @@ func (c call) redact(text string) string {
 	return settings.NewRedactor(secretsOf(c.url)...).Redact(text)
 }
 
-// authorize adds a token, and returns it; none where none is needed.
+// authorize adds an OAuth 2.0 token to the header, if the settings require one, and returns it.
 func (s *Sink) authorize(ctx context.Context, header http.Header) (token string, err error) {
 	if s.tokens == nil {
 		return "", nil
@@ -128,18 +127,18 @@ func (s *Sink) authorize(ctx context.Context, header http.Header) (token string,
 	return token, err
 }
 
-// noAnswer is the outcome of a request without an answer.
+// noAnswer returns the outcome of a request that got no answer.
 func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail string, err error) sinks.Outcome {
 	switch {
 	case errors.As(err, new(insideError)) && s.endpoints != nil:
-		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, detail) // the message's own choice
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, detail) // the message chose the address
 	case errors.As(err, new(insideError)):
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
 	case arrived && limited.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, detail)
 	case arrived:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
-	case strings.Contains(detail, "header list larger than"): // HTTP/2 knows before it writes
+	case strings.Contains(detail, "header list larger than"): // HTTP/2 checks the limit before it writes
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)
 	case ctx.Err() != nil:
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, detail)
@@ -147,36 +146,36 @@ func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail strin
 	return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail)
 }
 
-// mostRead and readTime bound what is read of an answer's body. A body that
-// goes on is cut off, and its connection closed.
+// mostRead and readTime limit how much of an answer's body is read and for how long. If the body is longer, its
+// connection is closed.
 const (
 	mostRead = 64 << 10
 	readTime = time.Second
 )
 
-// read empties the body, so that the connection can be used again, and returns
-// the beginning of it where the answer is not a success.
+// read reads the body to its end, so that the connection can be reused, and returns its beginning unless the request
+// succeeded.
 func read(response *http.Response, cancel func()) string {
 	timer := time.AfterFunc(readTime, cancel)
 	defer timer.Stop()
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusSwitchingProtocols {
-		return "" // what follows is no body, and may never end
+		return "" // another protocol follows, and may never end
 	}
 	body := io.LimitReader(response.Body, mostRead)
-	var shown int64 // enough for an excerpt, also after secrets were taken out
+	var shown int64 // more than an excerpt, because secrets are removed from it later
 	if !isSuccess(response.StatusCode) {
 		shown = 8 << 10
 	}
 	text, _ := io.ReadAll(io.LimitReader(body, shown))
-	_, _ = io.Copy(io.Discard, body) // the answer is known without it
+	_, _ = io.Copy(io.Discard, body) // an error doesn't matter: the status is known
 	return string(text)
 }
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 
-// answered is the outcome that an answer means. README.md has the table. A request that is
-// made again may meet the one before it, which the endpoint still works on.
+// answered returns the outcome of an answer, as in the table of README.md. With again, the endpoint may still be
+// processing an earlier request for the same message.
 func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode
 	detail := s.describe(status, body)
@@ -185,10 +184,10 @@ func (s *Sink) answered(response *http.Response, body string, again bool) sinks.
 	case isSuccess(status):
 		return sinks.Ok(strconv.Itoa(status))
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
-		// The detail of an outage is logged; the body could repeat a payload.
+		// The details of outages are logged, and the body could contain a payload.
 		return waiting(sinks.Unavailable, sinks.ReasonThrottled, s.describe(status, ""), wait)
 	case status == http.StatusProxyAuthRequired, status == http.StatusNetworkAuthenticationRequired:
-		return waiting(sinks.Unavailable, sinks.ReasonAuth, s.describe(status, ""), wait) // a proxy answers, not the endpoint
+		return waiting(sinks.Unavailable, sinks.ReasonAuth, s.describe(status, ""), wait) // a proxy answered, not the endpoint
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
 		again && (status == http.StatusConflict || status == http.StatusLocked):
 		return waiting(sinks.Retry, sinks.ReasonBusy, detail, wait)
@@ -198,19 +197,19 @@ func (s *Sink) answered(response *http.Response, body string, again bool) sinks.
 		return waiting(sinks.Retry, sinks.ReasonAuth, detail, wait)
 	case status == http.StatusNotFound:
 		return waiting(sinks.Retry, sinks.ReasonConfig, detail, wait)
-	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout: // a gateway answers, not the endpoint
+	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout: // a gateway answered, not the endpoint
 		return waiting(sinks.Retry, sinks.ReasonConnection, detail, wait)
 	case status == http.StatusMisdirectedRequest:
 		return waiting(sinks.Retry, sinks.ReasonRefused, detail, wait)
-	case status >= 500, status < 200: // below 200 is a protocol that was not asked for
+	case status >= 500, status < 200: // below 200 only 101 arrives here, although no protocol switch was requested
 		return waiting(sinks.Retry, sinks.ReasonServerError, detail, wait)
 	case status == http.StatusRequestEntityTooLarge:
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)
 	case status >= 300 && status <= 399:
-		if s.endpoints != nil { // the message's own choice
+		if s.endpoints != nil { // the message chose the address
 			return sinks.Fail(sinks.Reject, sinks.ReasonRefused, s.redirect(response))
 		}
-		// The settings' address has a slash too few, or http for https: more often that than the message.
+		// More often the configured URL is wrong (a missing slash, http for https) than the message.
 		return waiting(sinks.Retry, sinks.ReasonRefused, s.redirect(response), wait)
 	}
 	return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
@@ -220,7 +219,7 @@ func waiting(result sinks.Result, reason sinks.Reason, detail string, wait time.
 	return sinks.Outcome{Result: result, Reason: reason, Detail: detail, RetryAfter: wait}
 }
 
-// describe doesn't use the status line's own words, which are the server's.
+// describe uses the standard text of a status, not the text that the server sent.
 func (s *Sink) describe(status int, body string) string {
 	text := strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
 	if excerpt := s.sanitize(body); excerpt != "" {
@@ -229,21 +228,21 @@ func (s *Sink) describe(status int, body string) string {
 	return text
 }
 
-// redirect says where a redirect leads: the host alone, since the rest may hold
-// a secret. It doesn't begin with the status, as what follows that isn't logged.
+// redirect describes a redirect. It shows only the host of its location, because the rest may contain a secret. The
+// text doesn't begin with the status, because the log omits the text after a status at the beginning.
 func (s *Sink) redirect(response *http.Response) string {
-	text := "redirected: " + s.describe(response.StatusCode, "") + ", which is not followed"
+	text := "redirected: " + s.describe(response.StatusCode, "") + "; redirects are not followed"
 	if location, err := response.Location(); err == nil && location.Host != "" {
-		text += "; this one leads to " + s.sanitize(location.Host) + ": set the url to where it leads"
+		text += ". This one leads to " + s.sanitize(location.Host) + ": set the url to that address"
 	}
 	return text
 }
 
-// longestRetryAfter is the longest wait that an answer can ask for.
+// longestRetryAfter is the longest wait that an answer can request.
 const longestRetryAfter = 5 * time.Minute
 
-// retryAfter reads the header of that name, as seconds or as a date, up to longestRetryAfter. A date counts from the
-// answer's own, if it has one, so that the two clocks may differ.
+// retryAfter reads the Retry-After header, in seconds or as a date, and limits it to longestRetryAfter. A date is
+// compared with the answer's own Date header, if it has one, because the two clocks may differ.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	text := header.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds >= 0 {
@@ -259,8 +258,8 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), longestRetryAfter)
 }
 
-// excerptLength is how much of a text from elsewhere an outcome repeats.
+// excerptLength limits the length of a foreign text in an outcome.
 const excerptLength = 200
 
-// sanitize makes text from elsewhere fit for an operator's screen.
+// sanitize makes a foreign text safe for an operator's terminal: one short line without secrets.
 func (s *Sink) sanitize(text string) string { return s.redactor.Present(text, excerptLength) }

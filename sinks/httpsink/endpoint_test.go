@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// endpoint is a receiver of messages that can be told how to behave.
+// endpoint receives messages. Tests control how it answers.
 type endpoint struct {
 	mu       sync.Mutex
 	down     bool
@@ -61,7 +61,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// repeat answers with everything that the request said, as some servers do.
+// repeat answers with the whole request, as some servers do.
 func repeat(w http.ResponseWriter, r *http.Request, status int) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(status)
@@ -71,7 +71,7 @@ func repeat(w http.ResponseWriter, r *http.Request, status int) {
 	fmt.Fprintf(w, "%s %s\n", r.Method, r.URL)
 }
 
-// messageOf reads a message as README.md tells receivers to.
+// messageOf decodes a message as README.md describes.
 func messageOf(r *http.Request, body []byte) outbox.Message {
 	m := outbox.Message{
 		ID:      decoded(r.Header.Get("Idempotency-Key")),
@@ -142,18 +142,20 @@ func (e *endpoint) answer(id string, result sinks.Result) {
 	})
 }
 
-// server is an HTTP server that can go away and come back at its address.
+// server is an HTTP server that can be stopped and started again at the same
+// address.
 type server struct {
 	t       testing.TB
 	handler http.Handler
 	address string
 	http    *http.Server
-	served  chan struct{} // closed when the server has ended
+	served  chan struct{} // closed when the server has stopped
 }
 
 func newServer(t testing.TB, handler http.Handler) *server {
 	t.Helper()
-	// An address of its own, so that no other test gets the port while it is down.
+	// Use a separate address, so that no other test gets the port while the server
+	// is stopped.
 	s := &server{t: t, handler: handler, address: fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))}
 	s.start()
 	t.Cleanup(s.stop)
@@ -163,7 +165,7 @@ func newServer(t testing.TB, handler http.Handler) *server {
 func (s *server) start() {
 	listener, err := net.Listen("tcp", s.address)
 	for end := time.Now().Add(5 * time.Minute); err != nil && time.Now().Before(end); {
-		listener, err = net.Listen("tcp", s.address) // another test's connection may have the port for a moment
+		listener, err = net.Listen("tcp", s.address) // another test's connection may briefly use the port
 	}
 	if err != nil {
 		s.t.Fatal(err)
@@ -182,7 +184,7 @@ func (s *server) stop() {
 	<-s.served
 }
 
-// answering is a server with one answer for all requests.
+// answering is a server with the same handler for all requests.
 func answering(t testing.TB, answer http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -204,7 +206,7 @@ func newSink(t testing.TB, options httpsink.Options) *httpsink.Sink {
 	return sink
 }
 
-// message is one to send where it doesn't matter which.
+// message returns a message with the key.
 func message(key string) sinks.Message {
 	return sinks.Message{Message: outbox.Message{ID: "0195", Topic: "t", Key: key, Payload: []byte(`{"a":1}`)}, Attempt: 1}
 }

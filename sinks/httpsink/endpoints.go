@@ -13,79 +13,74 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// endpoints keeps the endpoints that messages choose out of each other's way:
-// each has its share of requests, its rate and its circuit. What comes in is a
-// request for a message (call); it waits for its endpoint's turn (enter, try), is
-// made, and its outcome opens or closes the endpoint (leave, learn). What can't be
-// sent soon is postponed, so that the sink's other messages go on. Its methods may
-// be called concurrently.
+// endpoints isolates the endpoints that messages choose from each other: each has its own limit of concurrent requests, its
+// rate and its circuit breaker. A request (call) waits for its endpoint's turn (enter, try), is made, and its outcome opens
+// or closes the endpoint (leave, learn). A message that can't be sent soon is postponed, so that the messages of other
+// endpoints continue. Its methods may be called concurrently.
 type endpoints struct {
-	share   int           // requests to one endpoint at once
-	apart   time.Duration // between two requests to one endpoint; 0: no rate
-	longest time.Duration // pause of an endpoint that is closed
-	slots   chan struct{} // requests at once, over all, but for those that take longer than the patience
+	share   int           // concurrent requests to one endpoint
+	apart   time.Duration // between the starts of two requests to one endpoint; 0: no limit
+	longest time.Duration // the longest pause of a closed endpoint
+	slots   chan struct{} // limits the concurrent requests of all endpoints; a request holds its slot for at most patience
 
 	mu     sync.Mutex
 	known  map[string]*endpoint
-	slow   *round // the Send that waits for slow endpoints
-	slowly int    // its requests to such
+	slow   *round // the only Send that may currently wait for slow endpoints
+	slowly int    // the number of its requests to slow endpoints
 }
 
-// round is one Send. Only one waits for slow endpoints at a time, so that others
-// have none to wait for; and one that has messages of others, too, doesn't, as
-// their keys go on when it has ended.
+// round is one Send. Only one round at a time waits for slow endpoints. A mixed round has messages of slow and of other
+// endpoints. It doesn't wait, because the next messages of the other endpoints' keys are sent only after it has ended.
 type round struct {
 	began time.Time
 	mixed bool
 }
 
-// endpoint is a scheme, host and port that messages have chosen, and what the
-// sink knows of it. Its methods need the lock of endpoints.
+// endpoint is the state of a scheme, host and port that messages have chosen. Its methods must be called with endpoints.mu
+// held.
 type endpoint struct {
-	inFlight int           // turns that were given
-	begun    int           // requests under way
-	left     chan struct{} // closed when one of them ends; nil: nobody waits
-	moved    time.Time     // when it last answered, or got something to do
-	took     time.Duration // its last answer
-	answers  bool          // it has taken a message
-	next     time.Time     // by the rate: not before
+	inFlight int           // turns that are taken
+	begun    int           // requests in progress
+	left     chan struct{} // closed when one of them ends; nil: nobody waits for it
+	moved    time.Time     // time of its last answer, or of the first request after it was idle
+	took     time.Duration // how long its last answer took
+	answers  bool          // it has accepted a message since it was last slow
+	next     time.Time     // earliest start of the next request, by the rate
 
-	failures int           // in a row
-	refused  string        // the message that was refused last
-	refuses  bool          // closed since it refuses all
-	closings int           // in a row
-	until    time.Time     // closed so long; then one request tries it
-	why      sinks.Outcome // what closed it
+	failures int           // consecutive failures
+	refused  string        // the id of the message that was refused last
+	refuses  bool          // it was closed because it refused different messages
+	closings int           // consecutive closings
+	until    time.Time     // closed until then; after that one request tests it
+	why      sinks.Outcome // the outcome that closed it
 
-	back  time.Time // when the last of those that were put off comes back
-	group int       // how many come back then
+	back  time.Time // when the last of the postponed messages returns
+	group int       // how many messages return then
 }
 
 const (
-	// patience is how long an endpoint may take to answer before it counts as
-	// slow, and how long a message waits for its turn.
+	// patience is the answer time above which an endpoint counts as slow, and the longest wait of a message for its turn.
 	patience = time.Second
 
-	// slowFor is the shortest time after its last request for which an endpoint counts as slow. If that request took long, it
-	// counts as slow for ten times as long, so that an endpoint that hangs holds up Sends for a tenth of the time at most.
+	// slowFor is the minimum time after its last request for which an endpoint counts as slow. The time is ten times the
+	// duration of that request if that is longer, so that a hanging endpoint delays Sends for at most a tenth of the time.
 	slowFor = time.Minute
 
-	// mostFailures in a row close an endpoint.
+	// mostFailures consecutive failures close an endpoint.
 	mostFailures = 5
 
-	// firstPause is what an endpoint is closed for at first; it doubles.
+	// firstPause is the first pause of a closed endpoint. Each further pause is twice as long.
 	firstPause = time.Second
 
-	// backlogRate is how many messages a second come back to an endpoint that was
-	// closed, at most: each time they do is a write to the table.
+	// backlogRate limits how many messages per second return to an endpoint that was closed, because each postponement is a
+	// write to the table.
 	backlogRate = 100
 
-	// longestTurn bounds the wait of a message that has to wait for its turn.
+	// longestTurn limits how long a message waits for its turn.
 	longestTurn = 5 * time.Minute
 )
 
-// newEndpoints returns nil where the address is the same for all messages: then
-// the endpoint's trouble is the sink's.
+// newEndpoints returns nil if all messages go to one endpoint. If that endpoint fails, the sink is unavailable.
 func newEndpoints(options Options, t target) *endpoints {
 	if !t.chosen {
 		return nil
@@ -100,8 +95,7 @@ func newEndpoints(options Options, t target) *endpoints {
 	return e
 }
 
-// call makes a request for a message when its endpoint's turn has come, or says why
-// it isn't made now.
+// call waits for the endpoint's turn and makes a request, or returns the outcome of a message whose turn comes later.
 func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message string, request func() sinks.Outcome) sinks.Outcome {
 	if all == nil {
 		return request()
@@ -120,10 +114,9 @@ func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message s
 	return all.leave(turn, request())
 }
 
-// slot waits for one of the requests that may be under way at once. A request that takes longer than the
-// patience gives its slot to another, and one to a slow endpoint needs none, so that endpoints that hang can't
-// keep all slots. try bounds how many such requests there are: one to an endpoint that has not answered
-// yet, and those of one Send to slow endpoints.
+// slot waits until the limit of concurrent requests allows another. A request that takes longer than patience gives its
+// slot to another, and a request to a slow endpoint needs none, so that hanging endpoints can't hold all slots. try limits
+// the requests without a slot: one to an endpoint that has not answered yet, and requests of one Send to slow endpoints.
 func (all *endpoints) slot(ctx context.Context, t *turn) (giveBack func(), ok bool) {
 	if t.slow {
 		return func() {}, true
@@ -145,11 +138,10 @@ type turn struct {
 	slow  bool
 	began time.Time
 
-	message string // its id
+	message string // the message's id
 }
 
-// enter waits for a turn, up to the patience; without one it returns the outcome
-// of the message.
+// enter waits for a turn, at most patience at a time. If the message must be postponed, it returns the outcome.
 func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, sinks.Outcome) {
 	for {
 		t, notNow, again := all.try(r, name)
@@ -162,12 +154,12 @@ func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, 
 	}
 }
 
-// try returns a turn, or an outcome, or what to wait for.
+// try returns a turn, an outcome, or a pause to wait for before the next try.
 func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	e, now := all.of(name), time.Now()
-	if e.slow() && e.inFlight == 0 && now.Sub(e.moved) > max(slowFor, 10*e.took) { // it may be quick by now: it is tried as an endpoint that isn't known
+	if e.slow() && e.inFlight == 0 && now.Sub(e.moved) > max(slowFor, 10*e.took) { // test it again like an unknown endpoint: it may be fast now
 		e.took, e.answers = 0, false
 	}
 	if o, closed := e.closed(now); closed {
@@ -201,12 +193,12 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 	return &turn{all: all, to: e, slow: e.slow()}, sinks.Outcome{}, nil
 }
 
-// maySlowly says whether this Send may wait for a slow endpoint.
+// maySlowly reports whether this Send may wait for a slow endpoint.
 func (all *endpoints) maySlowly(r *round, now time.Time) bool {
 	return !r.mixed && (all.slow == nil || all.slow == r) && now.Sub(r.began) <= patience
 }
 
-// pause is what a message waits for before it tries again.
+// pause ends when a request to the endpoint ends, or after a time.
 type pause struct {
 	left <-chan struct{}
 	most time.Duration
@@ -224,7 +216,7 @@ func (p *pause) wait(ctx context.Context) bool {
 	return true
 }
 
-// begin notes that the request goes out now.
+// begin records that the request starts.
 func (t *turn) begin() {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
@@ -233,8 +225,7 @@ func (t *turn) begin() {
 	t.to.begun++
 }
 
-// leave gives the turn back, and returns what the request's outcome is to its
-// message.
+// leave returns the turn and converts the request's outcome to the outcome of the message.
 func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -260,9 +251,9 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 	return e.learn(t.message, o, now, all.longest)
 }
 
-// learn takes an outcome in, and returns what it is to the message: trouble of
-// the endpoint costs no attempt, if nothing can have arrived. What it refuses closes
-// it as any failure does, if it isn't the same message again and again.
+// learn updates the endpoint with an outcome and returns the outcome of the message. If nothing can have arrived, the
+// message is postponed and charged no attempt. A refusal counts as a failure of the endpoint unless it refuses the same
+// message repeatedly.
 func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {
 	switch o.Result {
 	case sinks.Delivered:
@@ -275,10 +266,10 @@ func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest
 		e.fail(o, now, longest)
 	case sinks.Reject:
 		if o.Reason == sinks.ReasonInvalid {
-			return o // it wasn't asked
+			return o // no request was made
 		}
 		if e.closings > 0 && !e.refuses {
-			e.open() // it answers
+			e.open() // it answered
 		}
 		if again := e.refused == message; !again || e.refuses {
 			e.refused = message
@@ -288,12 +279,12 @@ func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest
 	return o
 }
 
-// fail counts a failure, and closes the endpoint if it is one too many.
+// fail counts a failure and closes the endpoint after mostFailures.
 func (e *endpoint) fail(o sinks.Outcome, now time.Time, longest time.Duration) (closed bool) {
 	if e.failures++; e.failures < mostFailures {
 		return false
 	}
-	detail := fmt.Sprintf("the endpoint failed %d times in a row, lastly so: %s", e.failures, o.Detail)
+	detail := fmt.Sprintf("the endpoint failed %d times in succession, the last time with: %s", e.failures, o.Detail)
 	e.close(sinks.Outcome{Reason: sinks.ReasonConnection, Detail: detail, RetryAfter: o.RetryAfter}, now, longest)
 	return true
 }
@@ -301,7 +292,7 @@ func (e *endpoint) fail(o sinks.Outcome, now time.Time, longest time.Duration) (
 func (e *endpoint) close(why sinks.Outcome, now time.Time, longest time.Duration) {
 	e.closings++
 	pause := min(firstPause<<min(e.closings-1, 20), longest) * 4 / 5
-	pause += rand.N(pause/4 + 1) // so that endpoints don't all come back at one moment
+	pause += rand.N(pause/4 + 1) // so that not all endpoints are tested at the same moment
 	e.until, e.why = now.Add(max(pause, why.RetryAfter)), why
 }
 
@@ -309,8 +300,7 @@ func (e *endpoint) open() {
 	e.failures, e.closings, e.until, e.refused, e.refuses = 0, 0, time.Time{}, "", false
 }
 
-// closed is the outcome of a message while the endpoint is closed, or is being
-// tried.
+// closed returns the outcome of a message while the endpoint is closed or is being tested.
 func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	wait := e.until.Sub(now)
 	if e.closings == 0 || wait <= 0 && e.inFlight == 0 {
@@ -319,19 +309,18 @@ func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	return sinks.Postpone(e.why.Reason, e.why.Detail, e.inTurn(now, max(wait, firstPause), backlogRate, time.Second)), true
 }
 
-// busy is the outcome of a message whose turn has not come. So many come back
-// together, which lasts so long, and after those before them.
+// busy postpones a message whose turn has not come. Messages return in groups of the given size, one group per duration.
 func (e *endpoint) busy(now time.Time, together int, lasts time.Duration) sinks.Outcome {
-	return sinks.Postpone(sinks.ReasonBusy, "the endpoint has its share of requests, or answers slowly: this message's turn comes later",
+	return sinks.Postpone(sinks.ReasonBusy, "the endpoint is at its limit of requests or answers slowly: the message is sent later",
 		e.inTurn(now, patience, together, lasts))
 }
 
-// inTurn is how long a message waits that is put off.
+// inTurn returns how long a postponed message waits.
 func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, lasts time.Duration) time.Duration {
 	if e.group++; e.group > together {
 		e.back, e.group = e.back.Add(lasts), 1
 	}
-	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // a little room: now goes on
+	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // half of patience as tolerance, because time passes between calls
 		e.back, e.group = soonest, 1
 	}
 	return min(max(e.back.Sub(now), least), max(least, longestTurn))
@@ -339,17 +328,16 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 
 func (e *endpoint) slow() bool { return e.took > patience }
 
-// stuck says that requests are under way and none has been answered for a while.
+// stuck reports whether requests are in progress and none was answered for longer than patience.
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
-// asked is a message's endpoint, and whether it has waited for so long that it
-// goes in any case.
+// asked is the endpoint of a message, and whether the message is overdue.
 type asked struct {
 	name    string
 	overdue bool
 }
 
-// mixed says that some of these endpoints are slow, and others aren't.
+// mixed reports whether some of these endpoints are slow and others are not, and no message of the slow ones is overdue.
 func (all *endpoints) mixed(batch []asked) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -365,7 +353,7 @@ func (all *endpoints) mixed(batch []asked) bool {
 	return 0 < slow && slow < len(batch)
 }
 
-// nameOf is the same for all addresses that lead to one endpoint.
+// nameOf returns the same name for all URLs of one endpoint.
 func nameOf(u *url.URL) string {
 	return u.Scheme + "://" + strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") + ":" + portOf(u)
 }
@@ -374,10 +362,10 @@ func portOf(u *url.URL) string {
 	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
-// mostKnown bounds the memory for endpoints.
+// mostKnown limits how many endpoints are kept in memory.
 const mostKnown = 10_000
 
-// of returns the endpoint of this name.
+// of returns the endpoint with this name and creates it if necessary.
 func (all *endpoints) of(name string) *endpoint {
 	e := all.known[name]
 	if e == nil {
@@ -390,8 +378,7 @@ func (all *endpoints) of(name string) *endpoint {
 	return e
 }
 
-// forget makes room: of endpoints that do nothing, those that are not closed go
-// first.
+// forget removes idle endpoints, first those that are not closed.
 func (all *endpoints) forget(now time.Time) {
 	for name, e := range all.known {
 		if e.inFlight == 0 && !e.until.After(now) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// callers make requests to endpoints that are functions, on a simulated clock.
+// callers makes requests to endpoints that are functions, with a simulated clock.
 type callers struct {
 	t   *testing.T
 	all *endpoints
@@ -23,7 +23,7 @@ func newCallers(t *testing.T, options Options) *callers {
 	return &callers{t, newEndpoints(options.withDefaults(), target{chosen: true})}
 }
 
-// call makes a request, as a Send of its own.
+// call makes a request in a Send of its own.
 func (c *callers) call(host string, answer func() sinks.Outcome) sinks.Outcome {
 	return c.in(&round{began: time.Now()}, host, answer)
 }
@@ -48,16 +48,15 @@ func isPostponed(o sinks.Outcome, reason sinks.Reason) bool {
 	return o.Result == sinks.Unsent && o.Reason == reason && o.RetryAfter > 0 && o.Detail != ""
 }
 
-// TestAnEndpointThatIsDownIsLeftAlone: for pauses that grow, each ended by one
-// request that tries it; nobody is charged, and another endpoint goes on.
-func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
+// Its pauses grow, and each ends with one request that tests it. No message is charged, and another endpoint continues.
+func TestUnavailableEndpointIsPaused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, tried := newCallers(t, Options{EndpointPause: time.Minute}), 0
 		down := func() sinks.Outcome { tried++; return refused }
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(time.Second) {
 			if o := c.call("down", down); !isPostponed(o, sinks.ReasonConnection) || o.RetryAfter > 2*time.Minute {
-				t.Fatalf("a message to the endpoint that is down: %+v", o)
+				t.Fatalf("a message to the unavailable endpoint: %+v", o)
 			}
 			if o := c.call("up", answers(delivered)); o != delivered {
 				t.Fatalf("a message to the other endpoint: %+v", o)
@@ -75,9 +74,8 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestTheBacklogOfAnEndpointThatIsDown: however many messages wait, they come back
-// at a bounded rate.
-func TestTheBacklogOfAnEndpointThatIsDown(t *testing.T) {
+// Postponed messages return at a limited rate, however many wait.
+func TestPostponedMessagesReturnAtALimitedRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, asked := newCallers(t, Options{EndpointPause: time.Minute}), 0
@@ -99,13 +97,13 @@ func TestTheBacklogOfAnEndpointThatIsDown(t *testing.T) {
 			}
 		}
 		if perSecond := asked / 3600; perSecond > backlogRate+10 {
-			t.Errorf("20,000 messages that wait are asked for %d times a second", perSecond)
+			t.Errorf("20,000 waiting messages are tried %d times per second", perSecond)
 		}
 	})
 }
 
-// TestOneTriesAnEndpointThatWasDown: while it does, the others wait.
-func TestOneTriesAnEndpointThatWasDown(t *testing.T) {
+// Until that request has ended, all others wait.
+func TestOneRequestTestsAPausedEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{})
@@ -114,20 +112,19 @@ func TestOneTriesAnEndpointThatWasDown(t *testing.T) {
 		var group sync.WaitGroup
 		group.Go(func() {
 			if o := c.call("down", after(500*time.Millisecond, delivered)); o != delivered {
-				t.Errorf("the one that tries: %+v", o)
+				t.Errorf("the request that tests the endpoint: %+v", o)
 			}
 		})
 		synctest.Wait()
 		if o := c.call("down", answers(delivered)); !isPostponed(o, sinks.ReasonConnection) || o.RetryAfter > 2*time.Second {
-			t.Errorf("another meanwhile: %+v", o)
+			t.Errorf("another request meanwhile: %+v", o)
 		}
 		group.Wait()
 	})
 }
 
-// TestFailuresInARowCloseAnEndpoint: each is its message's own until then, and
-// one success between them makes it none.
-func TestFailuresInARowCloseAnEndpoint(t *testing.T) {
+// Before the endpoint is paused, each failure has an outcome of its own. One success resets the count.
+func TestConsecutiveFailuresPauseAnEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{})
@@ -144,14 +141,14 @@ func TestFailuresInARowCloseAnEndpoint(t *testing.T) {
 			c.call("h", answers(failed))
 		}
 		o := c.call("h", answers(delivered))
-		if want := "the endpoint failed 5 times in a row, lastly so: 500"; !isPostponed(o, sinks.ReasonConnection) || o.Detail != want {
+		if want := "the endpoint failed 5 times in succession, the last time with: 500"; !isPostponed(o, sinks.ReasonConnection) || o.Detail != want {
 			t.Errorf("after %d failures: %+v, want %s", mostFailures, o, want)
 		}
 		c.call("rejects", answers(refused))
 		time.Sleep(time.Minute)
 		for range 10 {
 			if o := c.call("rejects", answers(sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422"))); o.Result != sinks.Reject {
-				t.Errorf("one message that the endpoint refuses is no failure of it: %+v", o)
+				t.Errorf("repeated refusals of one message paused the endpoint: %+v", o)
 			}
 		}
 		to := &url.URL{Scheme: "http", Host: "login"}
@@ -159,13 +156,13 @@ func TestFailuresInARowCloseAnEndpoint(t *testing.T) {
 			c.all.call(t.Context(), &round{began: time.Now()}, to, fmt.Sprint(n), answers(sinks.Fail(sinks.Reject, sinks.ReasonRefused, "401")))
 		}
 		if o := c.call("login", answers(delivered)); !isPostponed(o, sinks.ReasonConnection) {
-			t.Errorf("an endpoint that refuses one message after the other is asked again: %+v", o)
+			t.Errorf("an endpoint that refused different messages was tried again: %+v", o)
 		}
 	})
 }
 
-// TestAnEndpointIsLeftAloneAsItAsks: Retry-After goes before the pause.
-func TestAnEndpointIsLeftAloneAsItAsks(t *testing.T) {
+// Retry-After takes precedence over the usual pause.
+func TestRetryAfterSetsThePause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{})
@@ -175,18 +172,17 @@ func TestAnEndpointIsLeftAloneAsItAsks(t *testing.T) {
 		}
 		time.Sleep(time.Hour - time.Second)
 		if o := c.call("h", answers(delivered)); !isPostponed(o, sinks.ReasonThrottled) {
-			t.Errorf("before the hour is over: %+v", o)
+			t.Errorf("before the hour has passed: %+v", o)
 		}
 		time.Sleep(time.Second)
 		if o := c.call("h", answers(delivered)); o != delivered {
-			t.Errorf("when the hour is over: %+v", o)
+			t.Errorf("after the hour: %+v", o)
 		}
 	})
 }
 
-// TestTheShareOfAnEndpoint: no more requests at once than its share, and all of a
-// burst are made as long as it answers.
-func TestTheShareOfAnEndpoint(t *testing.T) {
+// An endpoint never has more concurrent requests than the limit. All requests of a burst are made while it answers.
+func TestEndpointConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{EndpointConcurrency: 3, Concurrency: 8})
@@ -207,19 +203,18 @@ func TestTheShareOfAnEndpoint(t *testing.T) {
 		}
 		group.Wait()
 		if most.Load() != 3 {
-			t.Errorf("%d requests at once, want 3", most.Load())
+			t.Errorf("%d concurrent requests, want 3", most.Load())
 		}
 	})
 }
 
-// TestASlowEndpointHoldsUpOneSend: the others don't wait for it, and go on with
-// other endpoints at once.
-func TestASlowEndpointHoldsUpOneSend(t *testing.T) {
+// Other Sends don't wait for the slow endpoint and continue with other endpoints.
+func TestSlowEndpointDelaysOnlyOneSend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{Concurrency: 8})
 		slowly := after(8*time.Second, delivered)
-		c.call("slow", slowly) // now it is known
+		c.call("slow", slowly) // now the endpoint is known to be slow
 		c.call("slow2", slowly)
 		var group sync.WaitGroup
 		group.Go(func() { c.call("slow", slowly) })
@@ -235,14 +230,14 @@ func TestASlowEndpointHoldsUpOneSend(t *testing.T) {
 		}
 		group.Wait()
 		if o := c.call("slow2", answers(delivered)); o != delivered {
-			t.Errorf("when the Send is over: %+v", o)
+			t.Errorf("after the Send has ended: %+v", o)
 		}
 	})
 }
 
-// TestAnEndpointThatWasSlowOnce: it is tried again within a minute or so although another endpoint hangs. One that is still slow
-// then waits for another minute.
-func TestAnEndpointThatWasSlowOnce(t *testing.T) {
+// It is tried again within about a minute, even if another endpoint hangs. If it is still slow, it waits for another
+// minute.
+func TestSlowEndpointIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{})
@@ -258,13 +253,13 @@ func TestAnEndpointThatWasSlowOnce(t *testing.T) {
 				for begun := time.Now(); time.Since(begun) < 9*time.Minute; {
 					o := c.call(host, func() sinks.Outcome { tries++; time.Sleep(takes); return delivered })
 					if tries == 0 && time.Since(begun) > 90*time.Second {
-						t.Errorf("%s has no turn within %v: %+v", host, time.Since(begun), o)
+						t.Errorf("%s had no turn within %v: %+v", host, time.Since(begun), o)
 						return
 					}
 					time.Sleep(max(o.RetryAfter, time.Second))
 				}
 				if tries < want*9/10 || tries > want*11/10 {
-					t.Errorf("%s was asked %d times, want about %d", host, tries, want)
+					t.Errorf("%s was tried %d times, want about %d", host, tries, want)
 				}
 			})
 		}
@@ -272,9 +267,8 @@ func TestAnEndpointThatWasSlowOnce(t *testing.T) {
 	})
 }
 
-// TestASendWaitsForSlowEndpointsOnce: it begins no more such requests after the
-// patience, so it is over within one time-out of it.
-func TestASendWaitsForSlowEndpointsOnce(t *testing.T) {
+// After patience has passed, a Send starts no further requests to slow endpoints, so it waits for only one timeout of them.
+func TestSendStartsSlowRequestsOnlyAtItsBeginning(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, r := newCallers(t, Options{EndpointConcurrency: 2, Concurrency: 8}), &round{}
@@ -299,9 +293,8 @@ func TestASendWaitsForSlowEndpointsOnce(t *testing.T) {
 	})
 }
 
-// TestTheRateOfAnEndpoint: a burst is spread out, and what is put off comes back
-// when it can go.
-func TestTheRateOfAnEndpoint(t *testing.T) {
+// A burst is spread over time, and postponed messages return when they can be sent.
+func TestEndpointRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{EndpointRate: 10, Concurrency: 100, EndpointConcurrency: 100})
@@ -327,16 +320,16 @@ func TestTheRateOfAnEndpoint(t *testing.T) {
 		}
 		group.Wait()
 		if took := time.Since(start); took < 19*time.Second || took > 40*time.Second {
-			t.Errorf("200 requests at 10 a second took %v", took)
+			t.Errorf("200 requests at 10 per second took %v", took)
 		}
 		if asked.Load() > 1000 {
-			t.Errorf("200 messages asked %d times: each is a write to the table", asked.Load())
+			t.Errorf("200 messages were tried %d times; each try is a write to the table", asked.Load())
 		}
 	})
 }
 
-// TestATurnIsGivenUp when the context ends, and then is another's.
-func TestATurnIsGivenUp(t *testing.T) {
+// After the context has ended, another message can have the turn.
+func TestTurnIsReturnedWhenTheContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{EndpointConcurrency: 1, Concurrency: 1})
@@ -363,8 +356,8 @@ func TestATurnIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestEndpointsAreForgotten: messages can't fill the memory with names.
-func TestEndpointsAreForgotten(t *testing.T) {
+// Messages can't exhaust the memory with endpoint names.
+func TestNumberOfKnownEndpointsIsLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCallers(t, Options{})
@@ -376,12 +369,12 @@ func TestEndpointsAreForgotten(t *testing.T) {
 			c.call(fmt.Sprint("h", n), answers(answer))
 		}
 		if n := len(c.all.known); n > mostKnown {
-			t.Errorf("%d endpoints are remembered", n)
+			t.Errorf("%d endpoints are known", n)
 		}
 	})
 }
 
-func TestNamesOfEndpoints(t *testing.T) {
+func TestEndpointName(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
 		"http://Example.COM./a?b": "http://example.com:80", "https://example.com": "https://example.com:443", "http://example.com:443/": "http://example.com:443",

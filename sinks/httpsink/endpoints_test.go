@@ -18,12 +18,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// loopback are the networks of the tests' own servers.
+// loopback are the networks of the test servers.
 var loopback = []string{"127.0.0.0/8"}
 
-// TestConformanceOfChosenAddresses: the address comes with each message, as its
-// topic.
-func TestConformanceOfChosenAddresses(t *testing.T) {
+// Each message chooses its address by its topic.
+func TestConformanceChosenEndpoints(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		e := newEndpoint()
@@ -40,7 +39,7 @@ func TestConformanceOfChosenAddresses(t *testing.T) {
 	})
 }
 
-// tenant is an endpoint that a message has chosen, and what it got in its order.
+// tenant is an endpoint that messages choose. It records what it receives.
 type tenant struct {
 	*server
 	mu       sync.Mutex
@@ -68,23 +67,23 @@ func (e *tenant) received() []string {
 	return slices.Clone(e.got)
 }
 
-// attempted returns what each request said about its attempt.
+// attempted returns the attempt number of each request.
 func (e *tenant) attempted() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.attempts)
 }
 
-// TestEndpointsAreOutOfEachOthersWay: through a relay and a table. Of four
-// endpoints one is down, one slow and one failing; the messages of the fourth
-// arrive meanwhile. Those of the one that is down wait uncharged, with the reason
-// on their rows, and arrive in order when it is up.
-func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
+// A relay with a table sends to four endpoints: one is down, one slow, one failing.
+// Messages to the fourth arrive in the meantime. Messages to the endpoint that is
+// down wait uncharged, with the reason in their rows, and arrive in order when it
+// is up again.
+func TestEndpointsAreIsolated(t *testing.T) {
 	t.Parallel()
 	good, down := newTenant(t, http.StatusOK, func() {}), newTenant(t, http.StatusOK, func() {})
 	failing := newTenant(t, http.StatusInternalServerError, func() {})
 	slowly, release := make(chan struct{}), make(chan struct{})
-	slow := newTenant(t, http.StatusOK, func() { // a little at first, so that it is known, then until the others are done
+	slow := newTenant(t, http.StatusOK, func() { // short at first, so that the endpoint is known to be slow; later until the others have finished
 		select {
 		case <-slowly:
 			<-release
@@ -110,21 +109,21 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 		}
 	}
 	d.write(messages...)
-	d.eventually("all messages of the endpoint that is well have arrived, though the slow one answers none", func() bool { return len(good.received()) >= 100 })
+	d.eventually("all messages to the healthy endpoint have arrived while the slow one hangs", func() bool { return len(good.received()) >= 100 })
 	for _, row := range d.list(storage.StateRetry) {
 		if row.Message.Headers["to"] == slow.address && row.Attempts > 0 {
-			t.Errorf("the slow endpoint was waited for until the time was out: a message waits after %d attempts with %q", row.Attempts, row.LastError)
+			t.Errorf("a request to the slow endpoint timed out: its message waits after %d attempts with %q", row.Attempts, row.LastError)
 		}
 	}
 	close(release)
-	d.eventually("those of the endpoint that is down say so", func() bool { return waits(d, down.address) > 20 })
+	d.eventually("the rows of the unavailable endpoint have the reason", func() bool { return waits(d, down.address) > 20 })
 	down.start()
-	d.eventually("all messages have arrived where they are taken", func() bool { return len(down.received()) >= 50 && len(slow.received()) >= 12 })
+	d.eventually("all messages to working endpoints have arrived", func() bool { return len(down.received()) >= 50 && len(slow.received()) >= 12 })
 	inTurn(t, good)
 	inTurn(t, down)
 	for _, attempt := range append(down.attempted(), slow.attempted()...) {
 		if attempt != "1" {
-			t.Errorf("a message to an endpoint that was down or is slow came with attempt %s", attempt)
+			t.Errorf("a message to an endpoint that was down or slow arrived with attempt %s", attempt)
 		}
 	}
 	if parked := d.counts()[storage.StateError]; parked > 0 {
@@ -136,7 +135,8 @@ func to(address, key string, n int) outbox.Message {
 	return outbox.Message{Topic: "t", Key: key, Headers: map[string]string{"to": address, "number": fmt.Sprint(n)}}
 }
 
-// waits counts the rows that wait for an endpoint uncharged, with the reason.
+// waits counts the rows that wait for an endpoint with a reason, and checks that
+// none was charged.
 func waits(d *table, address string) (n int) {
 	for _, row := range d.list(storage.StateRetry) {
 		if row.Message.Headers["to"] != address {
@@ -150,7 +150,7 @@ func waits(d *table, address string) (n int) {
 	return n
 }
 
-// inTurn checks that of each key, messages arrived once and in order.
+// inTurn checks that the messages of each key arrived once and in order.
 func inTurn(t *testing.T, e *tenant) {
 	t.Helper()
 	last := map[string]int{}
@@ -167,7 +167,7 @@ func inTurn(t *testing.T, e *tenant) {
 	}
 }
 
-func TestGivingUpOnAnEndpoint(t *testing.T) {
+func TestEndpointMaxAge(t *testing.T) {
 	t.Parallel()
 	gone := newServer(t, newEndpoint())
 	gone.stop()
@@ -177,11 +177,11 @@ func TestGivingUpOnAnEndpoint(t *testing.T) {
 	for age, want := range map[time.Duration]sinks.Result{0: sinks.Unsent, 59 * time.Minute: sinks.Unsent, 61 * time.Minute: sinks.Reject} {
 		m.CreatedAt = time.Now().Add(-age)
 		o := sendOne(t, sink, m)
-		if o.Result != want || want == sinks.Reject && (o.Reason != sinks.ReasonExhausted || !strings.HasPrefix(o.Detail, "given up after 1h0m0s: dial tcp")) {
+		if o.Result != want || want == sinks.Reject && (o.Reason != sinks.ReasonExhausted || !strings.HasPrefix(o.Detail, "endpoint unavailable and message older than 1h0m0s: dial tcp")) {
 			t.Errorf("after %v: %+v, want %v", age, o, want)
 		}
 	}
-	m.CreatedAt = time.Time{} // not known
+	m.CreatedAt = time.Time{} // unknown
 	if o := sendOne(t, sink, m); o.Result != sinks.Unsent {
 		t.Errorf("%+v", o)
 	}

@@ -7,20 +7,20 @@ import (
 	"net/url"
 )
 
-// Through lets the requests of a sink go through this dialer, with a resolver of
-// its own, for instance.
+// Through sets the dialer of the sink's connections, for example one with a test
+// resolver.
 func (o Options) Through(dialer net.Dialer) Options {
 	o.dialer = dialer
 	return o
 }
 
-// Over has the sink connect in another way.
+// Over replaces the function that makes the sink's connections.
 func (s *Sink) Over(dial func(ctx context.Context, network, address string) (net.Conn, error)) *Sink {
 	s.transport.DialContext = counted(dial)
 	return s
 }
 
-// Via has the sink use a proxy, as the environment can.
+// Via sets the proxy that the sink uses, as the environment could.
 func (s *Sink) Via(proxy *url.URL) *Sink {
 	s.transport.Proxy = http.ProxyURL(proxy)
 	return s

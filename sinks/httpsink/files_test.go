@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// TestSecretsFromFiles: every secret of a configuration can be in a file of its
-// own, also one of a map.
+// Every secret of a configuration can be read from a file, also the secrets of a
+// map.
 func TestSecretsFromFiles(t *testing.T) {
 	t.Parallel()
 	var got http.Header

@@ -11,9 +11,10 @@ import (
 	"syscall"
 )
 
-// inside are the addresses that are nobody's on the Internet, or that lead to a
-// machine's or a provider's own services (IANA's special-purpose registries,
-// RFC 6890). What embeds an IPv4 address is judged by it, where it leads to it.
+// inside are the addresses that are not public on the Internet, or that lead to
+// services of the machine or of its cloud provider (IANA's special-purpose
+// registries, RFC 6890). An IPv6 address that embeds an IPv4 address is judged by
+// the IPv4 address if packets go there.
 var inside = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this host
 	netip.MustParsePrefix("10.0.0.0/8"),       // private
@@ -30,37 +31,37 @@ var inside = []netip.Prefix{
 	netip.MustParsePrefix("203.0.113.0/24"),   // documentation
 	netip.MustParsePrefix("224.0.0.0/3"),      // multicast, reserved, broadcast
 	netip.MustParsePrefix("168.63.129.16/32"), // Azure's own services
-	netip.MustParsePrefix("::/3"),             // all but what is global: unspecified, loopback, mapped, private NAT64
+	netip.MustParsePrefix("::/3"),             // all non-global addresses: unspecified, loopback, mapped, private NAT64
 	netip.MustParsePrefix("2001::/23"),        // protocol assignments, Teredo
 	netip.MustParsePrefix("2001:db8::/32"),    // documentation
 	netip.MustParsePrefix("2002::/16"),        // 6to4
 	netip.MustParsePrefix("3fff::/20"),        // documentation
-	netip.MustParsePrefix("4000::/2"),         // not given out
-	netip.MustParsePrefix("8000::/1"),         // unique local, link-local, multicast, and what is not given out
+	netip.MustParsePrefix("4000::/2"),         // unallocated
+	netip.MustParsePrefix("8000::/1"),         // unique local, link-local, multicast, unallocated
 }
 
-// nat64 leads to the IPv4 address in its last 32 bits (RFC 6052), as all of the
-// Internet's do where a network has no other.
+// nat64 is the prefix whose addresses lead to the IPv4 address in their last 32
+// bits (RFC 6052). In a network with only IPv6, all IPv4 destinations have such
+// addresses.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// insideError says that an address may not be reached.
+// insideError is returned for an address that the sink must not connect to.
 type insideError struct{ address netip.Addr }
 
 func (e insideError) Error() string {
-	return fmt.Sprintf("the address %s is inside this network, where this sink must not send", e.address)
+	return fmt.Sprintf("the address %s is not public, and this sink connects only to public addresses", e.address)
 }
 
-// guard lets connections go to addresses of the Internet only, and to the
-// networks that are allowed all the same. It judges the address that is connected
-// to, after the name was resolved, so a name that changes its answer gains
-// nothing.
+// guard allows connections to public addresses and to the allowed networks only. It
+// judges the address that is connected to, after the name was resolved. A DNS
+// server can't evade it with changing answers.
 type guard struct{ allowed []netip.Prefix }
 
-// judge returns an insideError for an address that may not be reached.
+// judge returns an insideError for an address that the sink must not connect to.
 func (g guard) judge(address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("judge the address to connect to: %w", err)
+		return fmt.Errorf("parse the address to connect to: %w", err)
 	}
 	ip := to.Addr().Unmap().WithZone("")
 	holds := func(prefix netip.Prefix) bool { return prefix.Contains(ip) }
@@ -77,11 +78,11 @@ func (g guard) judge(address string) error {
 	return nil
 }
 
-// errMixed is what becomes of a name with addresses on both sides, of which
-// those outside can't be reached.
-var errMixed = errors.New("the addresses outside can't be reached, and others are inside this network")
+// errMixed is returned for a name that has public and private addresses if no
+// public one can be reached.
+var errMixed = errors.New("the host's public addresses can't be reached, and its other addresses are not public")
 
-// dial is DialContext of a dialer with the guard in front of each connection.
+// dial is DialContext of the dialer, with the guard before each connection.
 func (g guard) dial(plain net.Dialer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		guarded := plain
@@ -104,16 +105,16 @@ func (g guard) dial(plain net.Dialer) func(context.Context, string, string) (net
 	}
 }
 
-// parseNetworks reads the networks that are allowed. A guard with a hole as
-// large as the Internet would be none.
+// parseNetworks parses the allowed networks. It refuses large networks, which would
+// make the guard useless.
 func parseNetworks(texts []string) (networks []netip.Prefix, err error) {
 	for _, text := range texts {
 		network, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("have %q, which is no network like 10.1.0.0/16", text)
+			return nil, fmt.Errorf("contain %q, which is not a network like 10.1.0.0/16", text)
 		case network.Bits() < 8:
-			return nil, fmt.Errorf("have %q, which is too large: a network's prefix must have 8 bits or more", text)
+			return nil, fmt.Errorf("contain %q, which is too large: a network's prefix must have 8 bits or more", text)
 		}
 		networks = append(networks, network.Masked())
 	}

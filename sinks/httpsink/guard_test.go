@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// Each of these would reach an address inside, if it were let.
+// Without the guard, each of these would connect to a private address.
 var insideHosts = []string{
 	"127.0.0.1", "127.1.2.3", "127.255.255.254", "localhost", "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1",
 	"100.100.100.200", "169.254.169.254", "169.254.170.2", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255", "192.0.0.192",
@@ -20,7 +20,7 @@ var insideHosts = []string{
 	"[2001:db8::1]", "[2002:7f00:1::1]", "[fc00::1]", "[fd00:ec2::254]", "[fe80::1%25lo]", "[fec0::1]", "[ff02::1]",
 }
 
-func TestInsideAddressesAreRefused(t *testing.T) {
+func TestPrivateAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range insideHosts {
 		sink, err := httpsink.New(httpsink.Options{URL: "http://" + host + ":9/", BlockPrivateAddresses: true})
@@ -29,15 +29,15 @@ func TestInsideAddressesAreRefused(t *testing.T) {
 			continue
 		}
 		got := sendOne(t, sink, message("k"))
-		if got.Result != sinks.Reject || got.Reason != sinks.ReasonRefused || !strings.Contains(got.Detail, "is inside this network") {
+		if got.Result != sinks.Reject || got.Reason != sinks.ReasonRefused || !strings.Contains(got.Detail, "is not public") {
 			t.Errorf("%s: %+v", host, got)
 		}
 		_ = sink.Close(t.Context())
 	}
 }
 
-// Nor does a proxy of the environment lead there, or anything reach a server.
-func TestTheGuardComesBeforeTheFirstByte(t *testing.T) {
+// Neither a direct connection nor a proxy of the environment reaches the server.
+func TestPrivateAddressesGetNoRequest(t *testing.T) {
 	address := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("a request arrived") })
 	proxy, err := url.Parse(address)
 	if err != nil {
@@ -56,9 +56,9 @@ func TestTheGuardComesBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-// A name with addresses on both sides: what is outside is tried, what is inside
-// never, and the message waits for the one outside.
-func TestNamesOnBothSides(t *testing.T) {
+// The sink tries the public addresses only. If they can't be reached, the message
+// waits for them.
+func TestNameWithPublicAndPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	url := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("a request arrived") })
 	names := newNames(t, map[string][]string{"inside-last.example": {"9.9.9.9,127.0.0.1"}, "inside-first.example": {"127.0.0.1,9.9.9.9"}})

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// The headers that are the sink's own.
+// The headers that the sink sets.
 const (
 	headerID      = "Idempotency-Key"
 	headerTopic   = "Rowrelay-Topic"
@@ -29,11 +29,12 @@ var reserved = []string{
 	"Transfer-Encoding", "Upgrade", headerSignedID, headerTimestamp, headerSignature,
 }
 
-// overwritable are static headers that a message may set otherwise.
+// overwritable are headers of the settings that a message may overwrite.
 var overwritable = []string{"Content-Type", "User-Agent"}
 
-// header makes the header of a message's request, of which m is to go out. Its
-// errors name a header that HTTP can't carry.
+// header makes the header of a request. The templates are filled from written, the
+// message as its producer wrote it; m is the message to send. The error names a
+// header that HTTP can't carry.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	theirs := make(http.Header, len(m.Headers))
 	for name, value := range m.Headers {
@@ -74,9 +75,10 @@ func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	return header, nil
 }
 
-// hideIdempotency writes the names that Go's client knows in lower case, which
-// is the same to HTTP and unknown to the client: else it would make the request
-// again by itself when it gets no answer, and nobody would count that.
+// hideIdempotency writes the header names that Go's client recognises in lower
+// case. HTTP ignores case, but the client then doesn't recognise them. If it did,
+// it would repeat a request that got no answer, and that attempt would not be
+// counted.
 func hideIdempotency(header http.Header) {
 	for _, name := range []string{headerID, "X-" + headerID} {
 		if values, there := header[name]; there {
@@ -86,7 +88,7 @@ func hideIdempotency(header http.Header) {
 	}
 }
 
-// checkHeaders checks headers of the options. Its errors show no value.
+// checkHeaders checks headers of the options. Its errors don't contain values.
 func checkHeaders[T ~string](headers map[string]T) error {
 	before := http.Header{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -103,7 +105,8 @@ func checkHeaders[T ~string](headers map[string]T) error {
 	return nil
 }
 
-// checkHeader completes "the header …", and doesn't show the value.
+// checkHeader checks one header. Its errors complete the sentence "the header …"
+// and don't contain the value.
 func checkHeader(before http.Header, name, value string) error {
 	canonical := http.CanonicalHeaderKey(name)
 	_, twice := before[canonical]
@@ -113,19 +116,19 @@ func checkHeader(before http.Header, name, value string) error {
 	case sinks.ReservedHeader(name) || slices.Contains(reserved, canonical):
 		return errors.New("belongs to the connection or to the sink and can't be set")
 	case twice:
-		return errors.New("is there twice, in upper and lower case")
+		return errors.New("is set twice, in upper and lower case")
 	}
 	return checkValue(value)
 }
 
-// notToken says that a character can't be in a header's name.
+// notToken reports whether a character is not allowed in a header's name.
 func notToken(r rune) bool {
 	letterOrDigit := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 	return !letterOrDigit && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
-// checkValue lets bytes above ASCII through: HTTP carries them, though it
-// doesn't say what they mean.
+// checkValue allows bytes above ASCII: HTTP carries them, although it doesn't
+// define their meaning.
 func checkValue(value string) error {
 	control := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 	switch {
@@ -137,8 +140,8 @@ func checkValue(value string) error {
 	return nil
 }
 
-// percentEncode writes everything but visible ASCII, and the percent sign, as
-// %XX, so that url.PathUnescape and its like give the text back.
+// percentEncode writes all bytes except visible ASCII, and the percent sign, as
+// %XX. Functions such as url.PathUnescape decode it.
 func percentEncode(text string) string {
 	plain := func(b byte) bool { return b > ' ' && b < 0x7f && b != '%' }
 	var encoded strings.Builder
@@ -152,8 +155,8 @@ func percentEncode(text string) string {
 	return encoded.String()
 }
 
-// parseHeaders reads the templates of headers that each message fills, by the
-// headers' canonical names. Its errors complete "the message headers …".
+// parseHeaders parses the templates of message headers. The keys of the result are
+// canonical header names. Its errors complete the sentence "the message headers …".
 func parseHeaders(templates map[string]string) (map[string]settings.Template, error) {
 	parsed := map[string]settings.Template{}
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
@@ -166,18 +169,18 @@ func parseHeaders(templates map[string]string) (map[string]settings.Template, er
 	return parsed, checkHeaders(templates)
 }
 
-// checkMade checks the headers that messages fill, also against the others.
+// checkMade checks the message headers, and that none is also in Headers.
 func (o Options) checkMade() error {
 	made, err := parseHeaders(o.MessageHeaders)
 	for name := range o.Headers {
 		if _, both := made[http.CanonicalHeaderKey(name)]; both && err == nil {
-			err = fmt.Errorf("can't be sent: %q is set by the headers too", http.CanonicalHeaderKey(name))
+			err = fmt.Errorf("can't be sent: %q is also set in the headers", http.CanonicalHeaderKey(name))
 		}
 	}
 	return err
 }
 
-// fill adds the headers that are made of the message.
+// fill adds the message headers, filled from m.
 func (s *Sink) fill(header http.Header, m *sinks.Message) error {
 	for name, template := range s.made {
 		value, err := template.Fill(&m.Message, settings.NotEmpty)

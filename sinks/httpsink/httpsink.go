@@ -1,6 +1,6 @@
-// Package httpsink is a sink that sends each message as an HTTP request, with the
-// payload as its body, to one URL or to one that the message gives. README.md has
-// the headers, and what each answer leads to.
+// Package httpsink is a sink that sends each message as an HTTP request with the payload as the body. The
+// URL is fixed, or a template that each message fills. README.md lists the headers and the outcome of each
+// answer.
 package httpsink
 
 import (
@@ -28,29 +28,27 @@ const (
 	DefaultEndpointPause       = time.Minute
 )
 
-// Options say where requests go and how they are made. Only URL is required.
+// Options configure a [Sink]. Only URL is required.
 type Options struct {
-	// URL is where the requests go: http or https, without a user name, a
-	// password or a fragment. Its path and query are treated as secret. It may
-	// have places that each message fills: {topic}, {key}, {id} and
-	// {header:NAME}; values are escaped for where they stand. One at the
-	// beginning stands for a URL, with or without a path. Where a message has a
-	// say in the scheme, the host or the port, BlockPrivateAddresses holds in any case.
+	// URL is the http or https URL that requests go to. It must not contain a user name, a password or a
+	// fragment. The sink hides its path and query in errors. The URL may contain the placeholders {topic},
+	// {key}, {id} and {header:NAME}, which each message fills; values are escaped for the part of the URL
+	// they are in. A placeholder at the beginning stands for a URL, with or without a path. If messages
+	// choose the scheme, the host or the port, the sink always behaves as with BlockPrivateAddresses.
 	URL string
 
 	// Method is POST, the default, or PUT.
 	Method string
 
-	// Headers are added to each request. A message can't overwrite them, but
-	// for Content-Type and User-Agent.
+	// Headers are added to each request. A message can overwrite only Content-Type and User-Agent.
 	Headers map[string]settings.Secret
 
-	// MessageHeaders are headers made of each message, by templates as in URL.
+	// MessageHeaders are headers whose values are templates that each message fills, with the placeholders
+	// of URL.
 	MessageHeaders map[string]string
 
-	// ContentType is that of messages without a Content-Type header. Defaults
-	// to application/json for a JSON object or array, and to
-	// application/octet-stream for any other payload.
+	// ContentType is the Content-Type of messages that have no such header. Defaults to application/json
+	// for a JSON object or array, and to application/octet-stream for any other payload.
 	ContentType string
 
 	// BearerToken, or Username and Password, authenticate the requests.
@@ -58,64 +56,60 @@ type Options struct {
 	Username    string
 	Password    settings.Secret
 
-	// OAuth2 gets the bearer tokens of the requests, instead of BearerToken.
+	// OAuth2 obtains the bearer tokens of the requests. It replaces BearerToken.
 	OAuth2 OAuth2
 
-	// Timeout is how long one request may take, from the connection to the end
-	// of the answer's header. Defaults to [DefaultTimeout].
+	// Timeout limits one request, from connecting to the end of the answer's header. Defaults to
+	// [DefaultTimeout].
 	Timeout time.Duration
 
-	// Concurrency is how many requests are under way at once, at most, for one
-	// message of a key at a time. So many connections are kept. Defaults to
-	// [DefaultConcurrency].
+	// Concurrency limits the concurrent requests. Of each key, only one message is sent at a time. The
+	// sink keeps the same number of idle connections. Defaults to [DefaultConcurrency].
 	Concurrency int
 
-	// EndpointConcurrency, EndpointRate and EndpointPause are for URLs whose
-	// address a message has a say in: how many requests to one scheme, host and
-	// port are under way at once, and begin a second, at most; and how long one
-	// that fails is left alone, at the longest. Default to
-	// [DefaultEndpointConcurrency], no rate, and [DefaultEndpointPause].
+	// EndpointConcurrency, EndpointRate and EndpointPause apply when messages choose the scheme, host or
+	// port (the endpoint). They limit the concurrent requests to one endpoint, the requests to it per
+	// second, and how long the sink sends nothing to an endpoint that fails. Default to
+	// [DefaultEndpointConcurrency], no limit, and [DefaultEndpointPause].
 	EndpointConcurrency int
 	EndpointRate        int
 	EndpointPause       time.Duration
 
-	// EndpointMaxAge is the age at which a message is parked when its endpoint
-	// can't take it. Defaults to 0: never.
+	// EndpointMaxAge is the age at which a message is parked if its endpoint is unavailable. Defaults to
+	// 0: never.
 	EndpointMaxAge time.Duration
 
-	// RejectStatuses are those of 401, 403 and 404 that are a message's own fault, as of an
-	// endpoint that answers so for a customer that is gone: such a message is parked. Defaults to none:
-	// they are the endpoint's trouble, and the message is tried again.
+	// RejectStatuses are the statuses among 401, 403 and 404 for which a message is parked. Use it for an
+	// endpoint that answers 404, say, for a customer that was deleted. Defaults to none: a message that
+	// gets such an answer is retried.
 	RejectStatuses []int
 
-	// SigningSecret signs requests as Standard Webhooks 1.0 has it: a shared
-	// secret (whsec_…) or an ed25519 private key (whsk_…), or several with
-	// blanks between them, which all sign, as during a rotation.
+	// SigningSecret signs requests according to Standard Webhooks 1.0. It is a shared secret (whsec_…) or
+	// an ed25519 private key (whsk_…). Several of them, separated by blanks, each add a signature, for
+	// rotation.
 	SigningSecret settings.Secret
 
-	// Array sends the messages of a batch that go to one URL as one JSON array,
-	// ArrayMax of them at most; defaults to [DefaultArrayMax]. README.md has the
-	// form. Messages' own headers are in the array then.
+	// Array sends the messages of a batch that go to one URL as one JSON array of at most ArrayMax
+	// messages (by default [DefaultArrayMax]). README.md describes the elements, which also contain the
+	// messages' headers.
 	Array    bool
 	ArrayMax int
 
-	// CloudEvents makes the requests CloudEvents; off by default.
+	// CloudEvents sends messages as CloudEvents. Off by default.
 	CloudEvents cloudevents.Options
 
-	// BlockPrivateAddresses refuses to connect to addresses that are private, loopback,
-	// link-local or a provider's own, after names were resolved: such a message
-	// is parked. Proxies are not used then.
+	// BlockPrivateAddresses parks messages whose host resolves to a private, loopback or link-local
+	// address or to a cloud provider's metadata service. The sink then uses no proxy.
 	BlockPrivateAddresses bool
 
-	// AllowedNetworks are those that may be reached although addresses inside
-	// are refused, such as 10.1.0.0/16.
+	// AllowedNetworks are exceptions to BlockPrivateAddresses, such as 10.1.0.0/16.
 	AllowedNetworks []string
 
-	// TLS configures connections to https URLs: own roots, client
-	// certificates. Nil trusts the system's roots.
+	// TLS configures connections to https URLs: root certificates and client certificates. Nil trusts the
+	// system's roots.
 	TLS *tls.Config
 
-	dialer net.Dialer // of the connections
+	dialer net.Dialer
 }
 
 // Sink sends messages as HTTP requests. Its methods may be called concurrently.
@@ -123,21 +117,21 @@ type Sink struct {
 	target      target
 	method      string
 	static      http.Header                  // on every request
-	made        map[string]settings.Template // of each message
+	made        map[string]settings.Template // filled by each message
 	contentType string
 	events      *cloudevents.Encoder
 	signatures  []signature
-	tokens      *tokens // nil: none are needed
+	tokens      *tokens // nil: requests carry no OAuth 2.0 token
 	timeout     time.Duration
 	rejects     []int
-	login       bool // the settings have one
+	login       bool // the settings contain credentials
 	concurrency int
 	transport   *http.Transport
-	endpoints   *endpoints // nil: the one endpoint is the sink
+	endpoints   *endpoints // nil: all messages go to one endpoint
 	giveUp      time.Duration
 	fan         *sinks.Fan
 	arrayMax    int           // 0: a request for each message
-	slots       chan struct{} // requests with arrays at once
+	slots       chan struct{} // limits concurrent array requests
 	redactor    settings.Redactor
 
 	unanswered unanswered
@@ -150,8 +144,8 @@ var (
 	_ sinks.Destined = (*Sink)(nil)
 )
 
-// New returns a sink that sends to a URL. It makes no connection. The error has
-// all that is wrong with the options, and shows no secret.
+// New returns a sink that sends to options.URL. It makes no connection. The error lists everything that is
+// wrong with the options and contains no secret.
 func New(options Options) (*Sink, error) {
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
@@ -161,7 +155,7 @@ func New(options Options) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an http sink: %w", err)
 	}
-	target, _ := parseTarget(options.URL) // checked before, as all of these
+	target, _ := parseTarget(options.URL) // options.check has parsed all of these
 	signatures, _ := parseSecrets(options.SigningSecret)
 	made, _ := parseHeaders(options.MessageHeaders)
 	return &Sink{
@@ -187,8 +181,8 @@ func New(options Options) (*Sink, error) {
 	}, nil
 }
 
-// idleTimeout closes connections before common servers do (Node after 5 s), so
-// that few requests meet a connection that is just being closed.
+// idleTimeout is shorter than the idle timeout of common servers (Node: 5 s), so that a server seldom
+// closes a connection just as a request is sent on it.
 const idleTimeout = 4 * time.Second
 
 func newTransport(options Options, outsideOnly bool) *http.Transport {
@@ -207,18 +201,19 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 
 		MaxResponseHeaderBytes: mostRead,
 
-		// Without pings a dead connection is used until the kernel gives it up, after a minute and a half.
+		// Without pings, requests use a dead connection until the kernel closes it after a minute and a
+		// half.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: alive, PingTimeout: alive},
 	}
 	if outsideOnly {
 		allowed, _ := parseNetworks(options.AllowedNetworks)
-		transport.Proxy = nil // it would resolve and connect for us
+		transport.Proxy = nil // a proxy would resolve the name and connect instead of the guard
 		transport.DialContext = counted(guard{allowed}.dial(plain))
 	}
 	return transport
 }
 
-// Destination is the scheme and host of the URL, whose path and query may be secret.
+// Destination returns the scheme and host of the URL. Its path and query may be secret.
 func (s *Sink) Destination() string {
 	if s.target.host == nil {
 		return "http, to hosts that messages name"
@@ -226,8 +221,8 @@ func (s *Sink) Destination() string {
 	return s.target.host.Scheme + "://" + s.target.host.Host
 }
 
-// Open makes no request to the endpoint: whether it is there, the first message
-// will tell. It gets a token where requests need one.
+// Open makes no request to the endpoint: the first message shows whether it is reachable. If requests need
+// an OAuth 2.0 token, Open fetches one.
 func (s *Sink) Open(ctx context.Context) error {
 	if _, err := s.authorize(ctx, http.Header{}); err != nil {
 		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: s.sanitize(err.Error())}
@@ -235,8 +230,8 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// Reach connects to the endpoint, with TLS where it has that, and sends no request. It says
-// whether it has tried: not where a message chooses the host, nor through a proxy.
+// Reach connects to the endpoint, with TLS if the URL is https, and sends no request. It reports whether
+// it tried to connect: it doesn't if messages choose the host or a proxy is used.
 func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
 	to := s.target.host
 	if to == nil {
@@ -263,24 +258,23 @@ func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
 	return true, nil
 }
 
-// Close closes the connections.
+// Close closes the idle connections.
 func (s *Sink) Close(context.Context) error {
 	s.transport.CloseIdleConnections()
 	s.tokens.close()
 	return nil
 }
 
-// Order promises that what is delivered is a prefix of the batch within each
-// key.
+// Order returns [sinks.OrderPrefix]: within each key, the delivered messages are a prefix of the batch.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Limits keeps a batch small enough to be over soon: its outcomes are written
-// back together.
+// Limits keeps batches small enough to end soon, because the outcomes of a batch are stored together.
 func (s *Sink) Limits() sinks.Limits {
 	return sinks.Limits{Messages: cmp.Or(s.arrayMax, 8*s.concurrency)}
 }
 
-// Send makes a request for each message, several at once; or for each array.
+// Send makes one request for each message, or for each array of messages. It makes several requests
+// concurrently.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	r := &round{began: time.Now(), mixed: s.isMixed(batch)}
 	if s.arrayMax > 0 {
@@ -289,13 +283,12 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return s.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome { return s.deliver(ctx, r, m) })
 }
 
-// overdue is the age at which a message of a slow endpoint is sent in any case,
-// whatever else it holds up: among messages of others it would never have its
-// turn.
+// overdue is the age at which a message of a slow endpoint is sent even if the batch has messages of other
+// endpoints. Without it, a message that is always in such batches would never be sent.
 const overdue = 10 * time.Second
 
-// isMixed says that the batch has messages of slow endpoints, none of which is
-// overdue, and of others.
+// isMixed reports whether the batch has messages both of slow endpoints and of others, and none of the
+// former is overdue.
 func (s *Sink) isMixed(batch []sinks.Message) bool {
 	if s.endpoints == nil {
 		return false

@@ -46,7 +46,7 @@ func conformance(t *testing.T, start func(t testing.TB, e *endpoint) httpsink.Op
 	})
 }
 
-// newUnclosed makes a sink that the suite closes.
+// newUnclosed returns a sink that the suite closes.
 func newUnclosed(t testing.TB, options httpsink.Options) *httpsink.Sink {
 	t.Helper()
 	sink, err := httpsink.New(options)
@@ -75,12 +75,12 @@ func TestConformanceHTTP2(t *testing.T) {
 	})
 }
 
-// overTLS serves HTTP/2, and returns what a client needs to trust it.
+// overTLS serves HTTP/2 and returns the TLS configuration for its clients.
 func overTLS(t testing.TB, handler http.Handler) (string, *tls.Config) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = true
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that a stopping client breaks off
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that stops may abort a handshake
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server.URL, trust(server)
@@ -92,7 +92,7 @@ func trust(server *httptest.Server) *tls.Config {
 	return &tls.Config{RootCAs: roots}
 }
 
-// TestConformanceServerGone: the outage is a server that isn't there.
+// The outage is a server that doesn't run.
 func TestConformanceServerGone(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {

@@ -33,8 +33,7 @@ func TestKind(t *testing.T) {
 	)
 }
 
-// TestFromURL: the user name and password of a URL become a login, and are not
-// part of the request's URL.
+// The user name and password of the URL become credentials and are removed from the request's URL.
 func TestFromURL(t *testing.T) {
 	t.Parallel()
 	for userinfo, want := range map[string]string{"": "", "u:p%40w@": "Basic dTpwQHc=", "u@": "Basic dTo=", "u:@": "Basic dTo=", ":p@": "Basic OnA="} {
@@ -57,7 +56,7 @@ func TestFromURL(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreWrong(t *testing.T) {
+func TestInvalidSinkURLs(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{
 		"http:":                    "setting url: has no host",
@@ -75,7 +74,7 @@ func TestURLsThatAreWrong(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
@@ -104,7 +103,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
-func TestSettingsOnTheirLimits(t *testing.T) {
+func TestSettingsAtTheirLimits(t *testing.T) {
 	t.Parallel()
 	for _, settings := range []map[string]any{
 		{"request_timeout": "1ms", "concurrency": 1},
@@ -138,8 +137,8 @@ func TestCAFile(t *testing.T) {
 	}
 }
 
-// TestSettingsInTheQueryOfAURL: the query is the endpoint's, so a setting in it would be sent there without a word.
-func TestSettingsInTheQueryOfAURL(t *testing.T) {
+// The query is sent to the endpoint, so without the error a setting in it would have no effect.
+func TestSettingsInTheQueryAreRefused(t *testing.T) {
 	t.Parallel()
 	r := registry(t)
 	for _, field := range httpsink.Kind().Fields {
@@ -150,7 +149,7 @@ func TestSettingsInTheQueryOfAURL(t *testing.T) {
 			}
 		}
 		if _, err := r.Make("http", map[string]any{"url": "https://example.com/hook?" + field.Name + "=5"}); err != nil {
-			t.Errorf("in a configuration file it is the endpoint's: %v", err)
+			t.Errorf("in a configuration file the query is the endpoint's: %v", err)
 		}
 	}
 	if _, err := r.FromURL("https://example.com/hook?key=5&Concurrency=2"); err != nil {

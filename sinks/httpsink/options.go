@@ -31,8 +31,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// atOnce is how many messages are dealt with at once. Where endpoints have turns,
-// those that wait for one must not keep others from theirs.
+// atOnce is the number of messages that a Send handles concurrently. If messages choose their endpoints, it is
+// large, because messages that wait for a slow endpoint must not block messages of other endpoints.
 func (o Options) atOnce(t target) int {
 	if t.chosen {
 		return 1 << 16
@@ -40,7 +40,7 @@ func (o Options) atOnce(t target) int {
 	return o.Concurrency
 }
 
-// check returns all that is wrong.
+// check returns everything that is wrong with the options.
 func (o Options) check() error {
 	problems := []error{o.checkURL(), validRejectStatuses(o.RejectStatuses)}
 	if o.Method != http.MethodPost && o.Method != http.MethodPut {
@@ -53,10 +53,10 @@ func (o Options) check() error {
 		problems = append(problems, errors.New("an array can't have CloudEvents in binary mode: use structured"))
 	}
 	if o.ArrayMax < 0 {
-		problems = append(problems, errors.New("the most messages of an array must not be negative"))
+		problems = append(problems, errors.New("the maximum length of an array must not be negative"))
 	}
 	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointMaxAge < 0 {
-		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
+		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and maximum age must not be negative"))
 	}
 	problems = append(problems, settings.PrefixError("headers", checkHeaders(o.Headers)), settings.PrefixError("content type", checkValue(o.ContentType)),
 		settings.PrefixError("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
@@ -68,11 +68,11 @@ func (o Options) check() error {
 	return nil
 }
 
-// checkURL also keeps a login from hosts that are not known beforehand.
+// checkURL also refuses to send credentials to a host that a message could choose freely.
 func (o Options) checkURL() error {
 	target, err := parseTarget(o.URL)
 	if err == nil && !target.anchored && o.logins() > 0 {
-		err = errors.New("lets messages send the login to any host: leave the login out, or fix the scheme and the end of the host, as in https://{key}.example.com/")
+		err = errors.New("lets messages send the credentials to any host: remove the credentials, or fix the scheme and the end of the host, as in https://{key}.example.com/")
 	}
 	return settings.PrefixError("url", err)
 }
@@ -80,14 +80,14 @@ func (o Options) checkURL() error {
 func (o Options) checkLogin() error {
 	switch {
 	case o.logins() > 1:
-		return errors.New("only one of bearer token, OAuth 2.0, user name with password, and an Authorization header can be set")
+		return errors.New("set only one of bearer token, OAuth 2.0, user name with password, and an Authorization header")
 	case strings.Contains(o.Username, ":"):
 		return errors.New("the user name must not contain a colon")
 	}
 	return settings.PrefixError("bearer token", checkValue(o.BearerToken.Reveal()))
 }
 
-// logins counts the ways to authenticate that are set.
+// logins counts the authentication methods that are set.
 func (o Options) logins() int {
 	count := 0
 	for _, name := range slices.AppendSeq(slices.Collect(maps.Keys(o.Headers)), maps.Keys(o.MessageHeaders)) {
@@ -109,8 +109,7 @@ func (o Options) logins() int {
 
 var errMalformed = errors.New("is malformed: it must be like https://host/path")
 
-// parseURL checks where requests go. Its errors complete "the url …" and show
-// none of it.
+// parseURL parses and checks a URL. Its errors complete the sentence "the url …" and don't contain the URL.
 func parseURL(text string) (*url.URL, error) {
 	target, err := url.Parse(text)
 	switch {
@@ -128,7 +127,7 @@ func parseURL(text string) (*url.URL, error) {
 	return target, nil
 }
 
-// staticHeader is what every request has.
+// staticHeader returns the headers that every request has.
 func (o Options) staticHeader() http.Header {
 	header := http.Header{"User-Agent": {"rowrelay"}}
 	for name, value := range o.Headers {
@@ -147,7 +146,7 @@ func (o Options) basic() string {
 	return base64.StdEncoding.EncodeToString([]byte(o.Username + ":" + o.Password.Reveal()))
 }
 
-// secrets are those of the settings that an answer or an error must not repeat.
+// secrets returns the secrets of the settings, which outcomes and errors must not contain.
 func (o Options) secrets() []settings.Secret {
 	secrets := []settings.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password}
 	for _, secret := range strings.Fields(o.SigningSecret.Reveal()) {
@@ -162,7 +161,7 @@ func (o Options) secrets() []settings.Secret {
 	return secrets
 }
 
-// secretsOf are a URL's path and query.
+// secretsOf returns the path and query of a URL, whole and in parts.
 func secretsOf(u *url.URL) []settings.Secret {
 	secrets := []settings.Secret{settings.Secret(u.RawQuery), worthHiding(u.Path), worthHiding(u.EscapedPath())}
 	for _, values := range u.Query() {
@@ -173,8 +172,7 @@ func secretsOf(u *url.URL) []settings.Secret {
 	return secrets
 }
 
-// worthHiding leaves out texts that are too short for a secret and would be
-// found everywhere.
+// worthHiding returns "" for texts that are too short to be a secret and would match everywhere.
 func worthHiding(text string) settings.Secret {
 	if len(text) < 6 {
 		return ""
@@ -182,8 +180,8 @@ func worthHiding(text string) settings.Secret {
 	return settings.Secret(text)
 }
 
-// Kind describes the sink for a registry: the kind "http", and the URLs of
-// endpoints themselves, of which a user name and password become settings.
+// Kind describes the sink for a registry: the kind "http". A sink URL is the URL of the endpoint; its user name
+// and password become settings.
 func Kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "http",
@@ -192,36 +190,36 @@ func Kind() sinks.Kind {
 		FromURL: fromURL,
 		New:     fromSettings,
 		Fields: slices.Concat([]settings.Field{
-			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "The URL that requests go to. Errors hide its path and query. It may contain the placeholders {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
-			{Name: "headers", Type: settings.TypeSecretMap, Check: settings.Check(checkHeaders[settings.Secret]), Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
-			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
-			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
-			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
-			{Name: "oauth2_token_url", Type: settings.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
-			{Name: "oauth2_client_id", Type: settings.TypeString, Help: "The client's id for tokens."},
-			{Name: "oauth2_client_secret", Type: settings.TypeSecret, Help: "The client's secret for tokens."},
-			{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The scopes to ask for."},
-			{Name: "username", Type: settings.TypeString, Help: "The user name of HTTP's basic authentication."},
-			{Name: "password", Type: settings.TypeSecret, Help: "The password of HTTP's basic authentication."},
-			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
-			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
-			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
+			{Name: "headers", Type: settings.TypeSecretMap, Check: settings.Check(checkHeaders[settings.Secret]), Help: "Headers added to each request. A message can overwrite only Content-Type and User-Agent."},
+			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values are templates with the placeholders {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that have no such header. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
+			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A bearer token to authenticate with."},
+			{Name: "oauth2_token_url", Type: settings.TypeString, Help: "The URL that issues bearer tokens for OAuth 2.0 client credentials."},
+			{Name: "oauth2_client_id", Type: settings.TypeString, Help: "The OAuth 2.0 client id."},
+			{Name: "oauth2_client_secret", Type: settings.TypeSecret, Help: "The OAuth 2.0 client secret."},
+			{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The OAuth 2.0 scopes to request."},
+			{Name: "username", Type: settings.TypeString, Help: "The user name for HTTP basic authentication."},
+			{Name: "password", Type: settings.TypeSecret, Help: "The password for HTTP basic authentication."},
+			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests according to Standard Webhooks 1.0, with a shared secret (whsec_…) or an ed25519 private key (whsk_…). Several secrets, separated by blanks, each add a signature, for rotation."},
+			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "The time limit of one request. Keep it below the sink's timeout for a batch."},
+			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of concurrent requests. Of each key, only one message is sent at a time."},
 			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
-			{Name: "array_max", Type: settings.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "How many messages an array has, at most."},
-			{Name: "endpoint_concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
-			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
-			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
-			{Name: "endpoint_max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
-			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "Which of 401, 403 and 404 are a message's own fault, so that it is parked. Without it they are the endpoint's trouble, and are tried again."},
-			{Name: "block_private_addresses", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
-			{Name: "allowed_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
+			{Name: "array_max", Type: settings.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "The maximum number of messages in an array."},
+			{Name: "endpoint_concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "If messages choose the endpoint: the maximum number of concurrent requests to one endpoint."},
+			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "If messages choose the endpoint: the maximum number of requests per second to one endpoint. 0 is no limit."},
+			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "If messages choose the endpoint: the longest pause before an endpoint that fails is tried again."},
+			{Name: "endpoint_max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "If messages choose the endpoint: the age at which a message is parked if its endpoint is unavailable. 0s is never."},
+			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "The statuses among 401, 403 and 404 for which a message is parked. For the others it is retried."},
+			{Name: "block_private_addresses", Type: settings.TypeBool, Default: "false", Help: "Connect to public addresses only, not to private, loopback or link-local addresses or a cloud provider's metadata service, whatever a name resolves to. No proxy is used then. Always on if messages choose the scheme, host or port of the url."},
+			{Name: "allowed_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Exceptions to block_private_addresses, such as 10.1.0.0/16."},
 		}, settings.TLSFields(), cloudevents.Fields()),
 	}
 }
 
-// accusing are the statuses by which an endpoint may mean all messages, as its login or its
-// address is wrong, or one.
+// accusing are the statuses that may mean either that the endpoint refuses all messages, because the credentials
+// or the address are wrong, or that it refuses this message.
 var accusing = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}
 
 func checkRejectStatuses(texts []string) error { return validRejectStatuses(statusesOf(texts)) }
@@ -229,13 +227,13 @@ func checkRejectStatuses(texts []string) error { return validRejectStatuses(stat
 func validRejectStatuses(statuses []int) error {
 	for _, status := range statuses {
 		if !slices.Contains(accusing, status) {
-			return errors.New("only 401, 403 and 404 can be chosen: others have one meaning each")
+			return errors.New("must be among 401, 403 and 404: the outcome of other statuses is fixed")
 		}
 	}
 	return nil
 }
 
-// statusesOf are those in a list of texts; what is none is 0.
+// statusesOf converts texts to statuses. A text that is no number becomes 0, which no check accepts.
 func statusesOf(texts []string) (statuses []int) {
 	for _, text := range texts {
 		status, _ := strconv.Atoi(text)
@@ -290,20 +288,20 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 	})
 }
 
-// fromURL takes the URL as it is, but for the user name and password. Its query goes to the endpoint, so one that
-// names a setting is refused: it was most likely meant for the sink.
+// fromURL makes settings of a sink URL. The query is sent to the endpoint. So a query parameter with the name of
+// a setting is refused: the user most likely meant it for the sink.
 func fromURL(u *url.URL) (map[string]any, error) {
-	query, _ := url.ParseQuery(u.RawQuery) // what can't be parsed goes to the endpoint, too
+	query, _ := url.ParseQuery(u.RawQuery) // a query that can't be parsed is sent to the endpoint unchanged
 	for _, f := range Kind().Fields {
 		if query.Has(f.Name) {
-			return nil, fmt.Errorf("%s is a setting, but the query of an http URL goes to the endpoint: write the sink in a configuration file, with %[1]s beside its url, or in its url if the endpoint wants it", f.Name)
+			return nil, fmt.Errorf("%s is a setting, but the query of an http URL is sent to the endpoint: use a configuration file, with %[1]s as a setting of the sink, or in its url if the endpoint needs it", f.Name)
 		}
 	}
-	settings, _ := settings.FromURL(&url.URL{User: u.User}) // the query is the endpoint's
+	settings, _ := settings.FromURL(&url.URL{User: u.User}) // only the user name and password
 	endpoint := *u
 	endpoint.User = nil
 	settings["url"] = endpoint.String()
-	if strings.Contains(u.RawPath, "{") { // a template, whose braces String would escape
+	if strings.Contains(u.RawPath, "{") { // String would escape the braces of placeholders
 		settings["url"] = strings.Replace(endpoint.String(), u.EscapedPath(), u.RawPath, 1)
 	}
 	return settings, nil

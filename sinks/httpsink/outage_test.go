@@ -16,12 +16,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// unmistakable are the statuses that say that the endpoint is unavailable, and nothing about the message.
+// unmistakable are the statuses that mean that the endpoint is unavailable, whatever the message.
 var unmistakable = []int{401, 403, 404, 407, 429, 502, 503, 504, 511}
 
-// TestOneKeyThroughAnOutage: a single key is active, so no other message shows whether the endpoint works. Whatever the
-// endpoint answers, an outage charges no attempt and parks nothing before JudgeAloneAfter; where the answer is unmistakable,
-// or JudgeAloneAfter is never, however long it lasts. Soon after the endpoint's return all messages are delivered in order.
+// Only one key is active, so no other message shows whether the endpoint works. Whatever the endpoint answers, an outage
+// charges no attempt and parks nothing before JudgeAloneAfter. With an unmistakable answer, or JudgeAloneAfter never, it
+// does neither however long it lasts. Soon after the outage all messages are delivered in order.
 func TestOneKeyThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	for n, i := range rand.Perm(len(troubles))[:min(*lasting, len(troubles))] {
@@ -33,7 +33,7 @@ func TestOneKeyThroughAnOutage(t *testing.T) {
 		outages := []outage{{time.Minute, 0}, {29 * time.Minute, 0}}
 		all := *lasting >= len(troubles)
 		long := 3 * time.Hour
-		if all { // a day takes minutes where data races are looked for
+		if all { // with the race detector, a day takes minutes
 			long = 24 * time.Hour
 		}
 		switch {
@@ -82,20 +82,19 @@ func testOneKeyThroughAnOutage(t *testing.T, status int, length time.Duration, o
 	stop()
 	close(listener)
 	server.Close()
-	// What is done may be purged after a day, and a request that hung arrives without being noted.
+	// Delivered messages may be purged after a day, and a request that hung arrives without being recorded.
 	if counts := stateCounts(t, db.Store()); len(endpoint.arrived) != written && counts[storage.StateDone] != int64(written) || counts[storage.StatePending]+counts[storage.StateRetry]+counts[storage.StateError] > 0 {
 		t.Errorf("30 s after the outage %d of %d have arrived, and %v are left", len(endpoint.arrived), written, counts)
 	}
 	for id, attempt := range endpoint.attempts {
 		if attempt != "1" {
-			t.Errorf("message %s came as attempt %s", id, attempt)
+			t.Errorf("message %s arrived with attempt %s", id, attempt)
 		}
 	}
 }
 
-// TestARefusalAmongDeliveries: other messages are delivered meanwhile, so a message that the endpoint refuses is parked when it
-// is refused for the second time.
-func TestARefusalAmongDeliveries(t *testing.T) {
+// Other messages are delivered in between, so a message is parked when the endpoint refuses it for the second time.
+func TestRepeatedRefusalAmongDeliveriesParks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, endpoint, listener, refused := memstore.New(), newSwitchable(-1), make(pipes), 0
@@ -108,7 +107,7 @@ func TestARefusalAmongDeliveries(t *testing.T) {
 		go server.Serve(listener)
 		stop := relaying(t, db.Store(), relay.SinkOptions{
 			Sink:           newSink(t, httpsink.Options{URL: "http://endpoint/"}).Over(listener.dial),
-			BreakerBackoff: relay.Backoff{Min: 1e6 * time.Hour, Max: 1e6 * time.Hour}, // it isn't tried again before a delivery
+			BreakerBackoff: relay.Backoff{Min: 1e6 * time.Hour, Max: 1e6 * time.Hour}, // it must not be tried again before a delivery
 		})
 		for i := range 100 {
 			if i == 50 {

@@ -14,14 +14,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// request is what an endpoint saw.
+// request is a request that an endpoint received.
 type request struct {
 	method, path, body string
 	header             http.Header
 	length             int64
 }
 
-// requestOf sends a message and returns the request that it became.
+// requestOf sends a message and returns the request for it.
 func requestOf(t *testing.T, options httpsink.Options, m outbox.Message) request {
 	t.Helper()
 	var seen request
@@ -35,7 +35,7 @@ func requestOf(t *testing.T, options httpsink.Options, m outbox.Message) request
 	return seen
 }
 
-func TestTheRequest(t *testing.T) {
+func TestRequest(t *testing.T) {
 	t.Parallel()
 	got := requestOf(t, httpsink.Options{URL: "/hook?a=b"}, outbox.Message{
 		ID: "0195c0de-0000-7000-8000-000000000001", Topic: "orders", Key: "größe 7%",
@@ -115,11 +115,11 @@ func TestConfiguredHeaders(t *testing.T) {
 	own := map[string]string{"content-type": "text/plain", "USER-AGENT": "mine"}
 	got = requestOf(t, options, outbox.Message{ID: "i", Topic: "t", Payload: []byte("{}"), Headers: own}).header
 	if got.Get("Content-Type") != "text/plain" || got.Get("User-Agent") != "mine" {
-		t.Errorf("the message's own are %q and %q", got.Get("Content-Type"), got.Get("User-Agent"))
+		t.Errorf("the message's Content-Type and User-Agent arrived as %q and %q", got.Get("Content-Type"), got.Get("User-Agent"))
 	}
 }
 
-func TestLogins(t *testing.T) {
+func TestAuthorizationHeader(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		options httpsink.Options
@@ -141,7 +141,7 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-func TestHeadersThatCannotBeSent(t *testing.T) {
+func TestInvalidHeadersAreRejected(t *testing.T) {
 	t.Parallel()
 	requests := 0
 	sink := newSink(t, httpsink.Options{
@@ -182,7 +182,7 @@ func TestHeadersThatCannotBeSent(t *testing.T) {
 	}
 	twice := message("k")
 	twice.Headers = map[string]string{"x-case": "1", "X-Case": "2"}
-	if o := sendOne(t, sink, twice); o.Result != sinks.Reject || !strings.Contains(o.Detail, "is there twice") {
+	if o := sendOne(t, sink, twice); o.Result != sinks.Reject || !strings.Contains(o.Detail, "is set twice") {
 		t.Errorf("twice: %+v", o)
 	}
 	if requests > 0 {
@@ -215,7 +215,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"X": "s3cret\n"}}, `the headers can't be sent: "X" has a line break`},
 		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"a b": "s3cret"}}, `the headers can't be sent: "a b" has a name that HTTP can't carry`},
 		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"Host": "s3cret"}}, `the headers can't be sent: "Host" belongs to`},
-		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"x-a": "s3cret", "X-A": "s3cret"}}, `the headers can't be sent: "x-a" is there twice`},
+		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"x-a": "s3cret", "X-A": "s3cret"}}, `the headers can't be sent: "x-a" is set twice`},
 	}
 	for _, test := range tests {
 		_, err := httpsink.New(test.options)
@@ -225,6 +225,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	_, err := httpsink.New(httpsink.Options{Method: "GET", Timeout: -1, BearerToken: "\n", Username: "u"})
 	if lines := strings.Split(err.Error(), "\n"); len(lines) != 4 {
-		t.Errorf("not all four problems are told:\n%v", err)
+		t.Errorf("want all four problems:\n%v", err)
 	}
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// The headers of a signed request, as Standard Webhooks 1.0 names them.
+// The headers of a signed request according to Standard Webhooks 1.0.
 const (
 	headerSignedID  = "Webhook-Id"
 	headerTimestamp = "Webhook-Timestamp"
 	headerSignature = "Webhook-Signature"
 )
 
-// The beginnings of secrets, and the least and most bytes of a shared one
+// The prefixes of secrets, and the minimum and maximum bytes of a shared secret
 // (Standard Webhooks 1.0, "Signature scheme").
 const (
 	sharedPrefix  = "whsec_"
@@ -32,11 +32,11 @@ const (
 	mostShared    = 64
 )
 
-// signature makes one of a request's signatures, with its version.
+// signature signs content and returns the signature with its version.
 type signature func(content []byte) string
 
-// parseSecrets reads signing secrets with blanks between them. Its errors
-// complete "the signing secret …" and show none of it.
+// parseSecrets parses signing secrets separated by blanks. Its errors complete the
+// sentence "the signing secret …" and don't contain the secret.
 func parseSecrets(text settings.Secret) (signatures []signature, err error) {
 	for _, secret := range strings.Fields(text.Reveal()) {
 		made, err := parseSecret(secret)
@@ -72,7 +72,7 @@ func parseSecret(secret string) (signature, error) {
 	}, nil
 }
 
-// byPrivateKey takes a key as ed25519 has it, or the seed that it is made of.
+// byPrivateKey accepts an ed25519 private key or its seed.
 func byPrivateKey(encoded string) (signature, error) {
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	switch {
@@ -88,9 +88,9 @@ func byPrivateKey(encoded string) (signature, error) {
 	}, nil
 }
 
-// sign signs the request of a message with every secret, so that a receiver
-// that knows one of them accepts it. The time is that of this attempt: receivers
-// refuse what is old.
+// sign signs a request with every secret, so that a receiver that knows one of them
+// accepts it. The timestamp is the time of this attempt, because receivers refuse
+// old timestamps.
 func (s *Sink) sign(header http.Header, id string, body []byte) {
 	if len(s.signatures) == 0 {
 		return

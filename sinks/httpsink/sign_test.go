@@ -26,7 +26,7 @@ const (
 	newSecret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 )
 
-// signed is a request as a receiver gets it.
+// signed is a request that a receiver got.
 type signed struct {
 	header http.Header
 	body   []byte
@@ -62,14 +62,14 @@ func receiver(t *testing.T, secret string) *standardwebhooks.Webhook {
 	return r
 }
 
-// A receiver with the official library accepts what is sent, also while secrets
-// are being rotated, and refuses what is altered or late.
-func TestTheOfficialLibraryVerifies(t *testing.T) {
+// A receiver with the official library accepts the requests, also while secrets are
+// being rotated, and refuses altered or old ones.
+func TestOfficialLibraryVerifiesSignatures(t *testing.T) {
 	t.Parallel()
 	for _, events := range []cloudevents.Options{{}, {Mode: cloudevents.Structured, Source: "/shop"}} {
 		request, m := sendSigned(t, httpsink.Options{SigningSecret: newSecret + "  " + oldSecret, CloudEvents: events})
 		if request.header.Get("Webhook-Id") != m.ID {
-			t.Errorf("the signed id is %q", request.header.Get("Webhook-Id"))
+			t.Errorf("the Webhook-Id is %q", request.header.Get("Webhook-Id"))
 		}
 		for _, secret := range []string{oldSecret, newSecret} {
 			if err := receiver(t, secret).Verify(request.body, request.header); err != nil {
@@ -97,7 +97,7 @@ func TestTheOfficialLibraryVerifies(t *testing.T) {
 	}
 }
 
-// shift changes the time that a request claims to be of.
+// shift changes the timestamp of a request.
 func shift(header http.Header, by time.Duration) {
 	seconds, _ := strconv.ParseInt(header.Get("Webhook-Timestamp"), 10, 64)
 	header.Set("Webhook-Timestamp", strconv.FormatInt(seconds+int64(by/time.Second), 10))
@@ -124,7 +124,7 @@ func TestSignatureByAPrivateKey(t *testing.T) {
 	}
 }
 
-func TestWrongSigningSecrets(t *testing.T) {
+func TestInvalidSigningSecrets(t *testing.T) {
 	t.Parallel()
 	other := make([]byte, ed25519.PrivateKeySize)
 	for _, secret := range []string{

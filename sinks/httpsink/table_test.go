@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// table is an outbox in a database of its own, without a server.
+// table is an outbox in a database of its own that needs no server.
 type table struct {
 	testdb.Database
 	t      *testing.T
@@ -41,7 +41,7 @@ func newTable(t *testing.T) *table {
 			return &table{db, t, writer, store}
 		}
 	}
-	t.Fatal("there is no target sqlite/modernc")
+	t.Fatal("the target sqlite/modernc is missing")
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (d *table) write(messages ...outbox.Message) {
 	check(d.t, tx.Commit())
 }
 
-// relay runs a relay until stop is called, or the test ends.
+// relay runs a relay until stop is called or the test ends.
 func (d *table) relay(options relay.Options) (stop func()) {
 	d.t.Helper()
 	options.Logger, options.Poll = slog.New(slog.DiscardHandler), 20*time.Millisecond
@@ -83,7 +83,7 @@ func (d *table) relay(options relay.Options) (stop func()) {
 	return stop
 }
 
-// counts returns how many rows there are in each state.
+// counts returns the number of rows in each state.
 func (d *table) counts() map[storage.State]int64 {
 	d.t.Helper()
 	status, err := d.store.Status(d.t.Context())
@@ -109,7 +109,7 @@ func (d *table) eventually(what string, condition func() bool) {
 					d.t.Logf("%s: %s %v, attempts %d, last error %q", state, row.Message.Topic, row.Message.Headers, row.Attempts, row.LastError)
 				}
 			}
-			d.t.Fatalf("waited in vain: %s; the rows are %v", what, d.counts())
+			d.t.Fatalf("waited without success: %s; the rows are %v", what, d.counts())
 		}
 	}
 }

@@ -12,33 +12,34 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// target is where requests go: one URL, or a template that each message fills.
+// target is the URL that requests go to, or a template for it that each message
+// fills.
 type target struct {
 	text  settings.Template
-	parts []part   // in which of the URL's parts the template's places stand
-	fixed *url.URL // where no message has a say
-	host  *url.URL // has the scheme and the host that all messages go to; nil where they have a say
+	parts []part   // for each placeholder, the part of the URL it is in
+	fixed *url.URL // the URL, if it has no placeholders
+	host  *url.URL // the scheme and host of all requests; nil if messages choose them
 
-	chosen   bool // a message has a say in the scheme, the host or the port
-	anchored bool // … in the beginning of the host's name at most, as in {key}.example.com
+	chosen   bool // messages choose the scheme, the host or the port
+	anchored bool // messages choose at most the beginning of the host name, as in {key}.example.com
 }
 
-// part is one of a URL's, as far as values are escaped differently in it.
+// part is a part of a URL with its own rules for escaping.
 type part int
 
 const (
-	inBase      part = iota // at the beginning: a URL itself
-	inScheme                // all of it
-	inAuthority             // a host, a port, or a piece of one
-	inPath                  // a segment, or a piece of one
-	inQuery                 // a name, a value, or a piece of one
+	inBase      part = iota // the beginning, filled by a whole URL
+	inScheme                // the whole scheme
+	inAuthority             // a host, a port, or a fragment of one
+	inPath                  // a path segment, or a fragment of one
+	inQuery                 // a name or a value, or a fragment of one
 )
 
-// gap stands for a place where a template is looked at as a whole.
+// gap replaces each placeholder while the template is parsed as a URL.
 const gap = "\x00"
 
-// parseTarget reads a URL or a template of one. Its errors complete "the url …"
-// and show none of it.
+// parseTarget parses a URL or a template for one. Its errors complete the sentence
+// "the url …" and don't contain the URL.
 func parseTarget(text string) (target, error) {
 	if strings.Contains(text, gap) {
 		return target{}, errMalformed
@@ -61,14 +62,15 @@ func parseTarget(text string) (target, error) {
 	return t, err
 }
 
-// findParts finds the parts of a template in which gaps stand for the places.
+// findParts determines which part of the URL each placeholder is in. In pattern,
+// placeholders are gaps.
 func (t *target) findParts(pattern string) error {
 	if strings.HasPrefix(pattern, gap) && !strings.HasPrefix(pattern, gap+"://") {
 		return t.findPartsBehindBase(pattern)
 	}
 	scheme, rest, _ := strings.Cut(pattern, "://")
 	if strings.Contains(scheme, gap) && scheme != gap {
-		return errors.New("can have a placeholder for the scheme as a whole, not for a piece of it")
+		return errors.New("can have a placeholder for the whole scheme, not for a part of it")
 	}
 	authority, path, query := cut(rest)
 	t.add(inScheme, scheme)
@@ -81,11 +83,12 @@ func (t *target) findParts(pattern string) error {
 	return nil
 }
 
-// findPartsBehindBase is for a template that begins with a URL that the message has.
+// findPartsBehindBase is findParts for a template that begins with a placeholder for
+// a URL.
 func (t *target) findPartsBehindBase(pattern string) error {
 	authority, path, query := cut(pattern)
 	if authority != gap {
-		return errors.New("must go on with / or ? behind a placeholder for a URL's beginning")
+		return errors.New("must continue with / or ? after a placeholder that stands for the beginning of the URL")
 	}
 	t.add(inBase, authority)
 	t.add(inPath, path)
@@ -100,8 +103,8 @@ func (t *target) add(where part, piece string) {
 	}
 }
 
-// cut takes a URL behind its scheme apart. A fragment stays where it is, and is
-// found later.
+// cut splits a URL without its scheme. A fragment stays in the last piece; parseURL
+// refuses it later.
 func cut(rest string) (authority, path, query string) {
 	if at := strings.IndexByte(rest, '?'); at >= 0 {
 		rest, query = rest[:at], rest[at:]
@@ -112,7 +115,7 @@ func cut(rest string) (authority, path, query string) {
 	return rest, path, query
 }
 
-// example fills the template with what fits.
+// example returns the template filled with valid values.
 func (t *target) example() string {
 	stands := map[part]string{inBase: "http://host", inScheme: "http", inAuthority: "1", inPath: "x", inQuery: "x"}
 	text := t.text.Texts()[0]
@@ -122,7 +125,7 @@ func (t *target) example() string {
 	return text
 }
 
-// of returns the URL of a message's request. Its errors complete "the url …".
+// of returns the URL for a message. Its errors complete the sentence "the url …".
 func (t *target) of(m *sinks.Message) (*url.URL, error) {
 	if t.fixed != nil {
 		return t.fixed, nil
@@ -141,7 +144,8 @@ func (t *target) of(m *sinks.Message) (*url.URL, error) {
 	return made, errors.Join(err, checkSegments(made))
 }
 
-// secrets are the template's own texts, which an answer must not repeat.
+// secrets returns the paths and queries of the template's fixed texts, which
+// outcomes must not contain.
 func (t *target) secrets() (secrets []settings.Secret) {
 	if t.fixed != nil {
 		return secretsOf(t.fixed)
@@ -153,8 +157,8 @@ func (t *target) secrets() (secrets []settings.Secret) {
 	return secrets
 }
 
-// escape makes a value fit for its place in the URL, or says why it can't be.
-// Its errors complete "the value …".
+// escape escapes a value for its placeholder, or returns why it is not allowed
+// there. Its errors complete the sentence "the value …".
 func (t *target) escape(place int, value string) (string, error) {
 	if value == "" {
 		return settings.NotEmpty(place, value)
@@ -178,7 +182,7 @@ func (t *target) escape(place int, value string) (string, error) {
 	return url.QueryEscape(value), nil
 }
 
-// base takes a URL to which the template may add a path and a query.
+// base checks a URL to which the template may append a path and a query.
 func (t *target) base(value string) (string, error) {
 	given, err := parseURL(value)
 	next := t.text.Texts()[1]
@@ -198,20 +202,21 @@ func notInHosts(r rune) bool {
 	return !letterOrDigit && !strings.ContainsRune(".-_:[]", r)
 }
 
-// checkHost is for a host that a message has a say in. Forms that programs read
-// differently are refused: what one calls a name is another's address inside.
+// checkHost checks a host that messages choose. It refuses forms that programs parse
+// differently: what one program resolves as a name, another may take for a private
+// address.
 func checkHost(u *url.URL) error {
 	host, port := u.Hostname(), u.Port()
 	bracketed := strings.HasPrefix(u.Host, "[")
 	switch number, err := strconv.Atoi(port); {
 	case strings.HasSuffix(u.Host, ":") || port != "" && (err != nil || number < 1 || number > 65535):
-		return errors.New("has a port that is no number from 1 to 65535")
+		return errors.New("has a port that is not a number from 1 to 65535")
 	case strings.ContainsFunc(u.Host, notInHosts):
 		return errors.New("has a character that a host can't have; write an international name in its xn-- form")
 	case bracketed || endsInNumber(host):
 		return checkAddress(host, bracketed)
 	case len(host) > 253 || slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."), badLabel):
-		return errors.New("has a host that is no name")
+		return errors.New("has a host that is not a valid name")
 	}
 	return nil
 }
@@ -220,8 +225,9 @@ func badLabel(label string) bool {
 	return label == "" || len(label) > 63 || strings.Contains(label, ":")
 }
 
-// endsInNumber says that the host is an address to some programs, also as in
-// 127.1, 2130706433 and 0x7f.0.0.1 (WHATWG's URL standard, "ends in a number").
+// endsInNumber reports whether some programs parse the host as an address, including
+// forms such as 127.1, 2130706433 and 0x7f.0.0.1 (WHATWG's URL standard, "ends in a
+// number").
 func endsInNumber(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
@@ -241,7 +247,8 @@ func checkAddress(host string, bracketed bool) error {
 	return nil
 }
 
-// checkSegments finds what a server would take for a way up in the path.
+// checkSegments refuses path segments that a server would resolve to a parent
+// directory.
 func checkSegments(u *url.URL) error {
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
 		if plain, err := url.PathUnescape(segment); err != nil || plain == "." || plain == ".." {

@@ -8,7 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// odd has in its values what means something else in each part of a URL.
+// odd is a message whose values have characters with a meaning in each part of a
+// URL.
 var odd = &sinks.Message{Message: outbox.Message{
 	ID: "a b", Topic: "orders.v1", Key: "ü/?#&=+%\"..;",
 	Headers: map[string]string{
@@ -20,7 +21,7 @@ var odd = &sinks.Message{Message: outbox.Message{
 	},
 }}
 
-func TestURLsOfMessages(t *testing.T) {
+func TestTemplateURLs(t *testing.T) {
 	t.Parallel()
 	for template, want := range map[string]string{
 		"https://h/hooks/{topic}":                       "https://h/hooks/orders.v1",
@@ -56,12 +57,12 @@ func TestURLsOfMessages(t *testing.T) {
 		"http://{header:wide}":                          "a character that a host or port can't have",
 		"http://{key}.example.com":                      "a character that a host or port can't have",
 		"http://{header:colon}.example.com":             "malformed",
-		"http://h:{header:zero}":                        "has a port that is no number from 1 to 65535",
+		"http://h:{header:zero}":                        "has a port that is not a number from 1 to 65535",
 		"http://h:{header:word}":                        "malformed",
-		"http://h{header:dot}{header:dot}x":             "has a host that is no name",
+		"http://h{header:dot}{header:dot}x":             "has a host that is not a valid name",
 		"http://{header:Port}":                          "an address in an unusual form",
 		"http://{header:host}.0x7f":                     "an address in an unusual form",
-		"http://{header:dot}":                           "has a host that is no name",
+		"http://{header:dot}":                           "has a host that is not a valid name",
 		"{header:none}":                                 "must begin with http:// or https://",
 		"{header:login}":                                "must not have a user name or password",
 		"{header:fragment}":                             "must not have a fragment",
@@ -86,7 +87,7 @@ func TestURLsOfMessages(t *testing.T) {
 	}
 }
 
-func TestWhatAMessageHasASayIn(t *testing.T) {
+func TestTemplateChoosesTheHost(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ chosen, anchored bool }{
 		"https://h/{topic}?{id}":               {false, true},
@@ -114,16 +115,16 @@ func TestWhatAMessageHasASayIn(t *testing.T) {
 	}
 }
 
-func TestTemplatesOfURLsThatAreWrong(t *testing.T) {
+func TestInvalidURLTemplates(t *testing.T) {
 	t.Parallel()
 	for template, want := range map[string]string{
 		"https://h/{nothing}":      "placeholder that is not known",
 		"https://h/{topic":         "placeholder that is not known",
-		"http{header:s}://h":       "the scheme as a whole",
-		"{header:s}s://h":          "must go on with / or ?",
-		"{header:a}{header:b}":     "must go on with / or ?",
-		"{header:base}.example":    "must go on with / or ?",
-		"{header:base}:80/":        "must go on with / or ?",
+		"http{header:s}://h":       "the whole scheme",
+		"{header:s}s://h":          "must continue with / or ?",
+		"{header:a}{header:b}":     "must continue with / or ?",
+		"{header:base}.example":    "must continue with / or ?",
+		"{header:base}:80/":        "must continue with / or ?",
 		"https://{key}@h/":         "must not have a user name or password",
 		"https://u@{key}/":         "must not have a user name or password",
 		"https://h/#{key}":         "must not have a fragment",

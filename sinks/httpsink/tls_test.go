@@ -19,8 +19,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// writeClient makes a certificate that signs itself, writes it and its key to
-// files, and returns it.
+// writeClient makes a self-signed certificate, writes it and its key to files, and
+// returns it.
 func writeClient(t *testing.T, certificate, key string) *x509.Certificate {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func fatal(t *testing.T, err error) {
 	}
 }
 
-// asking is a server that wants one of these clients.
+// asking is a server that requires the certificate of one of these clients.
 func asking(t *testing.T, clients *x509.CertPool) (server *httptest.Server, ca string) {
 	t.Helper()
 	server = httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -78,14 +78,14 @@ func TestClientCertificates(t *testing.T) {
 	if got := send(); got.Result != sinks.Delivered {
 		t.Errorf("with it: %+v", got)
 	}
-	writeClient(t, certificate, key) // another, which the server doesn't know
+	writeClient(t, certificate, key) // the server doesn't know it
 	if got := send(); got.Result == sinks.Delivered {
 		t.Errorf("with another: %+v", got)
 	}
 }
 
-// A certificate that was renewed is shown from the next connection on.
-func TestARenewedCertificateIsTakenUp(t *testing.T) {
+// After a certificate was renewed, new connections use it.
+func TestRenewedClientCertificateIsUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	certificate, key := filepath.Join(dir, "client.pem"), filepath.Join(dir, "client.key")
@@ -104,7 +104,7 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 	}
 }
 
-func TestWrongClientCertificates(t *testing.T) {
+func TestInvalidClientCertificates(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ certificate, key, want string }{
 		{"c.pem", "", "belong together"},

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// OAuth2 says where a sink gets its bearer tokens: by OAuth 2.0's client
-// credentials (RFC 6749, section 4.4). The zero value gets none.
+// OAuth2 configures where a sink gets its bearer tokens: by OAuth 2.0's client
+// credentials (RFC 6749, section 4.4). The zero value disables it.
 type OAuth2 struct {
 	TokenURL     string // http or https
 	ClientID     string
@@ -39,19 +39,18 @@ func (o OAuth2) check() error {
 	return nil
 }
 
-// tokens has the token that requests carry, and gets another when it ends. Its
-// methods may be called concurrently; one of the callers asks and the others
-// wait.
+// tokens holds the current token and replaces it before it expires. Its methods may
+// be called concurrently; one caller requests a token while the others wait.
 type tokens struct {
 	options OAuth2
 	client  *http.Transport
-	turn    chan struct{} // holds one value: the right to what is below
+	turn    chan struct{} // a mutex that a context can interrupt; holds one value while unlocked
 	token   string
 	until   time.Time
 }
 
-// earlier is how long before its end a token is replaced, and lasting how long
-// one is used that doesn't say.
+// earlier is how long before its expiry a token is replaced, and lasting is the
+// lifetime of a token whose answer has no expires_in.
 const (
 	earlier = 30 * time.Second
 	lasting = 5 * time.Minute
@@ -72,7 +71,7 @@ func (t *tokens) close() {
 	}
 }
 
-// get returns a token that is good for a while.
+// get returns the current token, or a new one if it expires soon.
 func (t *tokens) get(ctx context.Context) (string, error) {
 	select {
 	case <-t.turn:
@@ -91,7 +90,8 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// forget makes the next get ask anew, if the token is still this one.
+// forget makes the next get request a new token, unless the token was already
+// replaced.
 func (t *tokens) forget(token string) {
 	<-t.turn
 	if t.token == token {
@@ -120,8 +120,8 @@ func (t *tokens) ask(ctx context.Context) (token string, lasts time.Duration, er
 	return readToken(response)
 }
 
-// readToken reads RFC 6749's answers, sections 5.1 and 5.2. Its error has the
-// error's code at most.
+// readToken reads an answer of the token endpoint (RFC 6749, sections 5.1 and 5.2).
+// Of an error response, its error contains only the error code.
 func readToken(response *http.Response) (token string, lasts time.Duration, err error) {
 	var answer struct {
 		Token   string          `json:"access_token"`
@@ -135,7 +135,7 @@ func readToken(response *http.Response) (token string, lasts time.Duration, err 
 	case response.StatusCode != http.StatusOK:
 		return "", 0, fmt.Errorf("the token url answers %d %.40q", response.StatusCode, errorCode)
 	case err != nil:
-		return "", 0, errors.New("the token url's answer is no JSON object")
+		return "", 0, errors.New("the token url's answer is not a JSON object")
 	case answer.Token == "" || checkValue(answer.Token) != nil:
 		return "", 0, errors.New("the token url's answer has no access_token that a header can carry")
 	case notNumber != nil || !(seconds > 0):

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// authority gives out tokens, numbered, and says what was wrong with a request.
+// authority issues numbered tokens and records what was wrong with a request.
 type authority struct {
 	asked  atomic.Int64
 	answer atomic.Pointer[func(w http.ResponseWriter, n int64)]
@@ -46,7 +46,7 @@ func withTokens(t *testing.T, endpoint http.HandlerFunc) (*httpsink.Sink, *autho
 	return sink, a
 }
 
-func TestATokenIsAskedForOnce(t *testing.T) {
+func TestTokenIsRequestedOnce(t *testing.T) {
 	t.Parallel()
 	sink, a := withTokens(t, func(_ http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Get("Authorization"); got != "Bearer token-1" {
@@ -64,11 +64,11 @@ func TestATokenIsAskedForOnce(t *testing.T) {
 		}
 	}
 	if n := a.asked.Load(); n != 1 {
-		t.Errorf("%d tokens were asked for", n)
+		t.Errorf("%d tokens were requested", n)
 	}
 }
 
-func TestARevokedTokenIsReplaced(t *testing.T) {
+func TestRevokedTokenIsReplaced(t *testing.T) {
 	t.Parallel()
 	sink, a := withTokens(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer token-1" {
@@ -83,11 +83,11 @@ func TestARevokedTokenIsReplaced(t *testing.T) {
 		t.Errorf("with another: %+v", got)
 	}
 	if n := a.asked.Load(); n != 2 {
-		t.Errorf("%d tokens were asked for", n)
+		t.Errorf("%d tokens were requested", n)
 	}
 }
 
-func TestATokenIsReplacedBeforeItEnds(t *testing.T) {
+func TestTokenIsReplacedBeforeItExpires(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var seen []string
@@ -107,8 +107,8 @@ func TestATokenIsReplacedBeforeItEnds(t *testing.T) {
 	}
 }
 
-// What an endpoint repeats of the token isn't kept with the message.
-func TestTokensAreNotShown(t *testing.T) {
+// If an endpoint repeats the token, the token is removed from the stored answer.
+func TestOutcomesContainNoToken(t *testing.T) {
 	t.Parallel()
 	sink, _ := withTokens(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -119,7 +119,7 @@ func TestTokensAreNotShown(t *testing.T) {
 	}
 }
 
-func TestWithoutATokenNothingIsSent(t *testing.T) {
+func TestNothingIsSentWithoutAToken(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(http.ResponseWriter){
 		"refused":   func(w http.ResponseWriter) { w.WriteHeader(401); fmt.Fprint(w, `{"error":"invalid_client"}`) },
@@ -140,7 +140,7 @@ func TestWithoutATokenNothingIsSent(t *testing.T) {
 	}
 }
 
-func TestWrongOAuth2(t *testing.T) {
+func TestInvalidOAuth2Options(t *testing.T) {
 	t.Parallel()
 	whole := httpsink.OAuth2{TokenURL: "https://id.example/token", ClientID: "id", ClientSecret: "s3cret"}
 	for name, change := range map[string]func(*httpsink.Options){
@@ -159,7 +159,7 @@ func TestWrongOAuth2(t *testing.T) {
 	}
 }
 
-// Some servers send numbers as texts, and other things in the place of a number.
+// Some servers send expires_in as a string, or as something that is no number.
 func TestTokensWithAnUnusualLifetime(t *testing.T) {
 	t.Parallel()
 	for expires, asked := range map[string]int64{`"3600"`: 1, `" 3600 "`: 1, `3600.5`: 1, `"never"`: 1, `null`: 1, `{}`: 1, `1e400`: 1, `"-1"`: 1, `""`: 1} {
@@ -177,13 +177,13 @@ func TestTokensWithAnUnusualLifetime(t *testing.T) {
 			}
 		}
 		if n := a.asked.Load(); n != asked {
-			t.Errorf("%s: %d tokens were asked for", expires, n)
+			t.Errorf("%s: %d tokens were requested", expires, n)
 		}
 	}
 }
 
-// An error may be no text, and the status says enough.
-func TestATokenErrorThatIsAnObject(t *testing.T) {
+// The error need not be a string; the status is sufficient.
+func TestTokenErrorThatIsAnObject(t *testing.T) {
 	t.Parallel()
 	sink, a := withTokens(t, func(http.ResponseWriter, *http.Request) {})
 	a.answering(func(w http.ResponseWriter, _ int64) {
@@ -195,19 +195,20 @@ func TestATokenErrorThatIsAnObject(t *testing.T) {
 	}
 }
 
-// A redirect leads neither a message with its token nor the secret for tokens to another server, whichever status it has.
-func TestRedirectsLeadNoCredentialsAway(t *testing.T) {
+// Whatever its status, a redirect leads neither a message with its token nor a token request with its secret to another
+// server.
+func TestRedirectsLeakNoCredentials(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		elsewhere := answering(t, func(_ http.ResponseWriter, r *http.Request) {
-			t.Errorf("%d: %s came with %v", status, r.Method, r.Header)
+			t.Errorf("%d: %s arrived with %v", status, r.Method, r.Header)
 		})
 		away := func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, status) }
 		sink, _ := withTokens(t, away)
 		if o := sendOne(t, sink, message("k")); o.Result != sinks.Retry || o.Reason != sinks.ReasonRefused {
 			t.Errorf("%d of the endpoint: %+v", status, o)
 		}
-		sink, a := withTokens(t, func(http.ResponseWriter, *http.Request) { t.Errorf("%d: a message came without a token", status) })
+		sink, a := withTokens(t, func(http.ResponseWriter, *http.Request) { t.Errorf("%d: a message arrived without a token", status) })
 		a.answering(func(w http.ResponseWriter, _ int64) {
 			w.Header().Set("Location", elsewhere)
 			w.WriteHeader(status)

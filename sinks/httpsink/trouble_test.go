@@ -24,21 +24,21 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// hang as a status is no answer at all.
+// hang is a pseudo-status: no answer at all.
 const hang = 0
 
-// troubles are what an endpoint may answer to everything.
+// troubles are the statuses that an endpoint may answer to all requests.
 var troubles = []int{hang, 300, 301, 302, 307, 308, 400, 401, 402, 403, 404, 405, 407, 408, 409, 410, 411, 413, 414, 415, 418, 421, 422, 425, 429, 451, 500, 501, 502, 503, 504, 511, 599}
 
-// switchable is an endpoint that answers everything alike, as long as it is in
-// trouble, and refuses messages of the topic "bad" always.
+// switchable is an endpoint that answers all requests with one status while it is in trouble, and
+// always refuses messages of the topic "bad".
 type switchable struct {
-	status  atomic.Int64 // -1: none, it works
+	status  atomic.Int64 // -1: none, the endpoint works
 	release chan struct{}
 
 	mu       sync.Mutex
 	arrived  map[string]int
-	attempts map[string]string // as the last request of each message said
+	attempts map[string]string // by message id, the attempt number of the last request
 }
 
 func newSwitchable(status int) *switchable {
@@ -88,9 +88,9 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 
 var lasting = flag.Int("lasting", 8, "so many statuses, drawn anew each time, are answered for ten minutes; the proof has all")
 
-// TestEveryStatusForTenMinutes: whatever an endpoint answers to everything for ten
-// minutes parks nothing, and costs no attempt. Within thirty
-// seconds all is delivered, and a message that alone is refused is parked once others were delivered.
+// If an endpoint answers all requests with one status for ten minutes, nothing is parked or charged
+// an attempt. Within thirty seconds after that everything is delivered. A message that is refused on
+// its own is parked after others were delivered.
 func TestEveryStatusForTenMinutes(t *testing.T) {
 	t.Parallel()
 	for _, i := range rand.Perm(len(troubles))[:min(*lasting, len(troubles))] {
@@ -117,7 +117,7 @@ func TestEveryStatusForTenMinutes(t *testing.T) {
 				if counts := stateCounts(t, db.Store()); counts[storage.StateDone] != 200 {
 					t.Errorf("30 s after it: %v, want 200 done", counts)
 				}
-				for range 6 { // others are delivered, which show that it is bad
+				for range 6 { // other deliveries show that the message is at fault
 					db.Write(outbox.Message{Topic: "orders"})
 					time.Sleep(6 * time.Second)
 				}
@@ -129,7 +129,7 @@ func TestEveryStatusForTenMinutes(t *testing.T) {
 				}
 				for id, attempt := range endpoint.attempts {
 					if attempt != "1" {
-						t.Errorf("message %s came as attempt %s", id, attempt)
+						t.Errorf("message %s arrived with attempt %s", id, attempt)
 					}
 				}
 			})
@@ -137,8 +137,7 @@ func TestEveryStatusForTenMinutes(t *testing.T) {
 	}
 }
 
-// TestEveryStatusOverTheNetwork is the same with a server, a database and a few
-// seconds.
+// TestEveryStatusOverTheNetwork is the same test with a server, a database and a few seconds.
 func TestEveryStatusOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{hang, 302, 401, 404, 422, 502, 504} {
@@ -157,7 +156,7 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 			}}})
 			<-watch.down
 			if counts := d.counts(); counts[storage.StateError] > 0 || counts[storage.StateDone] > 0 {
-				t.Errorf("in trouble %v", counts)
+				t.Errorf("during the trouble %v", counts)
 			}
 			endpoint.status.Store(-1)
 			close(endpoint.release)
@@ -165,10 +164,10 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 			for i := range 5 {
 				d.write(outbox.Message{Topic: "orders", Key: fmt.Sprint("k", i)})
 			}
-			d.eventually("all is delivered and the bad one parked", func() bool {
+			d.eventually("all other messages are delivered and the bad one is parked", func() bool {
 				counts := d.counts()
 				if counts[storage.StateError] == 0 {
-					d.write(outbox.Message{Topic: "orders"}) // others go on
+					d.write(outbox.Message{Topic: "orders"}) // others continue
 				}
 				return counts[storage.StateDone] >= 205 && counts[storage.StatePending]+counts[storage.StateRetry] == 0 && counts[storage.StateError] == 1
 			})
@@ -176,8 +175,8 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 	}
 }
 
-// troubled tells when a sink is called down for the first time. It never waits for
-// who listens: a machine so slow that requests time out has a sink go down often.
+// troubled records when a sink is first reported as down. It never blocks: on a very slow machine
+// requests time out and a sink goes down often.
 type troubled struct {
 	relay.NoObserver
 	down chan string
@@ -190,8 +189,8 @@ func (w *troubled) SinkDown(_ string, _ sinks.Reason, detail string) {
 	}
 }
 
-// relaying runs a relay until stop is called. It polls seldom, as ten minutes of polls take
-// longer than all else.
+// relaying runs a relay until stop is called. It polls seldom, because ten minutes of frequent polls
+// would take longer than everything else.
 func relaying(t *testing.T, store storage.Store, options relay.SinkOptions) (stop func()) {
 	t.Helper()
 	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Poll: 5 * time.Second, Sinks: map[string]relay.SinkOptions{"main": options}})

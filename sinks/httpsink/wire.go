@@ -12,16 +12,17 @@ import (
 	"syscall"
 )
 
-// countingConn knows how much was written to a connection. Go's client says
-// that it "wrote" a request when that is in its buffer.
+// countingConn counts the bytes written to a connection. Go's client reports that it "wrote" a request
+// when the request is in its buffer.
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
-	begun   atomic.Int64 // what was written before the request that is under way
+	begun   atomic.Int64 // bytes written before the request in progress
 }
 
-// Write hides that the endpoint reset the connection in the middle of a request: the client would
-// drop an answer that has arrived by then, such as 413 or 429. Reading returns the answer, or the error.
+// Write hides that the endpoint reset the connection in the middle of a request. If it returned that
+// error, the client would drop an answer that has already arrived, such as 413 or 429. Reading then
+// returns the answer, or the error.
 func (c *countingConn) Write(text []byte) (int, error) {
 	n, err := c.Conn.Write(text)
 	written := c.written.Add(int64(n))
@@ -32,7 +33,7 @@ func (c *countingConn) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// counted makes connections that count.
+// counted wraps the connections of dial in countingConn.
 func counted(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -40,17 +41,16 @@ func counted(dial func(context.Context, string, string) (net.Conn, error)) func(
 			return nil, err
 		}
 		counting := &countingConn{Conn: conn}
-		counting.begun.Store(math.MaxInt64) // a handshake is no request
+		counting.begun.Store(math.MaxInt64) // a handshake is not part of a request
 		return counting, nil
 	}
 }
 
-// wire knows how far a request has come. The client calls it from goroutines of
-// its own.
+// wire tracks how much of a request was written. The client calls it from its own goroutines.
 type wire struct {
 	conn   atomic.Pointer[countingConn]
-	before atomic.Int64 // what the connection had written before this request
-	shared atomic.Bool  // the connection is HTTP/2's, and has other requests on it
+	before atomic.Int64 // bytes written to the connection before this request
+	shared atomic.Bool  // the connection is HTTP/2 and carries other requests
 	began  atomic.Bool  // the request's header was written; on HTTP/1, to a buffer
 }
 
@@ -61,8 +61,8 @@ func (w *wire) traced(ctx context.Context) context.Context {
 	})
 }
 
-// gotConn comes once more when the client found that nothing of the request had
-// gone out on the connection before.
+// gotConn is called again when the client retries on another connection, because nothing of the request
+// was written to the first one.
 func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	conn := info.Conn
 	if secured, ok := conn.(*tls.Conn); ok {
@@ -77,9 +77,9 @@ func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// mayHaveArrived says that something of the request has gone out. It need not be
-// all: an endpoint that hangs up in the middle of some requests must not look
-// like an outage, which would be waited for without end.
+// mayHaveArrived reports whether any part of the request was written. A part is enough: if an endpoint
+// hangs up in the middle of some requests, that must not count as an outage, because outages are retried
+// without limit.
 func (w *wire) mayHaveArrived() bool {
 	conn := w.conn.Load()
 	if conn == nil || w.shared.Load() && !w.began.Load() {
@@ -88,14 +88,14 @@ func (w *wire) mayHaveArrived() bool {
 	return conn.written.Load() > w.before.Load()
 }
 
-// unanswered knows the messages and arrays whose last request got no answer. An outage charges them no
-// attempt, so the attempt's number doesn't show that the next request is a repetition.
+// unanswered holds the ids of messages and arrays whose last request got no answer. Such a request may
+// be charged no attempt, so the attempt number doesn't show that the next request is a repetition.
 type unanswered struct {
 	mu  sync.Mutex
 	ids map[string]struct{}
 }
 
-// mostUnanswered bounds the memory for ids.
+// mostUnanswered limits how many ids are kept in memory.
 const mostUnanswered = 10_000
 
 func (u *unanswered) add(id string) {

@@ -13,19 +13,19 @@ func TestMayHaveArrived(t *testing.T) {
 		written       string
 		want          bool
 	}{
-		"nothing written":                     {false, false, "", false},
-		"in the buffer":                       {false, true, "", false},
-		"a part of the header":                {false, false, "POST", true},
-		"all":                                 {false, true, "POST /", true},
-		"others on the connection":            {true, false, "frames", false},
-		"HTTP/2":                              {true, true, "frames", true},
-		"HTTP/2 on a connection that is gone": {true, true, "", false},
+		"nothing written":                  {false, false, "", false},
+		"in the buffer":                    {false, true, "", false},
+		"a part of the header":             {false, false, "POST", true},
+		"all":                              {false, true, "POST /", true},
+		"other requests on the connection": {true, false, "frames", false},
+		"HTTP/2":                           {true, true, "frames", true},
+		"HTTP/2 on a broken connection":    {true, true, "", false},
 	}
 	for name, test := range tests {
 		client, server := net.Pipe()
 		go func() { _, _ = server.Read(make([]byte, 100)) }()
 		conn := &countingConn{Conn: client}
-		conn.written.Store(1000) // by requests before
+		conn.written.Store(1000) // of earlier requests
 		var on wire
 		on.gotConn(httptrace.GotConnInfo{Conn: conn})
 		on.shared.Store(test.shared)
@@ -41,12 +41,12 @@ func TestMayHaveArrived(t *testing.T) {
 		_, _ = client.Close(), server.Close()
 	}
 	if new(wire).mayHaveArrived() {
-		t.Error("a request without a connection may have arrived")
+		t.Error("a request without a connection counts as arrived")
 	}
 }
 
-// TestAnotherConnection: the client tries again where nothing had gone out.
-func TestAnotherConnection(t *testing.T) {
+// The client retries on another connection if nothing was sent.
+func TestWireStartsAgainOnAnotherConnection(t *testing.T) {
 	t.Parallel()
 	first, second := &countingConn{}, &countingConn{}
 	second.written.Store(5)
@@ -56,6 +56,6 @@ func TestAnotherConnection(t *testing.T) {
 	on.began.Store(true)
 	on.gotConn(httptrace.GotConnInfo{Conn: second})
 	if on.mayHaveArrived() || on.began.Load() {
-		t.Error("what was written on the first connection counts")
+		t.Error("bytes written on the first connection are counted")
 	}
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// BatchHandler handles several messages at once. Nil means that all of them are
-// delivered, [Errors] speaks of each message by itself, and any other error
-// means all of them. It must not change the messages, nor keep them after it
-// has returned.
+// BatchHandler handles several messages together. If it returns nil, all of them are
+// delivered; [Errors] has one error for each message; any other error applies to all
+// of them. The handler must not change the messages, nor keep them after it has
+// returned.
 type BatchHandler func(ctx context.Context, batch []sinks.Message) error
 
-// Errors is what a [BatchHandler] returns to tell its messages apart: one error
-// a message, in the order of the batch, nil where it was handled. A message
-// without an element is tried again.
+// Errors is returned by a [BatchHandler] for separate outcomes: one error for each
+// message, in the order of the batch, nil if the message was handled. A message
+// without an element is retried.
 type Errors []error
 
-// Error counts the errors and repeats the first one.
+// Error returns the number of failed messages and the first error.
 func (e Errors) Error() string {
 	failed := slices.DeleteFunc(slices.Clone(e), func(err error) bool { return err == nil })
 	if len(failed) == 0 {
@@ -29,20 +29,20 @@ func (e Errors) Error() string {
 	return fmt.Sprintf("%d of %d messages failed, the first: %v", len(failed), len(e), failed[0])
 }
 
-// BatchOptions say how a batch handler is called. The zero value is fine.
+// BatchOptions configure a [BatchSink]. The zero value is valid.
 type BatchOptions struct {
-	// Messages is how many messages the handler is given, at most. Defaults to
+	// Messages is the maximum number of messages in a batch. Defaults to
 	// [DefaultBatch].
 	Messages int
 
-	// Concurrency is how often the handler runs at the same time, at most. Defaults
+	// Concurrency is the maximum number of concurrent calls of the handler. Defaults
 	// to 1.
 	Concurrency int
 
-	// Order is what the handler promises about the messages of a batch.
-	// Defaults to sinks.OrderNone: then no two messages of a batch have the
-	// same key. sinks.OrderAtomic is right for a handler that handles all or
-	// nothing, and makes the batches of a busy key larger.
+	// Order is what the handler promises about the messages of a batch. Defaults to
+	// sinks.OrderNone: then no two messages of a batch have the same key. Use
+	// sinks.OrderAtomic for a handler that handles all messages or none. It makes
+	// the batches of a busy key larger.
 	Order sinks.Order
 }
 
@@ -59,8 +59,8 @@ var (
 	_ sinks.Limited = (*BatchSink)(nil)
 )
 
-// Batch returns a sink that calls a batch handler. Without one it returns nil, which
-// relay.New refuses.
+// Batch returns a sink that calls a batch handler. If the handler is nil, Batch
+// returns nil, which relay.New refuses.
 func Batch(handler BatchHandler, options BatchOptions) *BatchSink {
 	if handler == nil {
 		return nil
@@ -78,15 +78,15 @@ func (s *BatchSink) Open(context.Context) error { return nil }
 // Close does nothing.
 func (s *BatchSink) Close(context.Context) error { return nil }
 
-// Order is what the options promise.
+// Order returns the order of the options.
 func (s *BatchSink) Order() sinks.Order { return s.options.Order }
 
-// Limits are those of the options.
+// Limits returns the limits of the options.
 func (s *BatchSink) Limits() sinks.Limits {
 	return sinks.Limits{Messages: s.options.Messages, Workers: s.options.Concurrency}
 }
 
-// Send calls the handler. A panic is a retry of the whole batch.
+// Send calls the handler. If the handler panics, the whole batch is retried.
 func (s *BatchSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
 		return sinks.All(len(batch), sinks.Cancelled())
@@ -96,7 +96,7 @@ func (s *BatchSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 	if !ok {
 		return sinks.All(len(batch), outcomeOf(ctx, err))
 	}
-	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler said nothing about this message"))
+	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler returned no error element for this message"))
 	for i := range min(len(batch), len(each)) {
 		outcomes[i] = outcomeOf(ctx, each[i])
 	}

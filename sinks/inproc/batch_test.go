@@ -13,7 +13,7 @@ import (
 func TestBatchOutcomes(t *testing.T) {
 	t.Parallel()
 	boom := sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom")
-	silent := sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler said nothing about this message")
+	silent := sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler returned no error element for this message")
 	parked := sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")
 	ok := sinks.Ok("")
 	tests := map[string]struct {
@@ -25,9 +25,9 @@ func TestBatchOutcomes(t *testing.T) {
 		"all parked":           {inproc.Permanent(errBoom), [3]sinks.Outcome{parked, parked, parked}},
 		"each":                 {inproc.Errors{nil, errBoom, inproc.Permanent(errBoom)}, [3]sinks.Outcome{ok, boom, parked}},
 		"each, wrapped":        {fmt.Errorf("store: %w", inproc.Errors{nil, nil, errBoom}), [3]sinks.Outcome{ok, ok, boom}},
-		"one missing":          {inproc.Errors{nil, nil}, [3]sinks.Outcome{ok, ok, silent}},
-		"nothing said":         {inproc.Errors{}, [3]sinks.Outcome{silent, silent, silent}},
-		"one more than needed": {inproc.Errors{nil, nil, nil, errBoom}, [3]sinks.Outcome{ok, ok, ok}},
+		"one element too few":  {inproc.Errors{nil, nil}, [3]sinks.Outcome{ok, ok, silent}},
+		"no elements":          {inproc.Errors{}, [3]sinks.Outcome{silent, silent, silent}},
+		"one element too many": {inproc.Errors{nil, nil, nil, errBoom}, [3]sinks.Outcome{ok, ok, ok}},
 	}
 	for name, test := range tests {
 		sink := inproc.Batch(func(context.Context, []sinks.Message) error { return test.err }, inproc.BatchOptions{})

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// verdict is an error that says what is to become of the message.
+// verdict is an error that determines the outcome of the message.
 type verdict struct {
 	result sinks.Result
 	reason sinks.Reason
@@ -20,16 +20,14 @@ type verdict struct {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// Permanent marks an error as one that no other attempt will cure: the message
-// is parked, and its key goes on without it. That is at once, unless
-// relay.SinkOptions.JudgeAloneAfter is set, or the messages of so many keys fail that the
-// relay takes it for a trouble of all messages. Nil stays nil.
+// Permanent marks an error that every further attempt would return too. The message is
+// parked and its key continues. The message is parked immediately, unless
+// relay.SinkOptions.JudgeAloneAfter is set, or messages of many keys fail, so that the relay assumes a problem of all messages. Permanent(nil) is nil.
 func Permanent(err error) error { return judged(sinks.Reject, sinks.ReasonRefused, err) }
 
-// Unavailable marks an error as the fault of something that the handler needs,
-// and not of the message: the sink is paused, and the message is handed over
-// again without having been charged an attempt. RetryAfter around it says how
-// long the pause should be. Nil stays nil.
+// Unavailable marks an error whose cause is not the message but something else that the
+// handler needs. The sink is paused, and the message is sent again without being charged
+// an attempt. Wrap the error in RetryAfter to set the pause. Unavailable(nil) is nil.
 func Unavailable(err error) error { return judged(sinks.Unavailable, sinks.ReasonConnection, err) }
 
 func judged(result sinks.Result, reason sinks.Reason, err error) error {
@@ -39,7 +37,7 @@ func judged(result sinks.Result, reason sinks.Reason, err error) error {
 	return &verdict{result: result, reason: reason, err: err}
 }
 
-// later is an error with a wish about the next attempt.
+// later is an error with a minimum wait before the next attempt.
 type later struct {
 	wait time.Duration
 	err  error
@@ -48,9 +46,8 @@ type later struct {
 func (l *later) Error() string { return l.err.Error() }
 func (l *later) Unwrap() error { return l.err }
 
-// RetryAfter marks an error with the time that the next attempt should wait for
-// at least. A wait of 0 or less leaves it to the relay's back-off. Nil stays
-// nil.
+// RetryAfter marks an error with the minimum wait before the next attempt. With a wait of
+// 0 or less, the relay's back-off applies. RetryAfter(nil, wait) is nil.
 func RetryAfter(err error, wait time.Duration) error {
 	if err == nil {
 		return nil
@@ -58,19 +55,19 @@ func RetryAfter(err error, wait time.Duration) error {
 	return &later{wait: max(wait, 0), err: err}
 }
 
-// withStack is an error that shows where it happened when it is formatted with %+v.
+// withStack is an error that prints its stack trace with %+v.
 type withStack interface {
 	error
 	fmt.Formatter
 }
 
-// outcomeOf turns what a handler returned into an outcome.
+// outcomeOf converts the error of a handler to an outcome.
 func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 	if err == nil {
 		return sinks.Ok("")
 	}
 	text := err.Error()
-	if traced, ok := errors.AsType[withStack](err); ok { // as of github.com/pkg/errors
+	if traced, ok := errors.AsType[withStack](err); ok { // such as the errors of github.com/pkg/errors
 		if stack := fmt.Sprintf("%+v", traced); strings.Contains(stack, "\n") {
 			text += "\n" + stack
 		}
@@ -89,16 +86,16 @@ func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 	return outcome
 }
 
-// panicked is a panic as an error.
+// panicked is the error for a panic.
 type panicked struct {
 	text string
-	with error // nil if it was something else
+	with error // the panic's value, if it is an error
 }
 
 func (p *panicked) Error() string { return p.text }
 func (p *panicked) Unwrap() error { return p.with }
 
-// recovered runs f and makes an error of its panic.
+// recovered runs f and converts a panic to an error.
 func recovered(f func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

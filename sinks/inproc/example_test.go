@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// deliver hands messages to a sink as a relay does, and prints the outcomes.
+// deliver sends messages to a sink as a relay does, and prints the outcomes.
 func deliver(sink sinks.Sink, messages ...outbox.Message) {
 	var batch []sinks.Message
 	for _, m := range messages {
@@ -38,7 +38,7 @@ func ExampleMux() {
 	type Order struct {
 		ID int `json:"id"`
 	}
-	mux := inproc.Mux{ParkUnknownTopics: true} // else they wait for a process that knows them
+	mux := inproc.Mux{ParkUnknownTopics: true} // without it, they wait for a process with a handler
 	mux.Handle("orders.placed", inproc.JSON(func(ctx context.Context, o Order, m sinks.Message) error {
 		fmt.Println("pack order", o.ID)
 		return nil
@@ -78,15 +78,14 @@ func ExampleBatch() {
 	// -> reject refused 0s
 }
 
-// The relay begins the transaction, marks the message as delivered in it, calls
-// the handler and commits: the bill is written if and only if the message is
-// done.
+// The relay begins the transaction, marks the message as delivered in it, calls the
+// handler and commits. The bill is written if and only if the message is marked.
 func ExampleTx() {
 	sink := inproc.Tx(func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO bills (order_id) VALUES ($1)", m.Key)
 		return err
 	})
-	var _ sinks.TxSink = sink                                 // what the relay knows it by
-	deliver(sink, outbox.Message{Topic: "orders", Key: "42"}) // no relay, no transaction
+	var _ sinks.TxSink = sink                                 // the relay recognises it by this interface
+	deliver(sink, outbox.Message{Topic: "orders", Key: "42"}) // without a relay there is no transaction
 	// Output: -> unavailable config 0s
 }

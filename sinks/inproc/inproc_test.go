@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// app is an application whose handler can be told what to return.
+// app is an application. Tests control what its handler returns.
 type app struct {
 	mu      sync.Mutex
 	down    bool
@@ -142,20 +142,20 @@ func TestErrors(t *testing.T) {
 		err  error
 		want sinks.Outcome
 	}{
-		"nil":                     {nil, sinks.Ok("")},
-		"any":                     {errBoom, sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom")},
-		"permanent":               {inproc.Permanent(errBoom), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")},
-		"permanent nil":           {inproc.Permanent(nil), sinks.Ok("")},
-		"wrapped permanent":       {fmt.Errorf("handle: %w", inproc.Permanent(errBoom)), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "handle: boom")},
-		"unavailable":             {inproc.Unavailable(errBoom), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "boom")},
-		"unavailable nil":         {inproc.Unavailable(nil), sinks.Ok("")},
-		"permanent in the end":    {inproc.Permanent(inproc.Unavailable(errBoom)), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")},
-		"later":                   {inproc.RetryAfter(errBoom, time.Minute), waiting(sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom"), time.Minute)},
-		"later nil":               {inproc.RetryAfter(nil, time.Minute), sinks.Ok("")},
-		"later, in the past":      {inproc.RetryAfter(errBoom, -time.Minute), sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom")},
-		"unavailable for a while": {inproc.RetryAfter(inproc.Unavailable(errBoom), time.Minute), waiting(sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "boom"), time.Minute)},
-		"permanent and later":     {inproc.RetryAfter(inproc.Permanent(errBoom), time.Minute), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")},
-		"not UTF-8":               {errors.New("\xff"), sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "\uFFFD")},
+		"nil":                            {nil, sinks.Ok("")},
+		"any":                            {errBoom, sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom")},
+		"permanent":                      {inproc.Permanent(errBoom), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")},
+		"permanent nil":                  {inproc.Permanent(nil), sinks.Ok("")},
+		"wrapped permanent":              {fmt.Errorf("handle: %w", inproc.Permanent(errBoom)), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "handle: boom")},
+		"unavailable":                    {inproc.Unavailable(errBoom), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "boom")},
+		"unavailable nil":                {inproc.Unavailable(nil), sinks.Ok("")},
+		"permanent around unavailable":   {inproc.Permanent(inproc.Unavailable(errBoom)), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")},
+		"retry after":                    {inproc.RetryAfter(errBoom, time.Minute), waiting(sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom"), time.Minute)},
+		"retry after nil":                {inproc.RetryAfter(nil, time.Minute), sinks.Ok("")},
+		"retry after, negative":          {inproc.RetryAfter(errBoom, -time.Minute), sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom")},
+		"retry after around unavailable": {inproc.RetryAfter(inproc.Unavailable(errBoom), time.Minute), waiting(sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "boom"), time.Minute)},
+		"retry after around permanent":   {inproc.RetryAfter(inproc.Permanent(errBoom), time.Minute), sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")},
+		"not UTF-8":                      {errors.New("\xff"), sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "\uFFFD")},
 	}
 	for name, test := range tests {
 		sink := inproc.Func(func(context.Context, sinks.Message) error { return test.err })
@@ -169,7 +169,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// stored is an outcome without the error that it came from.
+// stored returns an outcome without its error.
 func stored(o sinks.Outcome) sinks.Outcome {
 	o.Err = nil
 	return o
@@ -180,7 +180,7 @@ func waiting(o sinks.Outcome, wait time.Duration) sinks.Outcome {
 	return o
 }
 
-func TestMarkedErrorsAreStillThemselves(t *testing.T) {
+func TestMarkedErrorsUnwrap(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{inproc.Permanent(errBoom), inproc.Unavailable(errBoom), inproc.RetryAfter(errBoom, 1)} {
 		if !errors.Is(err, errBoom) || err.Error() != "boom" {
@@ -189,7 +189,7 @@ func TestMarkedErrorsAreStillThemselves(t *testing.T) {
 	}
 }
 
-func TestAnErrorAfterTheTimeIsUpIsATimeOut(t *testing.T) {
+func TestErrorAfterTheDeadlineIsATimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -203,7 +203,7 @@ func TestAnErrorAfterTheTimeIsUpIsATimeOut(t *testing.T) {
 			t.Errorf("outcome %+v", o)
 		}
 		finished := inproc.Func(func(ctx context.Context, _ sinks.Message) error {
-			time.Sleep(2 * time.Second) // inside a bubble of synctest
+			time.Sleep(2 * time.Second) // passes immediately, in a synctest bubble
 			return nil
 		})
 		late, cancelLate := context.WithTimeout(t.Context(), time.Second)
@@ -220,7 +220,7 @@ func TestConcurrency(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			sink := inproc.New(func(context.Context, sinks.Message) error {
-				time.Sleep(time.Second) // inside a bubble of synctest
+				time.Sleep(time.Second) // passes immediately, in a synctest bubble
 				return nil
 			}, inproc.Options{Concurrency: concurrency})
 			sink.Send(t.Context(), make([]sinks.Message, 6))
@@ -287,7 +287,7 @@ func panicking(context.Context, sinks.Message) error {
 //go:noinline
 func deepest() { panic("out of cheese") }
 
-func TestAPanicStopsNoOtherMessage(t *testing.T) {
+func TestPanicAffectsOnlyItsMessage(t *testing.T) {
 	t.Parallel()
 	batch := make([]sinks.Message, 3)
 	batch[1].Key = "bad"
@@ -305,12 +305,12 @@ func TestAPanicStopsNoOtherMessage(t *testing.T) {
 	}
 }
 
-// relay.New refuses a sink that is nil: see internal/libraries.
-func TestNoHandlerIsNoSink(t *testing.T) {
+// relay.New refuses a nil sink: see internal/libraries.
+func TestNilHandlerMakesNilSink(t *testing.T) {
 	t.Parallel()
 	if inproc.Func(nil) != nil || inproc.Batch(nil, inproc.BatchOptions{}) != nil || inproc.Tx(nil) != nil ||
 		inproc.JSON[int](nil) != nil || inproc.JSONTx[int](nil) != nil || inproc.Wrap(nil) != nil {
-		t.Error("something was made of no handler")
+		t.Error("a nil handler made a sink")
 	}
 }
 

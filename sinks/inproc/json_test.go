@@ -31,16 +31,16 @@ func TestJSON(t *testing.T) {
 		payload []byte
 		want    sinks.Outcome
 	}{
-		"good":         {[]byte(`{"id":7,"unknown":true}`), sinks.Ok("")},
-		"NULL":         {nil, misfit("it is NULL")},
-		"empty":        {[]byte{}, misfit("it is not valid JSON at byte 0")},
-		"no JSON":      {[]byte(`{"id":s3cret}`), misfit("it is not valid JSON at byte 7")},
-		"more":         {[]byte(`{"id":7} s3cret`), misfit("it is not valid JSON at byte 10")},
-		"wrong type":   {[]byte(`{"id":"s3cret"}`), misfit("a JSON string at byte 14 doesn't fit the field id of type int")},
-		"too large":    {[]byte(`{"small":31337}`), misfit("a JSON number at byte 14 doesn't fit the field small of type int8")},
-		"a list":       {[]byte(`["s3cret"]`), misfit("a JSON array at byte 1 doesn't fit a value of type inproc_test.order")},
-		"bad time":     {[]byte(`{"paid":"s3cret"}`), misfit("one of its values is not accepted")},
-		"its own word": {[]byte(`{"odd":"s3cret"}`), misfit("one of its values is not accepted")},
+		"good":                   {[]byte(`{"id":7,"unknown":true}`), sinks.Ok("")},
+		"NULL":                   {nil, misfit("it is NULL")},
+		"empty":                  {[]byte{}, misfit("it is not valid JSON at byte 0")},
+		"no JSON":                {[]byte(`{"id":s3cret}`), misfit("it is not valid JSON at byte 7")},
+		"trailing data":          {[]byte(`{"id":7} s3cret`), misfit("it is not valid JSON at byte 10")},
+		"wrong type":             {[]byte(`{"id":"s3cret"}`), misfit("a JSON string at byte 14 doesn't fit the field id of type int")},
+		"too large":              {[]byte(`{"small":31337}`), misfit("a JSON number at byte 14 doesn't fit the field small of type int8")},
+		"a list":                 {[]byte(`["s3cret"]`), misfit("a JSON array at byte 1 doesn't fit a value of type inproc_test.order")},
+		"bad time":               {[]byte(`{"paid":"s3cret"}`), misfit("one of its values is not accepted")},
+		"error of UnmarshalJSON": {[]byte(`{"odd":"s3cret"}`), misfit("one of its values is not accepted")},
 	}
 	for name, test := range tests {
 		calls := 0
@@ -64,7 +64,7 @@ func misfit(text string) sinks.Outcome {
 	return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "decode the payload into inproc_test.order: "+text)
 }
 
-func TestJSONPassesTheHandlersErrorOn(t *testing.T) {
+func TestJSONReturnsTheHandlersError(t *testing.T) {
 	t.Parallel()
 	handler := inproc.JSON(func(context.Context, json.RawMessage, sinks.Message) error { return errBoom })
 	if err := handler(t.Context(), sinks.Message{Message: outbox.Message{Payload: []byte("1")}}); !errors.Is(err, errBoom) {

@@ -2,13 +2,13 @@ package inproc
 
 import "slices"
 
-// Middleware makes a handler of another one, for what goes around the handling of every
-// message: a line in a log, a measurement, a trace, values in the context. It hands on the
-// error, or another one. A panic goes through it, and is a retry in the end.
+// Middleware wraps a handler with code that runs for every message, such as logging,
+// metrics, tracing or values in the context. It returns the handler's error or another
+// one. A panic may pass through it and becomes a retry.
 type Middleware func(next Handler) Handler
 
-// Wrap returns the handler inside the middleware, of which the first is the outermost: it
-// sees a message first and its error last. A nil middleware is passed over.
+// Wrap returns the handler wrapped in the middleware. The first middleware is the
+// outermost: it receives a message first and its error last. Nil middleware is ignored.
 func Wrap(handler Handler, middleware ...Middleware) Handler {
 	if handler == nil {
 		return nil

@@ -10,30 +10,29 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Mux chooses a handler by a message's topic. Its zero value has no handlers;
-// [Mux.Serve] is the [Handler] to make a sink of:
+// Mux selects a handler by a message's topic. Its zero value has no handlers.
+// [Mux.Serve] is the [Handler] for a sink:
 //
 //	sink := inproc.Func(mux.Serve)
 //
-// A message of a topic without a handler waits, uncharged, until a process has
-// one, and holds back its key meanwhile; the relay tells of the topic as of one
-// without a route. So a deployment that goes process by process parks nothing. It
-// is handed over again after about a quarter of the time that it has waited, at
-// least a second and at most a minute.
+// A message of a topic without a handler waits, uncharged, until a process has a
+// handler for it. Its key waits too, and the relay reports the topic like one
+// without a route. So a rolling deployment parks nothing. The message is sent again
+// after about a quarter of the time it has waited, between a second and a minute.
 //
 // Its methods may be called concurrently.
 type Mux struct {
-	// ParkUnknownTopics parks such messages at once, as unroutable. It is set
-	// before Serve is called.
+	// ParkUnknownTopics parks messages of topics without a handler immediately, as
+	// unroutable. Set it before Serve is called.
 	ParkUnknownTopics bool
 
 	mu       sync.RWMutex
 	handlers map[string]Handler
 }
 
-// Handle lets a handler have the messages of a topic, which must be exactly
-// this. Like http.ServeMux it panics where the topic is empty or has a handler
-// already, and where the handler is nil.
+// Handle registers the handler for a topic, which must match exactly. Like
+// http.ServeMux, it panics if the topic is empty or already has a handler, or if
+// the handler is nil.
 func (m *Mux) Handle(topic string, handler Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +48,8 @@ func (m *Mux) Handle(topic string, handler Handler) {
 	m.handlers[topic] = handler
 }
 
-// Serve calls the handler of the message's topic, if there is one.
+// Serve calls the handler of the message's topic. Without one, the message waits or
+// is parked, see [Mux].
 func (m *Mux) Serve(ctx context.Context, message sinks.Message) error {
 	m.mu.RLock()
 	handler, there := m.handlers[message.Topic]
@@ -61,7 +61,7 @@ func (m *Mux) Serve(ctx context.Context, message sinks.Message) error {
 		return judged(sinks.Reject, sinks.ReasonUnroutable, noHandler(message))
 	}
 	wait := min(max(time.Since(message.CreatedAt)/4, time.Second), time.Minute)
-	wait -= time.Duration(rand.Int64N(int64(wait / 4))) // they shall not all come back at once
+	wait -= time.Duration(rand.Int64N(int64(wait / 4))) // so that not all return at the same moment
 	return RetryAfter(judged(sinks.Unsent, sinks.ReasonUnroutable, noHandler(message)), wait)
 }
 

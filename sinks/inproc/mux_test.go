@@ -35,8 +35,8 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// An unknown topic's message waits for about a quarter of its age; by choice it is
-// parked.
+// A message of an unknown topic waits for about a quarter of its age, or is parked
+// if ParkUnknownTopics is set.
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -45,11 +45,11 @@ func TestUnknownTopic(t *testing.T) {
 		result      sinks.Result
 		least, most time.Duration
 	}{
-		"just written":     {false, 0, sinks.Unsent, 750 * time.Millisecond, time.Second},
-		"by another clock": {false, -time.Hour, sinks.Unsent, 750 * time.Millisecond, time.Second},
-		"a minute old":     {false, time.Minute, sinks.Unsent, 11 * time.Second, 16 * time.Second},
-		"a day old":        {false, 24 * time.Hour, sinks.Unsent, 45 * time.Second, time.Minute},
-		"to be parked":     {true, 0, sinks.Reject, 0, 0},
+		"just written":          {false, 0, sinks.Unsent, 750 * time.Millisecond, time.Second},
+		"created in the future": {false, -time.Hour, sinks.Unsent, 750 * time.Millisecond, time.Second},
+		"a minute old":          {false, time.Minute, sinks.Unsent, 11 * time.Second, 16 * time.Second},
+		"a day old":             {false, 24 * time.Hour, sinks.Unsent, 45 * time.Second, time.Minute},
+		"ParkUnknownTopics":     {true, 0, sinks.Reject, 0, 0},
 	} {
 		mux := inproc.Mux{ParkUnknownTopics: c.park}
 		o := inproc.Func(mux.Serve).Send(t.Context(), []sinks.Message{{CreatedAt: time.Now().Add(-c.age)}})[0]
@@ -59,7 +59,7 @@ func TestUnknownTopic(t *testing.T) {
 	}
 }
 
-func TestMuxRefuses(t *testing.T) {
+func TestHandlePanicsOnInvalidHandlers(t *testing.T) {
 	t.Parallel()
 	noop := func(context.Context, sinks.Message) error { return nil }
 	var mux inproc.Mux

@@ -7,15 +7,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// TxHandler handles one message inside the relay's transaction. What it writes
-// with tx is committed together with the mark that the message is delivered: it
-// happens exactly once. Effects elsewhere (a request, a mail) still may happen
-// more than once. It must not commit or roll back, and must use nothing but tx
-// for the writes that belong to the message.
+// TxHandler handles one message in the relay's transaction. What it writes with tx
+// is committed together with the mark that the message is delivered, so it happens
+// exactly once. Effects elsewhere, such as a request or a mail, may still happen
+// more than once. The handler must not commit or roll back, and must use only tx for
+// the writes that belong to the message.
 type TxHandler func(ctx context.Context, tx *sql.Tx, m sinks.Message) error
 
-// TxSink calls a handler inside the transaction that marks the message. It
-// needs a relay over a SQL store, and writes go to the database of the
+// TxSink calls a handler in the transaction that marks the message as delivered. It
+// requires a relay with a SQL store, and it can write only to the database of the
 // messages. Its methods may be called concurrently.
 type TxSink struct {
 	handler TxHandler
@@ -23,8 +23,8 @@ type TxSink struct {
 
 var _ sinks.TxSink = (*TxSink)(nil)
 
-// Tx returns a sink that calls a handler inside the relay's transaction. Without one
-// it returns nil, which relay.New refuses.
+// Tx returns a sink that calls a handler in the relay's transaction. If the handler
+// is nil, Tx returns nil, which relay.New refuses.
 func Tx(handler TxHandler) *TxSink {
 	if handler == nil {
 		return nil
@@ -46,9 +46,9 @@ func (s *TxSink) HandleTx(ctx context.Context, tx *sql.Tx, m sinks.Message) sink
 	return outcomeOf(ctx, recovered(func() error { return s.handler(ctx, tx, m) }))
 }
 
-// Send delivers nothing: without the relay's transaction the promise of this
-// sink can't be kept.
+// Send returns that the sink is unavailable: the handler needs the relay's
+// transaction.
 func (s *TxSink) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConfig,
-		"this handler runs in the transaction that marks its messages: use it with a relay over a SQL store"))
+		"this handler runs in the transaction that marks its messages as delivered: use it with a relay over a SQL store"))
 }

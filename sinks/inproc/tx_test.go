@@ -30,7 +30,7 @@ type bill struct {
 	Number int `json:"number"`
 }
 
-// writeBill writes a bill, and fails on some of them after it has written.
+// writeBill writes a bill and then fails for some messages.
 func writeBill(ctx context.Context, tx *sql.Tx, b bill, _ sinks.Message) error {
 	if _, err := tx.ExecContext(ctx, "INSERT INTO bills VALUES (?)", b.Number); err != nil {
 		return err
@@ -48,7 +48,7 @@ func writeBill(ctx context.Context, tx *sql.Tx, b bill, _ sinks.Message) error {
 	return nil
 }
 
-// TestTx does with a TxSink what a relay does.
+// The test calls a TxSink as a relay does.
 func TestTx(t *testing.T) {
 	t.Parallel()
 	db := openDatabase(t)
@@ -71,7 +71,7 @@ func TestTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	if numbers != 1 || sum != 1 {
-		t.Errorf("%d bills with the sum %d, want bill 1 alone", numbers, sum)
+		t.Errorf("%d bills with the sum %d, want only bill 1", numbers, sum)
 	}
 }
 
@@ -91,7 +91,7 @@ func handleAsRelay(t *testing.T, db *sql.DB, sink sinks.TxSink, payload string) 
 	return o
 }
 
-func TestTxBeginsNothingAfterTheContext(t *testing.T) {
+func TestTxDoesNothingAfterTheContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -104,7 +104,7 @@ func TestTxBeginsNothingAfterTheContext(t *testing.T) {
 	}
 }
 
-func TestTxCannotSend(t *testing.T) {
+func TestTxSinkIsUnavailableWithoutARelay(t *testing.T) {
 	t.Parallel()
 	sink := inproc.Tx(func(context.Context, *sql.Tx, sinks.Message) error {
 		t.Error("the handler was called")

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// contextEnded: with a context that has ended already, Send returns at once,
-// hands over nothing and charges nothing.
+// contextEnded checks that Send with an ended context returns immediately, delivers
+// nothing and charges nothing.
 func contextEnded(s *subject) {
 	ctx := s.opened()
 	cancelled, cancel := context.WithCancel(ctx)
@@ -20,7 +20,7 @@ func contextEnded(s *subject) {
 		batch := s.batch("a", "b", "")
 		for _, o := range s.sendPromptly(ended, batch) {
 			if o.Result != sinks.Unsent && o.Result != sinks.Unavailable {
-				s.t.Errorf("after its context had ended, Send answered %s", show(o))
+				s.t.Errorf("after its context had ended, Send returned %s", show(o))
 			}
 		}
 		sent = append(sent, batch...)
@@ -34,8 +34,7 @@ func contextEnded(s *subject) {
 	}
 }
 
-// sendPromptly sends and requires that it takes no more than a part of the
-// patience.
+// sendPromptly sends and requires that Send takes at most a part of the patience.
 func (s *subject) sendPromptly(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	s.t.Helper()
 	start := time.Now()
@@ -46,9 +45,9 @@ func (s *subject) sendPromptly(ctx context.Context, batch []sinks.Message) []sin
 	return outcomes
 }
 
-// contextEndsMeanwhile: when the context ends while the destination doesn't
-// answer, Send returns soon; what was handed over has an unknown result, which
-// is a retry. Afterwards the sink works as before.
+// contextEndsMeanwhile checks that Send returns soon if the context ends while the
+// destination doesn't answer. Messages that were sent have an unknown outcome,
+// which is a retry. Afterwards the sink must work again.
 func contextEndsMeanwhile(s *subject) {
 	ctx := s.opened()
 	reached, release := s.Stall()
@@ -57,20 +56,21 @@ func contextEndsMeanwhile(s *subject) {
 	unknown := 0
 	for _, o := range outcomes {
 		if o.Result == sinks.Delivered || o.Result == sinks.Reject {
-			s.t.Errorf("without an answer, Send said %s", show(o))
+			s.t.Errorf("without an answer, Send returned %s", show(o))
 		}
 		if charged(o) {
 			unknown++
 		}
 	}
 	if unknown == 0 {
-		s.t.Error("a message was handed over, and no outcome says that its result is unknown")
+		s.t.Error("a message was sent, but no outcome says that its result is unknown")
 	}
 	release()
 	s.recovers(ctx)
 }
 
-// sendUntil ends the context of a Send once a message has got there.
+// sendUntil sends a batch and ends the context once a message has reached the
+// destination.
 func (s *subject) sendUntil(ctx context.Context, reached <-chan struct{}, batch []sinks.Message) []sinks.Outcome {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)

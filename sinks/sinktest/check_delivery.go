@@ -9,8 +9,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// oneOutcomeEach: batches of several sizes are delivered, with an outcome for
-// each message; where it can be seen, each arrives once.
+// oneOutcomeEach checks that batches of several sizes are delivered, with an
+// outcome for each message, and that each message arrives once, if the destination
+// can be read.
 func oneOutcomeEach(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message
@@ -24,7 +25,8 @@ func oneOutcomeEach(s *subject) {
 	}
 }
 
-// arrivesAsWritten: what any destination can carry arrives as it was.
+// arrivesAsWritten checks that messages that any destination can carry arrive
+// unchanged.
 func arrivesAsWritten(s *subject) {
 	ctx := s.opened()
 	sent := s.ordinary()
@@ -32,7 +34,7 @@ func arrivesAsWritten(s *subject) {
 	s.arrivedOnce(s.arrivals(ids(sent)), sent)
 }
 
-// ordinary makes messages that every sink must be able to deliver.
+// ordinary returns messages that every sink must be able to deliver.
 func (s *subject) ordinary() []sinks.Message {
 	binary := make([]byte, 256)
 	for i := range binary {
@@ -60,8 +62,8 @@ func (s *subject) ordinary() []sinks.Message {
 	return s.changed(changes)
 }
 
-// oddMessages: what a destination may not be able to carry is rejected with a
-// word about it, or arrives as it was; it never arrives as something else.
+// oddMessages checks that a message that a destination may not be able to carry is
+// rejected with a detail or arrives unchanged. It must never arrive changed.
 func oddMessages(s *subject) {
 	ctx := s.opened()
 	var accepted []sinks.Message
@@ -106,7 +108,7 @@ func (s *subject) odd() []sinks.Message {
 	})
 }
 
-// changed makes a message with each of the changes.
+// changed returns one message for each of the changes.
 func (s *subject) changed(changes []func(*outbox.Message)) []sinks.Message {
 	batch := s.batch(make([]string, len(changes))...)
 	for i, change := range changes {
@@ -115,7 +117,7 @@ func (s *subject) changed(changes []func(*outbox.Message)) []sinks.Message {
 	return batch
 }
 
-// arrivedOnce checks that each of these messages has arrived once, as it was.
+// arrivedOnce checks that each of these messages has arrived once and unchanged.
 func (s *subject) arrivedOnce(got []outbox.Message, want []sinks.Message) {
 	s.t.Helper()
 	count, last := map[string]int{}, map[string]outbox.Message{}
@@ -127,7 +129,7 @@ func (s *subject) arrivedOnce(got []outbox.Message, want []sinks.Message) {
 		if count[m.ID] != 1 {
 			s.t.Errorf("message %s arrived %d times", m.ID, count[m.ID])
 		} else if d := difference(last[m.ID], m.Message, s.NullIsEmpty); d != "" {
-			s.t.Errorf("message %s arrived, but %s", m.ID, d)
+			s.t.Errorf("message %s arrived changed: %s", m.ID, d)
 		}
 	}
 }

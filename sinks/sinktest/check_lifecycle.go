@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// openAgain: the relay may open a sink that is open; it works as before.
+// openAgain checks that Open may be called on an open sink, which works as before.
 func openAgain(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message
@@ -28,12 +28,12 @@ func openAgain(s *subject) {
 	}
 }
 
-// closeWithoutOpen: a sink that was never opened can be closed.
+// closeWithoutOpen checks that a sink that was never opened can be closed.
 func closeWithoutOpen(s *subject) { s.close(context.Background()) }
 
-// noGoroutineLeft: Close ends what Open and Send have started, also after an
-// outage. The goroutines are known by a label, which those that they start
-// inherit.
+// noGoroutineLeft checks that Close ends the goroutines that Open and Send have
+// started, also after an outage. A pprof label identifies them: goroutines inherit
+// it from the one that starts them.
 func noGoroutineLeft(s *subject) {
 	label := rand.Text()
 	lived := make(chan struct{})
@@ -44,13 +44,13 @@ func noGoroutineLeft(s *subject) {
 	<-lived
 	var left string
 	defer func() { s.t.Logf("goroutines left: %s", cmp.Or(left, "none")) }()
-	s.eventually("the goroutines end that the sink has started", func() bool {
+	s.eventually("the goroutines that the sink has started end", func() bool {
 		left = goroutines(label)
 		return left == ""
 	})
 }
 
-// live leads a short life with an outage in it, if that can be had.
+// live opens the sink, sends, and causes an outage if the harness can.
 func (s *subject) live(ctx context.Context) {
 	defer s.close(ctx)
 	if err := s.open(ctx); err != nil {
@@ -63,19 +63,19 @@ func (s *subject) live(ctx context.Context) {
 	}
 	unlabelled(ctx, s.Break)
 	s.send(ctx, s.batch("a", "b"))
-	_ = s.open(ctx) // it may or may not notice
+	_ = s.open(ctx) // it may succeed or fail
 	unlabelled(ctx, s.Repair)
 }
 
-// unlabelled runs f without the goroutine's label: what the harness starts is
-// not the sink's.
+// unlabelled runs f without the goroutine's label, because goroutines of the
+// harness are not the sink's.
 func unlabelled(ctx context.Context, f func()) {
 	pprof.SetGoroutineLabels(context.Background())
 	defer pprof.SetGoroutineLabels(ctx)
 	f()
 }
 
-// goroutines describes those with the label, or "".
+// goroutines describes the goroutines with the label, or returns "".
 func goroutines(label string) string {
 	var profile bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
@@ -90,14 +90,14 @@ func goroutines(label string) string {
 	return strings.Join(found, "\n")
 }
 
-// limitsMakeSense: what the sink says of itself can be kept to.
+// limitsMakeSense checks that the sink's limits and order are valid.
 func limitsMakeSense(s *subject) {
 	limits := s.limits()
 	if limits.Messages < 0 || limits.Bytes < 0 || limits.Workers < 0 {
 		s.t.Errorf("a limit is negative: %+v", limits)
 	}
 	if order := s.order(); order < sinks.OrderNone || order > sinks.OrderAtomic {
-		s.t.Errorf("the order is %d, which is none", order)
+		s.t.Errorf("the order is %d, which is not valid", order)
 	}
 	s.close(context.Background())
 }

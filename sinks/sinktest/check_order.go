@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// orderWithinKey: messages of a key arrive in their order, within a batch as
-// far as the sink promises it, and from one Send to the next.
+// orderWithinKey checks that messages of a key arrive in their order: within a
+// batch if the sink promises an order, and from one Send to the next.
 func orderWithinKey(s *subject) {
 	ctx := s.opened()
 	sent := s.batch(slices.Repeat([]string{"a", "b", "a", "", "c"}, 12)...)
@@ -20,8 +20,8 @@ func orderWithinKey(s *subject) {
 	s.inOrder(got, sent)
 }
 
-// retryHoldsItsKey: while a message is to be tried again, no later one of its
-// key is delivered; once it was, all are, in order.
+// retryHoldsItsKey checks that while a message has to be retried, no later message
+// of its key is delivered. Once it was delivered, the others are, in order.
 func retryHoldsItsKey(s *subject) {
 	ctx := s.opened()
 	batch := s.mixed()
@@ -44,8 +44,8 @@ func retryHoldsItsKey(s *subject) {
 	s.inOrder(got, batch)
 }
 
-// heldBack checks that the outcomes keep the order that the sink promises,
-// where the first message was not delivered, and that no other pays for it.
+// heldBack checks the outcomes of a batch whose first message was not delivered:
+// they keep the order that the sink promises, and no other message is charged.
 func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 	s.t.Helper()
 	for i := 1; i < len(batch); i++ {
@@ -56,13 +56,14 @@ func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 		case s.order() == sinks.OrderPrefix && sameKey && o.Result != sinks.Unsent:
 			s.t.Errorf("message %d of the key must be unsent after the first one was not delivered: %s", i+1, show(o))
 		case o.Result == sinks.Reject, charged(o) && s.order() != sinks.OrderAtomic:
-			s.t.Errorf("message %d pays for the first one: %s", i+1, show(o))
+			s.t.Errorf("message %d was charged because of the first one: %s", i+1, show(o))
 		}
 	}
 }
 
-// rejectHoldsItsKey: a message that the destination refuses is rejected, none of
-// its key passes it within the batch, and they are delivered when sent again.
+// rejectHoldsItsKey checks that a message that the destination refuses is rejected,
+// that no later message of its key is delivered in the batch, and that the later
+// ones are delivered when they are sent again.
 func rejectHoldsItsKey(s *subject) {
 	ctx := s.opened()
 	batch := s.mixed()
@@ -84,8 +85,8 @@ func rejectHoldsItsKey(s *subject) {
 	s.inOrder(got, batch[1:])
 }
 
-// concurrentSends: several Sends at once, as many as the sink allows, don't get
-// into each other's way, and each key stays in order.
+// concurrentSends checks that as many concurrent Sends as the sink allows don't
+// disturb each other, and that each key stays in order.
 func concurrentSends(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message
@@ -112,8 +113,8 @@ func concurrentSends(s *subject) {
 	}
 }
 
-// mixed makes a batch in which the first message's key comes again, if the
-// sink promises an order at all.
+// mixed returns a batch in which the first message's key is repeated, if the sink
+// promises an order.
 func (s *subject) mixed() []sinks.Message {
 	if s.order() == sinks.OrderNone {
 		return s.batch("a", "b", "", "c")
@@ -121,7 +122,7 @@ func (s *subject) mixed() []sinks.Message {
 	return s.batch("a", "b", "a", "", "a", "b")
 }
 
-// inOrder checks that of each key, the messages arrived in their order.
+// inOrder checks that the messages of each key arrived in their order.
 func (s *subject) inOrder(got []outbox.Message, sent []sinks.Message) {
 	s.t.Helper()
 	sequence, last := map[string]int64{}, map[string]int64{}
@@ -134,13 +135,13 @@ func (s *subject) inOrder(got []outbox.Message, sent []sinks.Message) {
 			continue
 		}
 		if n < last[m.Key] {
-			s.t.Errorf("of key %q, message %d arrived after %d", m.Key, n, last[m.Key])
+			s.t.Errorf("key %q: message %d arrived after message %d", m.Key, n, last[m.Key])
 		}
 		last[m.Key] = n
 	}
 }
 
-// undelivered are the messages that are to be sent again.
+// undelivered returns the messages that have to be sent again.
 func undelivered(batch []sinks.Message, outcomes []sinks.Outcome) []sinks.Message {
 	var left []sinks.Message
 	for i, m := range batch {
@@ -151,5 +152,5 @@ func undelivered(batch []sinks.Message, outcomes []sinks.Outcome) []sinks.Messag
 	return left
 }
 
-// charged says that an outcome costs its message an attempt.
+// charged reports whether an outcome charges its message an attempt.
 func charged(o sinks.Outcome) bool { return o.Result == sinks.Retry }

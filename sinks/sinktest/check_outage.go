@@ -7,9 +7,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// outage: an outage charges nothing and rejects nothing, and is over when it
-// is over. Only a message that was on its way when the outage began may have
-// an unknown result, once.
+// outage checks that an outage charges and rejects nothing, and that the sink recovers when the
+// outage ends. Only a message that was being sent when the outage began may have an unknown
+// outcome, once.
 func outage(s *subject) {
 	ctx := s.opened()
 	before := s.batch("a", "b")
@@ -29,8 +29,8 @@ func outage(s *subject) {
 	}
 }
 
-// caughtUp checks that everything has arrived in order, and twice only what had
-// an unknown result.
+// caughtUp checks that all messages have arrived in order. Only a message with an unknown
+// outcome may have arrived twice.
 func (s *subject) caughtUp(before, during []sinks.Message, outcomes []sinks.Outcome) {
 	s.t.Helper()
 	sent, certain := slices.Concat(before, during), before
@@ -44,8 +44,8 @@ func (s *subject) caughtUp(before, during []sinks.Message, outcomes []sinks.Outc
 	s.inOrder(got, certain)
 }
 
-// outageFromTheStart: a sink whose destination is not there when it is opened
-// says so, by Open or by Send, and can be closed.
+// outageFromTheStart checks a sink whose destination is unavailable when it is opened: Open or
+// Send must report that, and Close must work.
 func outageFromTheStart(s *subject) {
 	s.Break()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*s.Patience)
@@ -58,8 +58,8 @@ func outageFromTheStart(s *subject) {
 	s.Repair()
 }
 
-// stillDown does what the relay does during an outage: it opens the sink and,
-// if that succeeds, tries again.
+// stillDown does what the relay does during an outage: it opens the sink and tries again if that
+// succeeds.
 func (s *subject) stillDown(ctx context.Context, batch []sinks.Message) {
 	s.t.Helper()
 	if err := s.open(ctx); err != nil {
@@ -68,9 +68,9 @@ func (s *subject) stillDown(ctx context.Context, batch []sinks.Message) {
 	s.noneCharged(s.send(ctx, batch), sinks.ReasonNone)
 }
 
-// noneCharged checks that the outcomes tell of an outage: nothing delivered,
-// rejected or charged but for retries of the allowed reason, and the sink
-// unavailable.
+// noneCharged checks the outcomes of a Send during an outage: nothing is delivered or rejected,
+// nothing is charged except retries with the allowed reason, and at least one outcome is
+// unavailable or postponed.
 func (s *subject) noneCharged(outcomes []sinks.Outcome, allowed sinks.Reason) {
 	s.t.Helper()
 	told := false
@@ -78,16 +78,16 @@ func (s *subject) noneCharged(outcomes []sinks.Outcome, allowed sinks.Reason) {
 		tolerated := charged(o) && o.Reason == allowed
 		told = told || o.Result == sinks.Unavailable || o.RetryAfter > 0 || tolerated
 		if o.Result != sinks.Unavailable && o.Result != sinks.Unsent && !tolerated {
-			s.t.Errorf("during an outage, Send answered %s", show(o))
+			s.t.Errorf("during an outage, Send returned %s", show(o))
 		}
 	}
 	if !told {
-		s.t.Error("during an outage, Send called nothing unavailable and postponed nothing: the relay would try again at once")
+		s.t.Error("during an outage, Send returned no unavailable and no postponed outcome: the relay would retry immediately")
 	}
 }
 
-// recovers waits until the sink delivers again, opening it as the relay does
-// where it asks for that.
+// recovers waits until the sink delivers again. Like the relay, it opens the sink after an
+// unavailable outcome.
 func (s *subject) recovers(ctx context.Context) {
 	s.t.Helper()
 	batch := s.batch("recovered")
@@ -97,15 +97,15 @@ func (s *subject) recovers(ctx context.Context) {
 		}
 		o := s.send(ctx, batch)[0]
 		if o.Result == sinks.Reject {
-			s.t.Fatalf("after an outage, Send answered %s", show(o))
+			s.t.Fatalf("after an outage, Send returned %s", show(o))
 		}
 		return o.Result == sinks.Delivered
 	})
 }
 
-// oneDestinationStopsNoOther: where one of several destinations behind the sink can't take its
-// messages, the sink is not unavailable, whether others are in the batch or not, and the others'
-// messages are delivered.
+// oneDestinationStopsNoOther checks a sink with several destinations, one of which can't take
+// its messages. The sink must not be unavailable, whether the batch has messages for other
+// destinations or not, and the other messages must be delivered.
 func oneDestinationStopsNoOther(s *subject) {
 	ctx := s.opened()
 	for range 3 {
@@ -121,7 +121,7 @@ func oneDestinationStopsNoOther(s *subject) {
 				case o.Result == sinks.Unavailable:
 					s.t.Errorf("one destination makes the sink unavailable: %s", show(o))
 				case len(batch) == len(mixed) && went && o.Result != sinks.Delivered:
-					s.t.Errorf("message %d goes elsewhere, and was not delivered: %s", i+1, show(o))
+					s.t.Errorf("message %d has another destination and was not delivered: %s", i+1, show(o))
 				case !(len(batch) == len(mixed) && went) && o.Result == sinks.Delivered:
 					s.t.Errorf("message %d was delivered to a destination that can't take it", i+1)
 				}

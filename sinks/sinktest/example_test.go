@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// mailbox is a destination that can be looked into.
+// mailbox is a destination whose contents can be read.
 type mailbox struct {
 	mu       sync.Mutex
 	messages []outbox.Message
@@ -23,7 +23,7 @@ type mailbox struct {
 func (b *mailbox) put(_ context.Context, m sinks.Message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m.Payload, m.Headers = slices.Clone(m.Payload), maps.Clone(m.Headers) // they are the relay's again after Send
+	m.Payload, m.Headers = slices.Clone(m.Payload), maps.Clone(m.Headers) // the relay reuses them after Send
 	b.messages = append(b.messages, m.Message)
 	return nil
 }
@@ -39,13 +39,12 @@ func harness(testing.TB) sinktest.Harness {
 	return sinktest.Harness{Sink: inproc.Func(b.put), Received: b.received}
 }
 
-// A test of a package does no more than this. It prints nothing but what is
-// wrong.
+// The test of a sink contains only this call. It prints only what is wrong.
 func ExampleRun() {
 	_ = func(t *testing.T) { sinktest.Run(t, harness) }
 }
 
-// What the suite looks into is what has arrived, in the order of arrival.
+// The suite reads the messages that have arrived, in order of arrival.
 func ExampleHarness() {
 	h := harness(nil)
 	outcomes := h.Sink.Send(context.Background(), []sinks.Message{{Message: outbox.Message{ID: outbox.NewID(), Topic: "orders.paid"}}})
@@ -54,7 +53,7 @@ func ExampleHarness() {
 	// delivered 1 orders.paid
 }
 
-func TestTheExample(t *testing.T) {
+func TestExampleMailboxPasses(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, harness)
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Kind checks the description of a kind of sink: a registry takes it; each of
-// the valid settings makes a sink; no error about wrong settings shows a
-// secret, nor does its destination; and README.md in the test's folder holds the table of settings.
-// Together the valid settings must set all the secret fields. UPDATE_GOLDEN=1
-// in the environment writes the table anew.
+// Kind checks the description of a kind of sink: a registry accepts it; each of the valid settings
+// makes a sink; neither an error about wrong settings nor the sink's destination shows a secret; and
+// README.md in the test's folder has the current table of settings. Together the valid settings must
+// set all secret fields. UPDATE_GOLDEN=1 in the environment updates the table.
 func Kind(t *testing.T, kind sinks.Kind, valid ...map[string]any) {
 	t.Helper()
 	registry, err := sinks.NewRegistry(kind)
@@ -40,8 +39,8 @@ func makes(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid []map[
 	}
 }
 
-// hidesSecrets makes every setting wrong in turn, in several ways, and looks at
-// what the errors show.
+// hidesSecrets makes every setting wrong in turn, in several ways, and checks that the errors show no
+// secret.
 func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid []map[string]any) {
 	t.Helper()
 	secrets := secretTexts(t, kind, valid)
@@ -59,7 +58,8 @@ func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid
 	}
 }
 
-// destinationHides requires of a sink that says where it leads that it says something, and no secret.
+// destinationHides checks that the destination of a sink, if it has one, is not empty and shows no
+// secret.
 func destinationHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, settings map[string]any, secrets []string) {
 	t.Helper()
 	sink, err := registry.Make(kind.Name, settings)
@@ -73,7 +73,7 @@ func destinationHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, s
 	}
 	where := destined.Destination()
 	if where == "" || slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(where, secret) }) {
-		t.Errorf("its destination is %q: it must say something, and no secret", where)
+		t.Errorf("its destination is %q: it must not be empty or show a secret", where)
 	}
 }
 
@@ -91,8 +91,8 @@ func errorHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, setting
 	}
 }
 
-// wrongValues are of many types. Those for a secret field hold a secret in the
-// wrong shape, as happens when somebody edits a configuration in a hurry.
+// wrongValues returns values of many types. For a secret field, some contain a secret in the wrong
+// shape, a common mistake in a configuration.
 func wrongValues(field settings.Field, secrets []string) []any {
 	values := []any{12345, true, []any{}, nil, "", map[string]any{}, "nonsense\n"}
 	if !field.Type.Secret() {
@@ -105,7 +105,7 @@ func wrongValues(field settings.Field, secrets []string) []any {
 	return values
 }
 
-// secretTexts are the texts of all secret settings.
+// secretTexts returns the texts of all secret settings.
 func secretTexts(t testing.TB, kind sinks.Kind, valid []map[string]any) []string {
 	t.Helper()
 	var texts []string
@@ -141,7 +141,7 @@ func secretsIn(values settings.Values, field settings.Field) []string {
 }
 
 const (
-	tableStart = "<!-- settings: made from the kind's fields; UPDATE_GOLDEN=1 go test writes them anew -->\n"
+	tableStart = "<!-- settings: generated from the kind's fields; UPDATE_GOLDEN=1 go test updates them -->\n"
 	tableEnd   = "<!-- end of settings -->\n"
 )
 
@@ -165,6 +165,6 @@ func documented(t testing.TB, kind sinks.Kind, path string) {
 		return
 	}
 	if table != want {
-		t.Errorf("the settings in %s are stale; UPDATE_GOLDEN=1 writes them anew. They should be:\n%s", path, want)
+		t.Errorf("the settings in %s are stale; UPDATE_GOLDEN=1 updates them. They should be:\n%s", path, want)
 	}
 }

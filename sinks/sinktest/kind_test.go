@@ -40,7 +40,7 @@ func TestKindMakes(t *testing.T) {
 	t.Parallel()
 	good, bad := referenceKind(noError), referenceKind(func(settings.Values) error { return errors.New("no") })
 	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, good), good, []map[string]any{referenceSettings}) }); v.failed {
-		t.Errorf("a good kind fails: %s", v.log)
+		t.Errorf("a valid kind fails: %s", v.log)
 	}
 	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, bad), bad, []map[string]any{referenceSettings}) }); !v.failed {
 		t.Error("a kind that makes no sink passes")

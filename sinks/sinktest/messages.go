@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// message makes a message with an id and a sequence of its own.
+// message returns a message with a new id and sequence.
 func (s *subject) message(key string) sinks.Message {
 	n := s.made.Add(1)
 	return sinks.Message{
@@ -27,7 +27,7 @@ func (s *subject) message(key string) sinks.Message {
 	}
 }
 
-// batch makes a message for each key.
+// batch returns a message for each key.
 func (s *subject) batch(keys ...string) []sinks.Message {
 	batch := make([]sinks.Message, len(keys))
 	for i, key := range keys {
@@ -36,7 +36,7 @@ func (s *subject) batch(keys ...string) []sinks.Message {
 	return batch
 }
 
-// clone copies a batch with all that its messages point to.
+// clone returns a deep copy of a batch.
 func clone(batch []sinks.Message) []sinks.Message {
 	copies := make([]sinks.Message, len(batch))
 	for i, m := range batch {
@@ -47,9 +47,9 @@ func clone(batch []sinks.Message) []sinks.Message {
 	return copies
 }
 
-// spoil overwrites a batch with all that its messages point to, as a relay that
-// uses its memory again does. A sink that still reads it delivers nonsense, or
-// is found by the race detector.
+// spoil overwrites a batch and everything it points to, like a relay that reuses
+// its memory. A sink that still reads the batch delivers the wrong data, or the
+// race detector reports it.
 func spoil(batch []sinks.Message) {
 	for i := range batch {
 		for at := range batch[i].Payload {
@@ -62,7 +62,7 @@ func spoil(batch []sinks.Message) {
 	}
 }
 
-// difference says in what the messages differ, or "".
+// difference describes how the messages differ, or returns "".
 func difference(got, want outbox.Message, nullIsEmpty bool) string {
 	switch {
 	case got.ID != want.ID:
@@ -89,7 +89,7 @@ func excerpt(payload []byte) string {
 	return fmt.Sprintf("%q", payload)
 }
 
-// ids are the ids of messages.
+// ids returns the ids of messages.
 func ids(batch []sinks.Message) []string {
 	list := make([]string, len(batch))
 	for i, m := range batch {

@@ -10,7 +10,7 @@ import (
 )
 
 var arrivalMutants = []mutant{
-	{"loses a message that it calls delivered", "OneOutcomeEach", func(b *bent) {
+	{"loses a message that it reports as delivered", "OneOutcomeEach", func(b *bent) {
 		n := 0
 		b.to.change = func(m outbox.Message) []outbox.Message {
 			if n++; n%50 == 0 {
@@ -22,12 +22,12 @@ var arrivalMutants = []mutant{
 	{"delivers twice", "OneOutcomeEach", func(b *bent) {
 		b.to.change = func(m outbox.Message) []outbox.Message { return []outbox.Message{m, m} }
 	}},
-	{"makes an empty payload of a NULL", "ArrivesAsWritten", arriving(func(m *outbox.Message) {
+	{"turns a NULL payload into an empty one", "ArrivesAsWritten", arriving(func(m *outbox.Message) {
 		if m.Payload == nil {
 			m.Payload = []byte{}
 		}
 	})},
-	{"makes a NULL of an empty payload", "ArrivesAsWritten", arriving(func(m *outbox.Message) {
+	{"turns an empty payload into NULL", "ArrivesAsWritten", arriving(func(m *outbox.Message) {
 		if len(m.Payload) == 0 {
 			m.Payload = nil
 		}
@@ -44,9 +44,9 @@ var arrivalMutants = []mutant{
 		}
 	})},
 	{"loses the key", "ArrivesAsWritten", arriving(func(m *outbox.Message) { m.Key = "" })},
-	{"escapes the key for good", "ArrivesAsWritten", arriving(func(m *outbox.Message) { m.Key = strings.ReplaceAll(m.Key, " ", "%20") })},
+	{"escapes the key and doesn't unescape it", "ArrivesAsWritten", arriving(func(m *outbox.Message) { m.Key = strings.ReplaceAll(m.Key, " ", "%20") })},
 	{"loses the topic", "ArrivesAsWritten", arriving(func(m *outbox.Message) { m.Topic = "" })},
-	{"gives ids of its own", "OneOutcomeEach", arriving(func(m *outbox.Message) { m.ID = "mine" })},
+	{"replaces the ids", "OneOutcomeEach", arriving(func(m *outbox.Message) { m.ID = "mine" })},
 	{"loses the headers", "ArrivesAsWritten", arriving(func(m *outbox.Message) { m.Headers = nil })},
 	{"loses headers without a value", "ArrivesAsWritten", arriving(func(m *outbox.Message) {
 		maps.DeleteFunc(m.Headers, func(_, value string) bool { return value == "" })
@@ -57,11 +57,11 @@ var arrivalMutants = []mutant{
 			m.Headers[name] = strings.TrimSpace(value)
 		}
 	})},
-	{"replaces what is not UTF-8", "OddMessages", arriving(func(m *outbox.Message) { m.Key = strings.ToValidUTF8(m.Key, "?") })},
+	{"replaces bytes that are not UTF-8", "OddMessages", arriving(func(m *outbox.Message) { m.Key = strings.ToValidUTF8(m.Key, "?") })},
 	{"rejects odd messages and delivers them", "OddMessages", onOdd(true, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "odd"))},
-	{"rejects odd messages without a word", "OddMessages", onOdd(false, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, ""))},
+	{"rejects odd messages without a detail", "OddMessages", onOdd(false, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, ""))},
 	{"retries odd messages for ever", "OddMessages", onOdd(false, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "odd"))},
-	{"calls itself unavailable because of odd messages", "OddMessages", onOdd(false, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "odd"))},
+	{"is unavailable because of odd messages", "OddMessages", onOdd(false, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "odd"))},
 	{"panics on odd messages", "OddMessages", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			if batch[0].Headers["x-count"] == "" {

@@ -8,7 +8,7 @@ import (
 
 var contextMutants = []mutant{
 	{"delivers after the context has ended", "ContextEnded", ignoringContext},
-	{"delivers after the context has ended and denies it", "ContextEnded", func(b *bent) {
+	{"delivers after the context has ended and reports unsent", "ContextEnded", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			if ctx.Err() == nil {
 				return b.reference.Send(ctx, batch)
@@ -17,20 +17,20 @@ var contextMutants = []mutant{
 			return sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
 		}
 	}},
-	{"charges what it was too late for", "ContextEnded", turned(sinks.Unsent, sinks.Fail(sinks.Retry, sinks.ReasonTimeout, ""))},
+	{"charges messages whose context has ended", "ContextEnded", turned(sinks.Unsent, sinks.Fail(sinks.Retry, sinks.ReasonTimeout, ""))},
 	{"waits although the context has ended", "ContextEnded", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			if ctx.Err() != nil {
-				select {} // for longer than anybody waits
+				select {} // for ever
 			}
 			return b.reference.Send(ctx, batch)
 		}
 	}},
 	{"waits for an answer whatever the context says", "ContextEndsMeanwhile", ignoringContext},
-	{"calls unsent what was handed over", "ContextEndsMeanwhile", turned(sinks.Retry, sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))},
-	{"calls delivered what was not answered", "ContextEndsMeanwhile", turned(sinks.Retry, sinks.Ok(""))},
-	{"rejects what was not answered", "ContextEndsMeanwhile", turned(sinks.Retry, sinks.Fail(sinks.Reject, sinks.ReasonRefused, "no answer"))},
-	{"is of no use after a time-out", "ContextEndsMeanwhile", func(b *bent) {
+	{"reports messages without an answer as unsent", "ContextEndsMeanwhile", turned(sinks.Retry, sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))},
+	{"reports messages without an answer as delivered", "ContextEndsMeanwhile", turned(sinks.Retry, sinks.Ok(""))},
+	{"rejects messages without an answer", "ContextEndsMeanwhile", turned(sinks.Retry, sinks.Fail(sinks.Reject, sinks.ReasonRefused, "no answer"))},
+	{"fails for ever after a timeout", "ContextEndsMeanwhile", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			if outcomes := b.reference.Send(ctx, batch); outcomes[0].Result != sinks.Retry {
 				return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "broken for good"))

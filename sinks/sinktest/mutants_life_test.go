@@ -33,7 +33,7 @@ var lifeMutants = []mutant{
 		var connection *destination
 		b.close = func(context.Context) error { connection.setBroken(true); return nil }
 	}},
-	{"never ends to close", "CloseWithoutOpen", func(b *bent) {
+	{"never returns from Close", "CloseWithoutOpen", func(b *bent) {
 		b.close = func(context.Context) error { select {} }
 	}},
 	{"leaves a goroutine that Open started", "NoGoroutineLeft", func(b *bent) {
@@ -57,8 +57,8 @@ var lifeMutants = []mutant{
 			return nil
 		}
 	}},
-	{"wants batches of less than none", "LimitsMakeSense", func(b *bent) { b.limits.Messages = -1 }},
-	{"wants less than no bytes", "LimitsMakeSense", func(b *bent) { b.limits.Bytes = -1 }},
-	{"wants less than no workers", "LimitsMakeSense", func(b *bent) { b.limits.Workers = -1 }},
-	{"promises an order that there isn't", "LimitsMakeSense", func(b *bent) { b.promise = sinks.OrderAtomic + 1 }},
+	{"has a negative limit of messages", "LimitsMakeSense", func(b *bent) { b.limits.Messages = -1 }},
+	{"has a negative limit of bytes", "LimitsMakeSense", func(b *bent) { b.limits.Bytes = -1 }},
+	{"has a negative limit of workers", "LimitsMakeSense", func(b *bent) { b.limits.Workers = -1 }},
+	{"promises an unknown order", "LimitsMakeSense", func(b *bent) { b.promise = sinks.OrderAtomic + 1 }},
 }

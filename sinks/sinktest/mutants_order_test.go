@@ -19,14 +19,14 @@ var orderMutants = []mutant{
 			return outcomes
 		}
 	}},
-	{"goes on with a key after a failure", "RetryHoldsItsKey", func(b *bent) { b.send = b.eachAlone }},
+	{"delivers later messages of a key after a failure", "RetryHoldsItsKey", func(b *bent) { b.send = b.eachAlone }},
 	{"promises all or nothing and delivers some", "RetryHoldsItsKey", func(b *bent) {
 		b.promise = sinks.OrderAtomic
 		b.send = b.eachAlone
 	}},
-	{"lets other keys pay for a failure", "RetryHoldsItsKey", after(allIfOne(sinks.Retry))},
-	{"rejects what failed", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Reject, sinks.ReasonRefused, "failed"))},
-	{"delivers what it says failed", "RetryHoldsItsKey", func(b *bent) {
+	{"charges other keys for a failure", "RetryHoldsItsKey", after(allIfOne(sinks.Retry))},
+	{"rejects a message that failed", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Reject, sinks.ReasonRefused, "failed"))},
+	{"delivers a message that it reports as failed", "RetryHoldsItsKey", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			outcomes := b.reference.Send(ctx, batch)
 			if outcomes[0].Result == sinks.Retry {
@@ -49,11 +49,11 @@ var orderMutants = []mutant{
 			return outcomes
 		}
 	}},
-	{"goes on with a key after a rejection", "RejectHoldsItsKey", func(b *bent) { b.send = b.eachAlone }},
-	{"retries what was refused", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "refused"))},
-	{"rejects without a word", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Fail(sinks.Reject, sinks.ReasonRefused, ""))},
+	{"delivers later messages of a key after a rejection", "RejectHoldsItsKey", func(b *bent) { b.send = b.eachAlone }},
+	{"retries a message that was refused", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "refused"))},
+	{"rejects without a detail", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Fail(sinks.Reject, sinks.ReasonRefused, ""))},
 	{"rejects a batch because of one message", "RejectHoldsItsKey", after(allIfOne(sinks.Reject))},
-	{"delivers what it rejects", "RejectHoldsItsKey", func(b *bent) {
+	{"delivers a message that it rejects", "RejectHoldsItsKey", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			outcomes := b.reference.Send(ctx, batch)
 			if outcomes[0].Result == sinks.Reject {
@@ -62,7 +62,7 @@ var orderMutants = []mutant{
 			return outcomes
 		}
 	}},
-	{"holds a key for ever after a rejection", "RejectHoldsItsKey", func(b *bent) {
+	{"blocks a key for ever after a rejection", "RejectHoldsItsKey", func(b *bent) {
 		rejected := ""
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			outcomes := b.reference.Send(ctx, batch)
@@ -77,20 +77,20 @@ var orderMutants = []mutant{
 			return outcomes
 		}
 	}},
-	{"mixes up batches that are sent at once", "ConcurrentSends", func(b *bent) {
+	{"mixes up batches that are sent concurrently", "ConcurrentSends", func(b *bent) {
 		var mu sync.Mutex
 		var current []sinks.Message
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			mu.Lock()
 			current = clone(batch)
 			mu.Unlock()
-			<-time.After(time.Millisecond) // others come in the meantime
+			<-time.After(time.Millisecond) // time for other Sends
 			mu.Lock()
 			defer mu.Unlock()
 			return b.reference.Send(ctx, current)
 		}
 	}},
-	{"refuses to be called twice at once", "ConcurrentSends", func(b *bent) {
+	{"refuses concurrent calls", "ConcurrentSends", func(b *bent) {
 		var busy sync.Mutex
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			if !busy.TryLock() {
@@ -103,7 +103,7 @@ var orderMutants = []mutant{
 	}},
 }
 
-// eachAlone sends each message as if it were alone.
+// eachAlone sends each message in a batch of its own.
 func (b *bent) eachAlone(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var outcomes []sinks.Outcome
 	for _, m := range batch {

@@ -9,7 +9,7 @@ import (
 )
 
 var outageMutants = []mutant{
-	{"is unavailable as a destination is gone", "OneDestinationStopsNoOther", after(func(outcomes []sinks.Outcome) []sinks.Outcome {
+	{"is unavailable because one destination is missing", "OneDestinationStopsNoOther", after(func(outcomes []sinks.Outcome) []sinks.Outcome {
 		for i, o := range outcomes {
 			if o.Result == sinks.Unsent && o.RetryAfter > 0 {
 				outcomes[i] = sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, o.Detail)
@@ -17,7 +17,7 @@ var outageMutants = []mutant{
 		}
 		return outcomes
 	})},
-	{"holds up all as a destination is gone", "OneDestinationStopsNoOther", after(func(outcomes []sinks.Outcome) []sinks.Outcome {
+	{"delivers nothing because one destination is missing", "OneDestinationStopsNoOther", after(func(outcomes []sinks.Outcome) []sinks.Outcome {
 		for _, o := range outcomes {
 			if o.Result == sinks.Unsent && o.RetryAfter > 0 {
 				return sinks.All(len(outcomes), o)
@@ -26,11 +26,11 @@ var outageMutants = []mutant{
 		return outcomes
 	})},
 	{"charges an outage", "Outage", whileDown(sinks.Fail(sinks.Retry, sinks.ReasonServerError, "down"))},
-	{"charges an outage as unknown results, again and again", "Outage", whileDown(sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "down"))},
+	{"charges an outage repeatedly as unknown results", "Outage", whileDown(sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "down"))},
 	{"rejects during an outage", "Outage", whileDown(sinks.Fail(sinks.Reject, sinks.ReasonRefused, "down"))},
-	{"calls an outage nothing at all", "Outage", whileDown(sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))},
-	{"calls delivered what an outage swallowed", "Outage", whileDown(sinks.Ok(""))},
-	{"never gets over an outage", "Outage", func(b *bent) {
+	{"reports only unsent messages during an outage", "Outage", whileDown(sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))},
+	{"reports messages lost in an outage as delivered", "Outage", whileDown(sinks.Ok(""))},
+	{"never recovers from an outage", "Outage", func(b *bent) {
 		var down atomic.Bool
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			outcomes := b.reference.Send(ctx, batch)
@@ -54,7 +54,7 @@ var outageMutants = []mutant{
 			return nil
 		}
 	}},
-	{"delivers late what an outage held up, and again", "Outage", func(b *bent) {
+	{"delivers messages of an outage late, and again", "Outage", func(b *bent) {
 		var held []sinks.Message
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			outcomes := b.reference.Send(ctx, batch)
@@ -75,7 +75,7 @@ var outageMutants = []mutant{
 			return nil
 		}
 	}},
-	{"panics when it can't be opened", "OutageFromTheStart", func(b *bent) {
+	{"panics if it can't be opened", "OutageFromTheStart", func(b *bent) {
 		b.open = func(ctx context.Context) error {
 			if b.reference.Open(ctx) != nil {
 				panic("no connection")
@@ -83,10 +83,10 @@ var outageMutants = []mutant{
 			return nil
 		}
 	}},
-	{"hangs when it can't be opened", "OutageFromTheStart", func(b *bent) {
+	{"hangs if it can't be opened", "OutageFromTheStart", func(b *bent) {
 		b.open = func(ctx context.Context) error {
 			if b.reference.Open(ctx) != nil {
-				select {} // for longer than anybody waits
+				select {} // for ever
 			}
 			return nil
 		}
@@ -98,7 +98,7 @@ var outageMutants = []mutant{
 	}},
 }
 
-// whileDown answers so during an outage, which it finds out by sending.
+// whileDown returns this outcome during an outage, which it detects by sending.
 func whileDown(o sinks.Outcome) func(*bent) {
 	return func(b *bent) {
 		b.open = func(context.Context) error { return nil }

@@ -12,14 +12,14 @@ var outcomeMutants = []mutant{
 	{"forgets the last outcome", "OneOutcomeEach", after(func(o []sinks.Outcome) []sinks.Outcome { return o[:len(o)-1] })},
 	{"returns one outcome too many", "OneOutcomeEach", after(func(o []sinks.Outcome) []sinks.Outcome { return append(o, sinks.Ok("")) })},
 	{"returns nothing", "OneOutcomeEach", after(func([]sinks.Outcome) []sinks.Outcome { return nil })},
-	{"gives a reason for a delivery", "OneOutcomeEach", turned(sinks.Delivered, sinks.Fail(sinks.Delivered, sinks.ReasonBusy, ""))},
+	{"returns a reason for a delivery", "OneOutcomeEach", turned(sinks.Delivered, sinks.Fail(sinks.Delivered, sinks.ReasonBusy, ""))},
 	{"retries without a reason", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Outcome{})},
-	{"makes up a result", "OneOutcomeEach", turned(sinks.Delivered, sinks.Outcome{Result: 42})},
-	{"makes up a reason", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Retry, "mood", ""))},
-	{"gives a receipt for what it rejected", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "d", Receipt: "r"})},
-	{"asks to be left alone for a negative time", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Outcome{Result: sinks.Retry, Reason: sinks.ReasonBusy, RetryAfter: -1})},
-	{"asks to be left alone by what it delivered", "OneOutcomeEach", turned(sinks.Delivered, sinks.Outcome{Result: sinks.Delivered, RetryAfter: 1})},
-	{"postpones for no reason", "Outage", turned(sinks.Unavailable, sinks.Postpone(sinks.ReasonBlocked, "d", 1))},
+	{"returns an unknown result", "OneOutcomeEach", turned(sinks.Delivered, sinks.Outcome{Result: 42})},
+	{"returns an unknown reason", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Retry, "mood", ""))},
+	{"returns a receipt for a rejected message", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "d", Receipt: "r"})},
+	{"returns a negative RetryAfter", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Outcome{Result: sinks.Retry, Reason: sinks.ReasonBusy, RetryAfter: -1})},
+	{"returns a RetryAfter for a delivered message", "OneOutcomeEach", turned(sinks.Delivered, sinks.Outcome{Result: sinks.Delivered, RetryAfter: 1})},
+	{"postpones with an invalid reason", "Outage", turned(sinks.Unavailable, sinks.Postpone(sinks.ReasonBlocked, "d", 1))},
 	{"writes a detail that is not UTF-8", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Retry, sinks.ReasonBusy, "\xff"))},
 	{"shows a secret in a receipt", "OneOutcomeEach", turned(sinks.Delivered, sinks.Ok("by "+referenceSecret))},
 	{"shows a secret in a detail", "Outage", turned(sinks.Unavailable, sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, "with "+referenceSecret))},
@@ -53,7 +53,7 @@ func tampering(change func([]sinks.Message)) func(*bent) {
 	}
 }
 
-// arriving changes what arrives.
+// arriving changes the messages as they arrive.
 func arriving(change func(*outbox.Message)) func(*bent) {
 	return func(b *bent) {
 		b.to.change = func(m outbox.Message) []outbox.Message {
@@ -63,7 +63,8 @@ func arriving(change func(*outbox.Message)) func(*bent) {
 	}
 }
 
-// onOdd answers so to what has an odd header or key, delivering it or not.
+// onOdd returns this outcome for messages with an odd header or key, and delivers
+// them or not.
 func onOdd(deliver bool, o sinks.Outcome) func(*bent) {
 	return func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {

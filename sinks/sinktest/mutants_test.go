@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// bent is a sink of which some calls are broken.
+// bent is a sink with calls that a mutant has replaced.
 type bent struct {
 	*reference
 	open  func(context.Context) error
@@ -40,15 +40,14 @@ func (b *bent) Close(ctx context.Context) error {
 	return b.reference.Close(ctx)
 }
 
-// mutant is one mistake that somebody could make in a sink, and the check that
-// must notice it.
+// mutant is a mistake in a sink, and the check that must notice it.
 type mutant struct {
 	mistake string
 	caught  string
 	bend    func(b *bent)
 }
 
-// after changes the outcomes of the sink as it should be.
+// after changes the outcomes of the correct sink.
 func after(change func(outcomes []sinks.Outcome) []sinks.Outcome) func(*bent) {
 	return func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -57,7 +56,7 @@ func after(change func(outcomes []sinks.Outcome) []sinks.Outcome) func(*bent) {
 	}
 }
 
-// turned changes each outcome of one result.
+// turned replaces each outcome with one result.
 func turned(from sinks.Result, to sinks.Outcome) func(*bent) {
 	return after(func(outcomes []sinks.Outcome) []sinks.Outcome {
 		for i, o := range outcomes {
@@ -69,7 +68,7 @@ func turned(from sinks.Result, to sinks.Outcome) func(*bent) {
 	})
 }
 
-// TestEveryMutantIsCaught shows that the checks can fail, each for its reason.
+// Each check can fail, and each mutant is caught by its check.
 func TestEveryMutantIsCaught(t *testing.T) {
 	t.Parallel()
 	for _, m := range slices.Concat(outcomeMutants, arrivalMutants, orderMutants, contextMutants, outageMutants, lifeMutants) {
@@ -84,7 +83,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 }
 
-// TestPostponedMessagesAreSentAgain: a destination may be busy, as where the machine is slow.
+// A destination may be busy, for example on a slow machine.
 func TestPostponedMessagesAreSentAgain(t *testing.T) {
 	t.Parallel()
 	sends := 0
@@ -117,12 +116,12 @@ func (m mutant) harness() Harness {
 func checkNamed(t *testing.T, name string) check {
 	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
 	if i < 0 {
-		t.Fatalf("there is no check %s", name)
+		t.Fatalf("unknown check %s", name)
 	}
 	return checks[i]
 }
 
-// TestEveryCheckCatchesAMutant: a check that no mutant needs could be empty.
+// A check that catches no mutant might check nothing.
 func TestEveryCheckCatchesAMutant(t *testing.T) {
 	t.Parallel()
 	mutants := slices.Concat(outcomeMutants, arrivalMutants, orderMutants, contextMutants, outageMutants, lifeMutants)

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// recorder is a testing.TB that notes what a check says of a sink, so that a
-// check that fails fails no test.
+// recorder is a testing.TB that records the failures of a check, so that a failing
+// check doesn't fail the test.
 type recorder struct {
-	testing.TB // the rest of the interface; nil
+	testing.TB // nil; the other methods must not be called
 
 	mu       sync.Mutex
 	verdict  verdict
@@ -35,7 +35,7 @@ func record(c check, h Harness) verdict {
 	return r.verdict
 }
 
-// run lets f end its goroutine, as FailNow does.
+// run runs f in a goroutine that f may end, as FailNow does.
 func (r *recorder) run(f func()) {
 	done := make(chan struct{})
 	go func() {

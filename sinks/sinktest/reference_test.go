@@ -14,25 +14,25 @@ import (
 
 const referenceSecret = "p4ssword"
 
-// destination is a place in memory that does all that a Harness can ask for.
+// destination is an in-memory destination that supports every field of a Harness.
 type destination struct {
 	mu      sync.Mutex
 	broken  bool
 	answers map[string]sinks.Result
 	arrived []outbox.Message
-	reached chan struct{} // not nil: it is stalled, and closed when a message has got there
+	reached chan struct{} // not nil while stalled; closed when a message has arrived
 	release chan struct{}
 
-	// change is how a mutant tampers with what arrives. Nil leaves it as it is.
+	// change is how a mutant changes arriving messages. Nil changes nothing.
 	change func(outbox.Message) []outbox.Message
 }
 
-// astrayTopic is the topic of messages that go to a destination that isn't there.
+// astrayTopic is the topic of messages to a destination that doesn't exist.
 const astrayTopic = "astray"
 
 var errDown = errors.New("the destination is down")
 
-// take is what the destination does with a message.
+// take is how the destination handles a message.
 func (d *destination) take(ctx context.Context, m outbox.Message) sinks.Outcome {
 	if stalled := d.stalled(); stalled != nil {
 		select {
@@ -68,7 +68,7 @@ func (d *destination) arrive(m outbox.Message) {
 
 func (d *destination) failing(id string) bool { _, ok := d.answers[id]; return ok }
 
-// stalled notes that a message has got there, and returns what to wait for.
+// stalled records that a message has arrived, and returns the channel to wait for.
 func (d *destination) stalled() chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,7 +115,7 @@ func (d *destination) answer(id string, result sinks.Result) {
 	}
 }
 
-// reference is a sink that does everything right, in each of the three orders.
+// reference is a correct sink, for each of the three orders.
 type reference struct {
 	to      *destination
 	promise sinks.Order
@@ -147,7 +147,7 @@ func (r *reference) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 	})
 }
 
-// whole takes a batch back when one of its messages was not delivered.
+// whole removes a batch from the destination if one of its messages was not delivered.
 func (r *reference) whole(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
 		return sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
@@ -168,7 +168,7 @@ func (r *reference) whole(ctx context.Context, batch []sinks.Message) []sinks.Ou
 	return sinks.All(len(batch), sinks.Ok("here"))
 }
 
-// fullHarness is a reference sink with everything that a Harness can have.
+// fullHarness returns a reference sink with all fields of a Harness.
 func fullHarness(promise sinks.Order) (Harness, *reference) {
 	d := &destination{}
 	sink := &reference{to: d, promise: promise, fan: sinks.NewFan(4), limits: sinks.Limits{Messages: 40}}
@@ -188,7 +188,7 @@ func TestReferencePasses(t *testing.T) {
 			Run(t, func(testing.TB) Harness {
 				h, _ := fullHarness(promise)
 				if promise == sinks.OrderAtomic {
-					h.Astray = nil // a batch has one destination
+					h.Astray = nil // a batch has a single destination
 				}
 				return h
 			})
@@ -196,8 +196,8 @@ func TestReferencePasses(t *testing.T) {
 	}
 }
 
-// TestBareHarness: what a harness lacks is skipped by name, and only that.
-func TestBareHarness(t *testing.T) {
+// Checks that need a missing field are skipped, and only these.
+func TestMissingHarnessFieldsSkipChecks(t *testing.T) {
 	t.Parallel()
 	skipped := 0
 	for _, c := range checks {

@@ -1,5 +1,5 @@
-// Package sinktest is the conformance suite that every sink must pass: what the
-// relay relies on, as tests. A sink of your own is tested like this:
+// Package sinktest is the conformance suite that every sink must pass. It tests what the relay relies on. Test your own
+// sink like this:
 //
 //	func TestConformance(t *testing.T) {
 //		sinktest.Run(t, func(t testing.TB) sinktest.Harness {
@@ -8,11 +8,9 @@
 //		})
 //	}
 //
-// The more of a [Harness] is filled in, the more is checked; checks whose means
-// are missing are skipped by name. Whatever a check is about, each outcome of
-// each Send is also looked at by itself: as many as there are messages, a
-// reason that belongs to the result, no secret; and each batch must be unchanged
-// after Send, which is then overwritten, as the relay may do.
+// The more fields of a [Harness] are set, the more is checked; checks that need a missing field are skipped. In addition
+// to its subject, every check examines the outcomes of each Send: one for each message, a reason that belongs to the
+// result, no secret. The batch must be unchanged after Send. The suite then overwrites it, as the relay may do.
 package sinktest
 
 import (
@@ -24,39 +22,34 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Harness is a sink and a destination that the suite can look into. Every
-// check is given a new one. Its functions are called by several goroutines at
-// once.
+// Harness is a sink and a destination that the suite can inspect. Every check gets a new one. Its functions are called
+// by several goroutines concurrently.
 type Harness struct {
 	// Sink is the sink to test, not yet opened. Required.
 	Sink sinks.Sink
 
-	// Received returns the messages that have arrived, in the order of their
-	// arrival, with the same ids, topics, keys, payloads and headers. Nil where
-	// the destination can't be read.
+	// Received returns the messages that have arrived, in the order of their arrival, with the same ids, topics, keys,
+	// payloads and headers. Nil if the destination can't be read.
 	Received func() []outbox.Message
 
-	// Break makes the destination unavailable, as an outage does; Repair ends
-	// that. Nil where it can't be done.
+	// Break makes the destination unavailable, as in an outage, and Repair ends the outage. Nil if the harness can't do
+	// that.
 	Break, Repair func()
 
-	// Stall lets the destination take messages and not answer, until release
-	// is called. Reached is closed when a message has got there. Nil where it
-	// can't be done.
+	// Stall makes the destination accept messages without answering, until release is called. Reached is closed when a
+	// message has arrived there. Nil if the harness can't do that.
 	Stall func() (reached <-chan struct{}, release func())
 
-	// Answer lets the destination answer so to the message with this id, and
-	// not take it: with [sinks.Retry], [sinks.Reject], or, taking it as usual,
-	// [sinks.Delivered]. Nil where it can't be done.
+	// Answer makes the destination answer the message with this id with an error that leads to [sinks.Retry] or
+	// [sinks.Reject], without storing it. [sinks.Delivered] restores the normal answer. Nil if the harness can't do
+	// that.
 	Answer func(id string, result sinks.Result)
 
-	// Astray has a message go to another destination behind the sink, one that
-	// can't take it: a topic that isn't there, an endpoint that is gone. Nil where
-	// all messages have the same destination.
+	// Astray redirects a message to another destination behind the sink, one that can't take it, such as a missing topic
+	// or an endpoint that is down. Nil if all messages have the same destination.
 	Astray func(*sinks.Message)
 
-	// Secrets are the texts that must not appear in an outcome or an error.
-	// They should be part of the sink's settings.
+	// Secrets are the texts that must not appear in an outcome or an error. They should be part of the sink's settings.
 	Secrets []string
 
 	// Topic is the topic of the suite's messages. Defaults to "sinktest".
@@ -66,16 +59,16 @@ type Harness struct {
 	// arrive. Defaults to 1 MiB.
 	LargePayload int
 
-	// NullIsEmpty says that the destination can't tell a NULL payload from an
-	// empty one.
+	// NullIsEmpty is set if the destination can't distinguish a NULL payload from an empty one.
 	NullIsEmpty bool
 
-	// Patience is how long a call, or an arrival, may take. Defaults to 5 minutes: no test is to fail on a slow machine.
+	// Patience limits how long a call or an arrival may take. Defaults to 5 minutes, so that no test fails on a slow
+	// machine.
 	Patience time.Duration
 }
 
-// Run checks a sink. It calls newHarness once a check. The checks run one after
-// the other, and leave nothing behind: t may be parallel.
+// Run checks a sink. It calls newHarness once for each check. The checks run one after the other and leave nothing
+// behind, so t may be parallel.
 func Run(t *testing.T, newHarness func(t testing.TB) Harness) {
 	t.Helper()
 	for _, c := range checks {
@@ -86,7 +79,7 @@ func Run(t *testing.T, newHarness func(t testing.TB) Harness) {
 // check is one property of a sink.
 type check struct {
 	name  string
-	needs func(Harness) string // what the harness lacks for it; "" if nothing
+	needs func(Harness) string // the missing field of the harness; "" if none is missing
 	prove func(*subject)
 }
 

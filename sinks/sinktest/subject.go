@@ -14,16 +14,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// subject is a sink under test, called as the relay calls it and watched while
-// it is.
+// subject is a sink under test. It is called as the relay calls it, and every call is
+// checked.
 type subject struct {
 	Harness
 	t    testing.TB
 	made atomic.Int64
 }
 
-// opened opens the sink, lets it be closed at the end of the check, and returns
-// the context for its calls.
+// opened opens the sink, closes it at the end of the check, and returns the context for
+// its calls.
 func (s *subject) opened() context.Context {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*s.Patience)
@@ -53,14 +53,14 @@ func (s *subject) close(ctx context.Context) {
 	}
 }
 
-// send hands a copy of the batch to the sink and checks what no Send may do.
+// send passes a copy of the batch to the sink and checks the rules for every Send.
 func (s *subject) send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	s.t.Helper()
 	given := clone(batch)
 	var outcomes []sinks.Outcome
 	s.within("Send", func() { outcomes = s.Sink.Send(ctx, given) })
 	if !reflect.DeepEqual(given, batch) {
-		s.t.Error("Send changed the batch, which is not the sink's")
+		s.t.Error("Send changed the batch, which a sink must not do")
 	}
 	spoil(given)
 	if len(outcomes) != len(batch) {
@@ -72,9 +72,9 @@ func (s *subject) send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return outcomes
 }
 
-// deliver sends a batch that has to be delivered whole, in as many Sends as the
-// sink's limits and order ask for. What the sink postpones, as its destination is busy, is
-// sent again, with what waits behind it.
+// deliver sends a batch that must be delivered whole, in as many Sends as the sink's
+// limits and order require. Messages that the sink postpones because its destination is
+// busy are sent again, with the messages blocked behind them.
 func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
 	s.t.Helper()
 	for _, part := range s.parts(batch) {
@@ -92,7 +92,7 @@ func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
 	}
 }
 
-// pause is the time between two Sends of what was postponed.
+// pause is the time before postponed messages are sent again.
 const pause = 10 * time.Millisecond
 
 // parts divides a batch as the relay would.
@@ -110,8 +110,8 @@ func (s *subject) parts(batch []sinks.Message) [][]sinks.Message {
 	return parts
 }
 
-// conflicts says that the sink promises no order and the message's key is in
-// the batch already.
+// conflicts reports whether the sink promises no order and the message's key is already in
+// the batch.
 func (s *subject) conflicts(batch []sinks.Message, m sinks.Message) bool {
 	sameKey := func(other sinks.Message) bool { return m.Key != "" && other.Key == m.Key }
 	return s.order() == sinks.OrderNone && slices.ContainsFunc(batch, sameKey)
@@ -131,8 +131,8 @@ func (s *subject) limits() sinks.Limits {
 	return sinks.Limits{}
 }
 
-// arrivals waits until messages with all these ids have arrived, and returns
-// everything that has.
+// arrivals waits until messages with all these ids have arrived and returns all messages
+// that have arrived.
 func (s *subject) arrivals(ids []string) []outbox.Message {
 	s.t.Helper()
 	var got []outbox.Message
@@ -146,8 +146,8 @@ func (s *subject) arrivals(ids []string) []outbox.Message {
 	return got
 }
 
-// settled sends one more message and waits for it: what arrives at all of what
-// was sent before has then arrived.
+// settled sends one more message and waits for its arrival. Every earlier message that
+// arrives at all has then arrived.
 func (s *subject) settled(ctx context.Context) []outbox.Message {
 	s.t.Helper()
 	last := s.batch("last")
@@ -162,12 +162,12 @@ func (s *subject) eventually(what string, condition func() bool) {
 	defer tick.Stop()
 	for end := time.Now().Add(s.Patience); !condition(); <-tick.C {
 		if time.Now().After(end) {
-			s.t.Fatalf("waited %v in vain: %s", s.Patience, what)
+			s.t.Fatalf("waited %v without success: %s", s.Patience, what)
 		}
 	}
 }
 
-// within fails the check when a call takes longer than the patience.
+// within fails the check if a call takes longer than the patience.
 func (s *subject) within(call string, f func()) {
 	s.t.Helper()
 	done := make(chan any, 1)
@@ -188,11 +188,11 @@ func (s *subject) within(call string, f func()) {
 			s.t.Fatalf("%s panicked: %v", call, cause)
 		}
 	case <-timer.C:
-		s.t.Fatalf("%s has not returned after %v", call, s.Patience)
+		s.t.Fatalf("%s did not return within %v", call, s.Patience)
 	}
 }
 
-// reasons are those that go with each result.
+// reasons are the valid reasons of each result.
 var reasons = map[sinks.Result][]sinks.Reason{
 	sinks.Delivered: {sinks.ReasonNone},
 	sinks.Retry: {
@@ -205,10 +205,10 @@ var reasons = map[sinks.Result][]sinks.Reason{
 	sinks.Unsent:      {sinks.ReasonCancelled, sinks.ReasonBlocked},
 }
 
-// postponed are the reasons of Unsent with a RetryAfter.
+// postponed are the valid reasons of Unsent with a RetryAfter.
 var postponed = []sinks.Reason{sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonBusy, sinks.ReasonUnroutable}
 
-// sound checks an outcome by itself.
+// sound checks a single outcome.
 func (s *subject) sound(i int, o sinks.Outcome) {
 	s.t.Helper()
 	known, ok := reasons[o.Result]
@@ -219,7 +219,7 @@ func (s *subject) sound(i int, o sinks.Outcome) {
 	case !ok:
 		s.t.Errorf("outcome %d has the unknown result %v", i, o.Result)
 	case !slices.Contains(known, o.Reason):
-		s.t.Errorf("outcome %d is %s: this reason doesn't go with this result", i, show(o))
+		s.t.Errorf("outcome %d is %s: the reason doesn't belong to the result", i, show(o))
 	case o.Receipt != "" && o.Result != sinks.Delivered:
 		s.t.Errorf("outcome %d is %s: it has a receipt", i, show(o))
 	case o.RetryAfter < 0 || o.RetryAfter > 0 && (o.Result == sinks.Delivered || o.Result == sinks.Reject):

@@ -13,15 +13,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Options say where a [Sink] writes.
+// Options configure a [Sink].
 type Options struct {
-	// Writer takes the lines, one Write a batch. Defaults to os.Stdout. The
-	// sink doesn't close it.
+	// Writer receives the lines, with one Write per batch. Defaults to os.Stdout.
+	// The sink doesn't close it.
 	Writer io.Writer
 }
 
-// Sink writes messages as JSON lines. A message is delivered when the writer
-// has taken its whole line. Its methods may be called concurrently.
+// Sink writes messages as JSON lines. A message is delivered when the writer has
+// accepted its whole line. Its methods may be called concurrently.
 type Sink struct {
 	writer io.Writer
 	serial *sinks.Serial
@@ -33,7 +33,7 @@ var (
 	_ sinks.Ordered = (*Sink)(nil)
 )
 
-// New returns a sink that writes to the writer of the options.
+// New returns a sink that writes to options.Writer.
 func New(options Options) *Sink {
 	return &Sink{writer: cmp.Or[io.Writer](options.Writer, os.Stdout), serial: sinks.NewSerial()}
 }
@@ -41,21 +41,21 @@ func New(options Options) *Sink {
 // Open does nothing.
 func (s *Sink) Open(context.Context) error { return nil }
 
-// Destination is "stdout".
+// Destination returns "stdout".
 func (s *Sink) Destination() string { return "stdout" }
 
-// Close waits for a write that is still running, as long as the context lets it.
+// Close waits for a running write until the context ends.
 func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, func() error { return nil })
 }
 
-// Order promises that what is written is a prefix of the batch.
+// Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send writes the batch at once. What can't be JSON is rejected; where the
-// writer fails, the messages whose lines it took are delivered, and the sink is
-// unavailable for the others. A writer that blocks for longer than the context
-// lives leaves an unknown result, which is a retry.
+// Send writes the batch with a single Write. A message that can't be JSON is
+// rejected. If the writer fails, the messages whose lines it accepted are
+// delivered, and the sink is unavailable for the others. If a Write doesn't return
+// until the context ends, the outcome of its messages is unknown, which is a retry.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var lines bytes.Buffer
 	outcomes, ends := sinks.WriteLines(&lines, batch)
@@ -67,12 +67,13 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	})
 }
 
-// cutOff corrects the outcomes of a batch of which only so much was written.
+// cutOff corrects the outcomes of a batch of which only the given number of bytes
+// was written.
 func cutOff(outcomes []sinks.Outcome, ends []int, written int, err error) {
 	for i, o := range outcomes {
 		switch {
 		case o.Result != sinks.Delivered || ends[i] <= written:
-		case ends[i] == written+1: // only the newline is missing, and comes with the next batch
+		case ends[i] == written+1: // only the newline is missing; the next write adds it
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, err.Error())
 		default:
 			outcomes[i] = sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, err.Error())
@@ -80,8 +81,8 @@ func cutOff(outcomes []sinks.Outcome, ends []int, written int, err error) {
 	}
 }
 
-// write returns how much of the text was written. After a torn line it begins a
-// new one, so that a reader loses nothing but the rest of that line.
+// write returns how many bytes of the text were written. After a torn line it
+// starts a new line first, so that a reader loses only the torn line.
 func (s *Sink) write(text []byte) (int, error) {
 	if len(text) == 0 {
 		return 0, nil

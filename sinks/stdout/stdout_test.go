@@ -14,11 +14,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
-// pipe is a writer that can break and stall.
+// pipe is a writer that can fail and block.
 type pipe struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
-	room    int // bytes that still fit while broken; negative: not broken
+	room    int // bytes that a Write still accepts; negative: all
 	reached chan struct{}
 	release chan struct{}
 }
@@ -69,7 +69,7 @@ func (p *pipe) setRoom(room int) {
 	p.room = room
 }
 
-// received reads the lines that are whole.
+// received decodes the complete lines.
 func (p *pipe) received() []outbox.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func TestPartialWrites(t *testing.T) {
 	tests := []struct {
 		room     int
 		outcomes string
-		text     string // once the batch of what was left is written too
+		text     string // after the undelivered messages were sent again
 	}{
 		{0, "unavailable unavailable", lineA + lineB},
 		{5, "unavailable unavailable", lineA[:5] + "\n" + lineA + lineB},
@@ -168,7 +168,7 @@ func TestPartialWrites(t *testing.T) {
 	}
 }
 
-func TestAWriterThatSaysTooLittle(t *testing.T) {
+func TestShortWriteIsAnError(t *testing.T) {
 	t.Parallel()
 	sink := stdout.New(stdout.Options{Writer: short{}})
 	if o := sink.Send(t.Context(), batch("a"))[0]; o.Result != sinks.Retry || o.Detail != "short write" {
@@ -180,7 +180,7 @@ type short struct{}
 
 func (short) Write(text []byte) (int, error) { return len(text) - 1, nil }
 
-func TestARejectedMessageStopsNoOtherKey(t *testing.T) {
+func TestRejectedMessageBlocksOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	p := &pipe{room: -1}
 	sink := stdout.New(stdout.Options{Writer: p})
@@ -197,7 +197,7 @@ func TestARejectedMessageStopsNoOtherKey(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsForAWriteAsLongAsItMay(t *testing.T) {
+func TestCloseWaitsForAWriteUntilTheContextEnds(t *testing.T) {
 	t.Parallel()
 	p := &pipe{room: -1}
 	sink := stdout.New(stdout.Options{Writer: p})

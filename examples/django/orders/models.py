@@ -6,14 +6,14 @@ class Order(models.Model):
 
 
 class Headers(models.JSONField):
-    """The outbox's column is json on PostgreSQL, which psycopg decodes, and not jsonb, which Django does."""
+    """On PostgreSQL the column is json, which psycopg already decodes; Django expects jsonb."""
     def from_db_value(self, value, *more):
         return value if isinstance(value, dict) else super().from_db_value(value, *more)
 
 
 class Message(models.Model):
-    """A row of the outbox, with the columns that this application writes: the database
-    fills in the others. A relay takes the row away once it has delivered the message."""
+    """A row of the outbox with the columns that this application writes. The database
+    sets the others. A relay removes the row after it has delivered the message."""
     topic = models.TextField()
     message_key = models.TextField(null=True)
     payload_text = models.TextField(null=True)
@@ -24,7 +24,7 @@ class Message(models.Model):
 
 
 class Received(models.Model):
-    """The ids of the messages that had their effect here."""
+    """The ids of the messages that have taken effect here."""
     message_id = models.CharField(primary_key=True, max_length=255)
     received_at = models.DateTimeField(auto_now_add=True, db_index=True)
 

@@ -24,7 +24,7 @@ def take(request):
     return JsonResponse({"order": order.pk}, status=201)
 
 
-@csrf_exempt  # a relay has no cookie: its signature is what lets it in
+@csrf_exempt  # a relay has no cookie; it is authenticated by its signature
 @require_POST
 def receive(request):
     try:
@@ -35,4 +35,4 @@ def receive(request):
         _, first = Received.objects.get_or_create(message_id=request.headers["Webhook-Id"])
         if first:
             Invoice.objects.create(order_key=request.headers["Rowrelay-Key"], total=message["total"])
-    return HttpResponse(status=204)  # a duplicate, too: its effect is there
+    return HttpResponse(status=204)  # also for a duplicate, which already took effect

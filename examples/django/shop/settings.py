@@ -9,10 +9,10 @@ MIDDLEWARE = ["django.middleware.common.CommonMiddleware", "django.middleware.cs
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# What the relay's http sink signs with.
+# The signing secret of the relay's http sink.
 SIGNING_SECRET = os.environ.get("SIGNING_SECRET", "whsec_b25seSBmb3IgdGhlIGV4YW1wbGUgYW5kIGl0cyB0ZXN0cw==")
 
-url = urlparse(os.environ.get("DATABASE_URL", "sqlite:shop.db"))  # as rowrelay has it
+url = urlparse(os.environ.get("DATABASE_URL", "sqlite:shop.db"))  # the same format as rowrelay's
 SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": url.path,

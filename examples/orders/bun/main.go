@@ -1,5 +1,5 @@
-// Orders takes orders over HTTP, and writes each with its message in one transaction
-// of bun. A relay beside it delivers the messages.
+// Orders accepts orders over HTTP, and writes each order with its message in one
+// transaction with bun. A separate relay delivers the messages.
 package main
 
 import (
@@ -22,8 +22,8 @@ func main() {
 	pool := bun.NewDB(db, pgdialect.New())
 	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 	shop.Check(err)
-	// Both or neither. The handle for the message is the *sql.Tx inside bun's transaction,
-	// which formats statements itself.
+	// Both INSERTs commit, or neither does. The outbox gets the *sql.Tx inside bun's
+	// transaction, because bun's own type formats statements itself.
 	shop.Serve(func(ctx context.Context, order shop.Order) error {
 		return pool.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 			if _, err := tx.NewInsert().Model(&order).Exec(ctx); err != nil {

@@ -1,4 +1,4 @@
-// Not run by a test: statements.sql is.
+// The tests run only the statements in statements.sql.
 public class Orders(ShopContext shop)
 {
     public async Task Take(Order order, CancellationToken cancel)

@@ -1,5 +1,5 @@
-// Orders takes orders over HTTP, and writes each with its message in one transaction
-// of gorm. A relay beside it delivers the messages.
+// Orders accepts orders over HTTP, and writes each order with its message in one
+// transaction with gorm. A separate relay delivers the messages.
 package main
 
 import (
@@ -19,7 +19,8 @@ func main() {
 	shop.Check(err)
 	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 	shop.Check(err)
-	// Both or neither. The handle for the message is the transaction's own.
+	// Both INSERTs commit, or neither does. The outbox gets the database handle
+	// inside gorm's transaction.
 	shop.Serve(func(ctx context.Context, order shop.Order) error {
 		return pool.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			if err := tx.Create(&order).Error; err != nil {

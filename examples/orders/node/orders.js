@@ -1,5 +1,5 @@
-// Orders takes orders over HTTP, and writes each with its message by Drizzle in one
-// transaction. A relay beside it delivers the messages.
+// Orders accepts orders over HTTP, and writes each order with its message in one
+// transaction with Drizzle. A separate relay delivers the messages.
 import { createServer } from "node:http";
 import { json } from "node:stream/consumers";
 import { drizzle } from "drizzle-orm/node-postgres";
@@ -10,7 +10,7 @@ const orders = pgTable("orders", {
   total: bigint({ mode: "number" }).notNull(),
 });
 
-// Those columns of the outbox that an application writes; rowrelay migrate makes the table.
+// The columns of the outbox that an application writes. rowrelay migrate creates the table.
 const outbox = pgTable("outbox", {
   topic: text().notNull(),
   messageKey: text("message_key"),

@@ -1,5 +1,5 @@
-// Orders takes orders over HTTP, and writes each with its message in one transaction
-// of pgx. A relay beside it delivers the messages.
+// Orders accepts orders over HTTP, and writes each order with its message in one
+// transaction with pgx. A separate relay delivers the messages.
 package main
 
 import (
@@ -19,8 +19,8 @@ func main() {
 	shop.Check(err)
 	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 	shop.Check(err)
-	// Both or neither: an order that is there already fails the INSERT, and its message is
-	// never seen by anybody.
+	// Both INSERTs commit, or neither does: if the order exists, its INSERT fails and the
+	// message is rolled back.
 	shop.Serve(func(ctx context.Context, order shop.Order) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "INSERT INTO orders (id, total) VALUES ($1, $2)", order.ID, order.Total); err != nil {

@@ -1,7 +1,7 @@
-# Not run by a test: statements.sql is.
+# The tests run only the statements in statements.sql.
 class OutboxMessage < ApplicationRecord
   self.table_name = "outbox"
-  self.primary_key = nil # the id and all else are the table's own
+  self.primary_key = nil # the database sets the id and the other columns
 end
 
 class Order < ApplicationRecord

@@ -1,5 +1,5 @@
-// Package shop is what the orders programs have in common: they take orders over HTTP, and
-// differ in how an order and its message are written in one transaction.
+// Package shop is shared by the orders programs: they accept orders over HTTP, and differ in
+// how they write an order and its message in one transaction.
 package shop
 
 import (
@@ -14,17 +14,19 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Order is what a customer orders.
+// Order is an order of a customer.
 type Order struct{ ID, Total int64 }
 
-// Message tells others that the order was taken. Messages of one order keep their order.
+// Message returns the message that announces an order. Messages of one order keep their
+// order.
 func (o Order) Message() outbox.Message {
 	body, err := json.Marshal(o)
 	Check(err)
 	return outbox.Message{Topic: "orders.taken", Key: fmt.Sprint("order-", o.ID), Payload: body}
 }
 
-// Serve takes orders at the address LISTEN: take writes an order and its message, or neither.
+// Serve accepts orders at the address LISTEN. The function take writes an order and its
+// message, or neither.
 func Serve(take func(context.Context, Order) error) {
 	http.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
 		var order Order
@@ -44,7 +46,7 @@ func Serve(take func(context.Context, Order) error) {
 	Check(http.Serve(listener, nil))
 }
 
-// Check ends the program if something failed.
+// Check ends the program if err is not nil.
 func Check(err error) {
 	if err != nil {
 		log.Fatal(err)

@@ -1,7 +1,7 @@
-// Not run by a test: statements.sql is.
+// The tests run only the statements in statements.sql.
 @Service
 class Orders {
-    private final OrderRepository orders; // of JPA
+    private final OrderRepository orders; // a JPA repository
     private final JdbcClient jdbc;
     private final ObjectMapper json;
 

@@ -1,5 +1,6 @@
-// Orders takes orders over HTTP, and writes each with its message in one transaction,
-// by the code that sqlc makes of query.sql. A relay beside it delivers the messages.
+// Orders accepts orders over HTTP, and writes each order with its message in one
+// transaction, with the code that sqlc generates from query.sql. A separate relay delivers
+// the messages.
 package main
 
 import (
@@ -20,8 +21,8 @@ func main() {
 	shop.Check(err)
 	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 	shop.Check(err)
-	// Both or neither: an order that is there already fails the INSERT, and its message is
-	// never seen by anybody.
+	// Both INSERTs commit, or neither does: if the order exists, its INSERT fails and the
+	// message is rolled back.
 	shop.Serve(func(ctx context.Context, order shop.Order) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if err := db.New(tx).TakeOrder(ctx, db.TakeOrderParams(order)); err != nil {

@@ -5,9 +5,9 @@
 //	rowrelay plugin describe ./natssink
 //	rowrelay run --database URL --sink 'plugin:./natssink?config.url=nats://localhost:4222'
 //
-// The subject is the message's topic. One that no stream takes waits with its key until a stream
-// does; other messages go on. Within the stream's duplicate window a message that comes twice is
-// stored once.
+// The subject is the message's topic. If no stream accepts the subject, the message and its key
+// wait until a stream does; other messages continue. If a message arrives twice within the
+// stream's duplicate window, it is stored once.
 package main
 
 import (
@@ -34,10 +34,10 @@ func kind() sinks.Kind {
 		Name:    "nats",
 		Summary: "Publishes each message to NATS JetStream.",
 		Fields: []settings.Field{
-			{Name: "url", Type: settings.TypeString, Default: "nats://localhost:4222", Help: "The server's address, or several with commas between them."},
-			{Name: "subject_prefix", Type: settings.TypeString, Help: "What comes before the topic in the subject."},
-			{Name: "credentials_file", Type: settings.TypeString, Help: "A file with the credentials to log in with."},
-			{Name: "token", Type: settings.TypeSecret, Help: "A token to log in with."},
+			{Name: "url", Type: settings.TypeString, Default: "nats://localhost:4222", Help: "The address of the server, or several, separated by commas."},
+			{Name: "subject_prefix", Type: settings.TypeString, Help: "A prefix of the subject, before the topic."},
+			{Name: "credentials_file", Type: settings.TypeString, Help: "A file with the credentials to authenticate with."},
+			{Name: "token", Type: settings.TypeSecret, Help: "A token to authenticate with."},
 		},
 		New: func(s settings.Values) (sinks.Sink, error) {
 			return &sink{
@@ -56,8 +56,8 @@ type sink struct {
 	stream     jetstream.JetStream
 }
 
-// Open connects, anew where the connection was lost: the client is told not to
-// do so by itself, so that an outage is seen as one.
+// Open connects if the connection is missing or lost. The client doesn't reconnect on its own,
+// so that the relay notices an outage.
 func (s *sink) Open(ctx context.Context) error {
 	if s.connection != nil && s.connection.IsConnected() {
 		return nil
@@ -93,17 +93,18 @@ func (s *sink) drop() {
 	}
 }
 
-// Order: a message is sent when the one of its key before it was stored.
+// Order returns sinks.OrderPrefix: a message is sent after the message before it of the same key
+// was stored.
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send publishes up to 64 messages at once, one of a key at a time.
+// Send publishes up to 64 messages concurrently, one of each key at a time.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.NewFan(64).Send(ctx, batch, s.publish)
 }
 
 func (s *sink) publish(ctx context.Context, m sinks.Message) sinks.Outcome {
 	if s.connection == nil || !s.connection.IsConnected() {
-		return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "there is no connection to NATS")
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "not connected to NATS")
 	}
 	message, err := encode(m, s.prefix)
 	if err != nil {
@@ -116,17 +117,17 @@ func (s *sink) publish(ctx context.Context, m sinks.Message) sinks.Outcome {
 	return sinks.Ok(fmt.Sprintf("%s %d", stored.Stream, stored.Sequence))
 }
 
-// failed is the outcome of a message that the server has not stored, or has not
-// said so of.
+// failed returns the outcome of a message that the server has not stored, or has not
+// acknowledged.
 func failed(m sinks.Message, err error) sinks.Outcome {
 	var refused *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, err.Error())
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
-		wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute) // the longer it has waited
-		wait -= rand.N(wait / 4)                                              // they shall not all come back at once
-		return sinks.Postpone(sinks.ReasonUnroutable, "no stream takes the subject: "+err.Error(), wait)
+		wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute) // the longer, the older the message is
+		wait -= rand.N(wait / 4)                                              // so that not all return at the same moment
+		return sinks.Postpone(sinks.ReasonUnroutable, "no stream accepts the subject: "+err.Error(), wait)
 	case errors.As(err, &refused):
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, err.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -135,18 +136,18 @@ func failed(m sinks.Message, err error) sinks.Outcome {
 	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, err.Error())
 }
 
-// The headers that a message has besides its own. They are percent-encoded,
-// since a header of NATS can't hold every text.
+// Additional headers of a message. Their values are percent-encoded, because a NATS header can't
+// hold every text.
 const (
 	keyHeader  = "Rowrelay-Key"
-	nullHeader = "Rowrelay-Payload" // "null" where the payload is NULL
+	nullHeader = "Rowrelay-Payload" // "null" if the payload is NULL
 )
 
-// encode makes what is published of a message.
+// encode returns the NATS message for a message.
 func encode(m sinks.Message, prefix string) (*nats.Msg, error) {
 	subject := prefix + m.Topic
 	if m.Topic == "" || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains(subject, "..") {
-		return nil, fmt.Errorf("the topic %q can't be a subject of NATS", m.Topic)
+		return nil, fmt.Errorf("the topic %q is not a valid NATS subject", m.Topic)
 	}
 	message := &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{}}
 	for name, value := range m.Headers {
@@ -165,14 +166,14 @@ func encode(m sinks.Message, prefix string) (*nats.Msg, error) {
 	return message, nil
 }
 
-// checkHeader refuses what would arrive as something else.
+// checkHeader refuses headers that would arrive changed.
 func checkHeader(name, value string) error {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r > '~' }) || strings.HasPrefix(name, "Nats-") ||
 		name == keyHeader || name == nullHeader {
-		return errors.New("the name of a header can't be one of NATS")
+		return errors.New("a message has a header whose name NATS can't carry")
 	}
 	if strings.ContainsAny(value, "\r\n") || strings.TrimSpace(value) != value {
-		return fmt.Errorf("the value of the header %s can't be one of NATS", name)
+		return fmt.Errorf("the header %s has a value that NATS can't carry", name)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 
 const token = "t0ken/with+signs"
 
-// server is a real server that can go away and come back.
+// server is a NATS server that can be stopped and started again.
 type server struct {
 	t       testing.TB
 	options natsserver.Options
@@ -34,7 +34,8 @@ type server struct {
 func newServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{t: t, options: natsserver.Options{
-		// An address of its own, so that nobody else gets the port while the server is away.
+		// Use a separate address, so that no other process gets the port while the server is
+		// stopped.
 		Host: fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)), Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), Authorization: token,
 		NoSigs: true, NoLog: true, MaxPayload: 4 << 20,
 	}}
@@ -50,7 +51,7 @@ func newServer(t testing.TB) *server {
 
 func (s *server) start() {
 	s.t.Helper()
-	options := s.options // the server changes them
+	options := s.options // the server changes its options
 	running, err := natsserver.NewServer(&options)
 	check(s.t, err)
 	running.Start()
@@ -65,7 +66,7 @@ func (s *server) stop() {
 	s.running.WaitForShutdown()
 }
 
-// stream does something with a connection of its own.
+// stream calls a function with a connection of its own.
 func (s *server) stream(work func(context.Context, jetstream.JetStream) error) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -96,7 +97,7 @@ func (s *server) received() (got []outbox.Message) {
 	return got
 }
 
-// decode reads a message as a consumer does.
+// decode decodes a message as a consumer does.
 func decode(stored *jetstream.RawStreamMsg) outbox.Message {
 	id, _ := url.PathUnescape(stored.Header.Get(jetstream.MsgIDHeader))
 	key, _ := url.PathUnescape(stored.Header.Get(keyHeader))
@@ -114,7 +115,7 @@ func decode(stored *jetstream.RawStreamMsg) outbox.Message {
 	return m
 }
 
-// TestMain makes the tests' program the plug-in where a sink starts it as such.
+// TestMain runs the plug-in if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv("ROWRELAY_PLUGIN") != "" {
 		main()
@@ -147,7 +148,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The server recognises a message that comes again by its id.
+// The server recognises a duplicate by its id.
 func TestDuplicateIsStoredOnce(t *testing.T) {
 	s := newServer(t)
 	sink := newSink(t, s)
@@ -164,9 +165,9 @@ func TestDuplicateIsStoredOnce(t *testing.T) {
 	}
 }
 
-// What no stream takes waits by itself, uncharged, and what NATS can't carry is refused: neither
-// holds back the messages of other topics.
-func TestOutcomes(t *testing.T) {
+// A message whose subject no stream accepts is postponed, uncharged, and a message that NATS
+// can't carry is rejected. Neither blocks messages of other topics.
+func TestUnroutableAndInvalidMessages(t *testing.T) {
 	s := newServer(t)
 	sink := newSink(t, s)
 	defer func() { check(t, sink.Close(context.Background())) }()
@@ -177,13 +178,13 @@ func TestOutcomes(t *testing.T) {
 	}
 	got := sink.Send(t.Context(), batch)
 	if o := got[0]; o.Result != sinks.Unsent || o.Reason != sinks.ReasonUnroutable || o.RetryAfter <= 0 {
-		t.Errorf("no stream takes it: %+v, want it postponed", o)
+		t.Errorf("no stream accepts the subject: %+v, want it postponed", o)
 	}
 	if o := got[1]; o.Result != sinks.Reject || o.Reason != sinks.ReasonInvalid {
-		t.Errorf("no subject: %+v, want it rejected", o)
+		t.Errorf("invalid subject: %+v, want it rejected", o)
 	}
 	if o := got[2]; o.Result != sinks.Delivered {
-		t.Errorf("beside them: %+v, want it delivered", o)
+		t.Errorf("another topic: %+v, want it delivered", o)
 	}
 }
 

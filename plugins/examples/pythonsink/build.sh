@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes an environment in the folder that the argument names (by default .venv
-# here), and in it the plug-in's program, bin/pythonsink.
+# Creates a virtual environment in the folder of the argument (by default .venv next
+# to this script) with the plug-in's program, bin/pythonsink.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 venv=${1:-$here/.venv}

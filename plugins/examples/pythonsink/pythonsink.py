@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A plug-in of rowrelay in Python: it appends each message to a file.
 
-Copy this folder, and change Sink. build.sh makes an environment with what
-requirements.txt names, and generates what is imported below from
-rowrelay_sink_v1.proto. The rest of this file is what go-plugin asks of a
-plug-in, and stays as it is.
+Copy this folder, and change Sink. build.sh creates a virtual environment with the
+packages of requirements.txt, and generates the modules imported below from
+rowrelay_sink_v1.proto. The rest of this file is the protocol of go-plugin and
+need not be changed.
 """
 import base64
 import datetime
@@ -25,11 +25,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 import rowrelay_sink_v1_pb2 as pb
 import rowrelay_sink_v1_pb2_grpc as rpc
 
-MAX_REQUEST = 64 << 20  # bytes; what is larger is rejected
+MAX_REQUEST = 64 << 20  # bytes; larger messages are rejected
 
 
 class Sink(rpc.SinkServicer):
-    """The sink itself: this is what to change."""
+    """The sink itself. Change this class."""
 
     path = None
 
@@ -48,7 +48,7 @@ class Sink(rpc.SinkServicer):
         return pb.OpenResponse(order=pb.ORDER_PREFIX, max_request_bytes=MAX_REQUEST)
 
     def Send(self, request, context):
-        """One outcome a message, in their order. After one of a key that is not delivered, none of that key may be."""
+        """Returns one outcome per message, in order. After a message that is not delivered, no later message of its key may be delivered."""
         outcomes, lines, refused = [], [], set()
         for message in request.messages:
             try:
@@ -68,7 +68,7 @@ class Sink(rpc.SinkServicer):
         return pb.SendResponse(outcomes=outcomes)
 
     def Cancel(self, request, context):
-        return pb.CancelResponse()  # a write is short, there is nothing to end
+        return pb.CancelResponse()  # a write is short and can't be cancelled
 
     def Close(self, request, context):
         return pb.CloseResponse()
@@ -77,24 +77,24 @@ class Sink(rpc.SinkServicer):
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())  # delivered means: it is there after a power cut
+            os.fsync(file.fileno())  # a delivered message must survive a power cut
 
 
 def line(message):
-    """A message as a line of JSON."""
+    """Returns a message as a line of JSON."""
     parts = {"message_id": message.id, "topic": message.topic, "key": message.key.decode(), "payload": None}
     parts["headers"] = {header.name: header.value.decode() for header in message.headers}
-    if message.HasField("payload"):  # there is a difference between NULL and an empty payload
+    if message.HasField("payload"):  # NULL and an empty payload are different
         del parts["payload"]
         parts["payload_base64"] = base64.b64encode(message.payload).decode()
     return json.dumps(parts) + "\n"
 
 
-# What go-plugin asks of a plug-in.
+# The protocol of go-plugin.
 
 
 class Controller(grpc.GenericRpcHandler):
-    """The call by which the relay asks the process to end."""
+    """The call with which the relay asks the process to exit."""
 
     def service(self, details):
         if details.method == "/plugin.GRPCController/Shutdown":
@@ -107,21 +107,21 @@ def leave(*_):
 
 
 def follow_relay():
-    """Ends the process when the relay is gone, which closes the standard input."""
+    """Exits when the standard input ends, because the relay is gone then."""
     while sys.stdin.buffer.read(4096):
         pass
     os._exit(1)
 
 
 class Lines(logging.Formatter):
-    """Log lines as the relay reads them: with their level."""
+    """Formats log lines as JSON, so that the relay keeps their level."""
 
     def format(self, record):
         return json.dumps({"level": record.levelname, "msg": super().format(record)})
 
 
 def credentials():
-    """A certificate for this run, if the relay wants one (AutoMTLS), and what the relay is told of it."""
+    """Returns gRPC credentials for this run and the certificate for the handshake line, if the relay uses TLS (AutoMTLS)."""
     trusted = os.environ.get("PLUGIN_CLIENT_CERT")
     if not trusted:
         return None, ""
@@ -145,7 +145,7 @@ def credentials():
 
 def main():
     if os.environ.get("ROWRELAY_PLUGIN") != "rowrelay-sink":
-        sys.exit("This is a plug-in of rowrelay: let a relay start it, as with rowrelay plugin check " + sys.argv[0])
+        sys.exit("This is a plug-in of rowrelay: only a relay can start it, for example rowrelay plugin check " + sys.argv[0])
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -167,7 +167,7 @@ def main():
     else:
         server.add_insecure_port("unix:" + address)
     server.start()
-    print(f"1|1|unix|{address}|grpc|{certificate}", flush=True)  # nothing may be printed before
+    print(f"1|1|unix|{address}|grpc|{certificate}", flush=True)  # print nothing before this line
     server.wait_for_termination()
 
 

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-func TestURLAndHeadersByTemplate(t *testing.T) {
+func TestTemplatesOfURLAndHeaders(t *testing.T) {
 	t.Parallel()
 	got := requestOf(t, httpsink.Options{
 		URL:            "/{topic}/{key}?tenant={header:x-tenant}",
@@ -29,7 +29,7 @@ func TestURLAndHeadersByTemplate(t *testing.T) {
 	}
 }
 
-func TestMessagesThatCannotFillATemplate(t *testing.T) {
+func TestMessageThatCannotFillATemplateIsRejected(t *testing.T) {
 	t.Parallel()
 	requests := 0
 	sink := newSink(t, httpsink.Options{
@@ -69,15 +69,15 @@ func TestTemplateOptionsAreChecked(t *testing.T) {
 		{httpsink.Options{URL: good, MessageHeaders: headers("X", "")}, `"X" has no value`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("Host", "{key}")}, `"Host" belongs to`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("X", "s3cret\n")}, `"X" has a line break`},
-		{httpsink.Options{URL: good, MessageHeaders: headers("x", "{key}"), Headers: map[string]settings.Secret{"X": "s3cret"}}, `"X" is set by the headers too`},
+		{httpsink.Options{URL: good, MessageHeaders: headers("x", "{key}"), Headers: map[string]settings.Secret{"X": "s3cret"}}, `"X" is also set in the headers`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("authorization", "{key}"), BearerToken: "s3cret"}, "only one of"},
-		{httpsink.Options{URL: good, AllowedNetworks: []string{"10.0.0.1"}}, `the allowed networks have "10.0.0.1", which is no network`},
+		{httpsink.Options{URL: good, AllowedNetworks: []string{"10.0.0.1"}}, `the allowed networks contain "10.0.0.1", which is not a network`},
 		{httpsink.Options{URL: good, AllowedNetworks: []string{"0.0.0.0/0"}}, "too large"},
 		{httpsink.Options{URL: good, AllowedNetworks: []string{"::/7"}}, "too large"},
-		{httpsink.Options{URL: "{header:url}", BearerToken: "s3cret"}, "lets messages send the login to any host"},
-		{httpsink.Options{URL: "https://{key}/", Username: "u", Password: "s3cret"}, "lets messages send the login to any host"},
-		{httpsink.Options{URL: "{header:scheme}://h/", Headers: map[string]settings.Secret{"Authorization": "s3cret"}}, "lets messages send the login to any host"},
-		{httpsink.Options{URL: "https://h:{key}/", OAuth2: httpsink.OAuth2{TokenURL: good, ClientID: "i", ClientSecret: "s3cret"}}, "lets messages send the login to any host"},
+		{httpsink.Options{URL: "{header:url}", BearerToken: "s3cret"}, "lets messages send the credentials to any host"},
+		{httpsink.Options{URL: "https://{key}/", Username: "u", Password: "s3cret"}, "lets messages send the credentials to any host"},
+		{httpsink.Options{URL: "{header:scheme}://h/", Headers: map[string]settings.Secret{"Authorization": "s3cret"}}, "lets messages send the credentials to any host"},
+		{httpsink.Options{URL: "https://h:{key}/", OAuth2: httpsink.OAuth2{TokenURL: good, ClientID: "i", ClientSecret: "s3cret"}}, "lets messages send the credentials to any host"},
 		{httpsink.Options{URL: "https://{key}.example.com/", BearerToken: "s3cret"}, ""},
 	}
 	for _, test := range tests {
@@ -88,9 +88,9 @@ func TestTemplateOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfSinkURLs: braces, which a URL can't have, survive the command
-// line; escaped ones stay what they are.
-func TestTemplatesOfSinkURLs(t *testing.T) {
+// Braces, which are not allowed in a URL, survive the command line; escaped braces
+// stay escaped.
+func TestTemplatesInSinkURLs(t *testing.T) {
 	t.Parallel()
 	var path string
 	url := answering(t, func(_ http.ResponseWriter, r *http.Request) { path = r.RequestURI })
@@ -109,10 +109,9 @@ func TestTemplatesOfSinkURLs(t *testing.T) {
 	}
 }
 
-// TestTheExcerptIsOnTheRow: what the endpoint says of a message that it refuses,
-// and of one that it fails on, is what an operator reads on the row, without the
-// secrets of the request.
-func TestTheExcerptIsOnTheRow(t *testing.T) {
+// If an endpoint refuses a message, or fails on it, the beginning of its answer is
+// stored in the row, without the secrets of the request.
+func TestRowStoresTheExcerpt(t *testing.T) {
 	t.Parallel()
 	url := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		status := map[string]int{"refused": 422, "failed": 500}[r.Header.Get("Rowrelay-Topic")]
@@ -125,7 +124,7 @@ func TestTheExcerptIsOnTheRow(t *testing.T) {
 		d.write(outbox.Message{Topic: topic, Headers: map[string]string{"capability": "c4pability"}})
 	}
 	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2, JudgeAloneAfter: relay.JudgeAtOnce, Backoff: relay.Backoff{Min: 1, Max: 1}}}})
-	d.eventually("both are parked", func() bool { return d.counts()[storage.StateError] == 2 })
+	d.eventually("both messages are parked", func() bool { return d.counts()[storage.StateError] == 2 })
 	for _, row := range d.list(storage.StateError) {
 		want := "refused: 422 Unprocessable Entity: no such order ([secret], Bearer [secret])"
 		if row.Message.Topic == "failed" {

@@ -23,8 +23,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// resetting is a connection to an endpoint that answers before it has read the request, and
-// hangs up: the answer can be read, but only after a write has failed.
+// resetting is a connection to an endpoint that answers before it has read the request, and closes the connection:
+// the answer can be read, but only after a write has failed.
 type resetting struct {
 	net.Conn
 	answer io.Reader
@@ -51,7 +51,7 @@ func (c *resetting) Close() error {
 	return nil
 }
 
-func TestAnEarlyAnswerIsReadAfterAReset(t *testing.T) {
+func TestEarlyAnswerIsReadAfterAReset(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]sinks.Reason{413: sinks.ReasonTooLarge, 429: sinks.ReasonThrottled, 401: sinks.ReasonAuth, 503: sinks.ReasonThrottled} {
 		server, client := net.Pipe()
@@ -67,8 +67,8 @@ func TestAnEarlyAnswerIsReadAfterAReset(t *testing.T) {
 	}
 }
 
-// The same by a real connection: which of the answer and the reset the client sees first is not the test's choice.
-func TestAnEarlyAnswerOfARealEndpoint(t *testing.T) {
+// Over a real connection, the client may see the answer or the reset first.
+func TestEarlyAnswerOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	certificate := httptest.NewUnstartedServer(nil)
 	certificate.StartTLS()
@@ -95,14 +95,14 @@ func TestAnEarlyAnswerOfARealEndpoint(t *testing.T) {
 	}
 }
 
-// TestARepetitionInProgressIsBusy: the Idempotency-Key draft has the endpoint answer 409; some answer 423.
-func TestARepetitionInProgressIsBusy(t *testing.T) {
+// The draft of Idempotency-Key specifies 409 for a repetition in progress; some endpoints answer 423.
+func TestRepetitionInProgressIsBusy(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusConflict, http.StatusLocked} {
 		for _, array := range []bool{false, true} {
 			hang, requests := make(chan struct{}), 0
 			endpoint := answering(t, func(w http.ResponseWriter, r *http.Request) {
-				if requests++; requests == 3 { // the answer of this one is lost
+				if requests++; requests == 3 { // its answer is lost
 					<-hang
 					panic(http.ErrAbortHandler)
 				}
@@ -123,7 +123,7 @@ func TestARepetitionInProgressIsBusy(t *testing.T) {
 			if o := sendOne(t, sink, m); o.Reason != sinks.ReasonUnknown {
 				t.Errorf("%d, array %v, a lost answer: %+v", status, array, o)
 			}
-			for range 2 { // an outage charges no attempt, so this is still the first
+			for range 2 { // an outage charges no attempt, so the attempt number is still 1
 				if o := sendOne(t, sink, m); o.Result != sinks.Retry || o.Reason != sinks.ReasonBusy {
 					t.Errorf("%d, array %v, after an answer was lost: %+v", status, array, o)
 				}
@@ -132,9 +132,9 @@ func TestARepetitionInProgressIsBusy(t *testing.T) {
 	}
 }
 
-// TestADeadHTTP2ConnectionIsReplaced: from one moment on nothing arrives over the connection, in either
-// direction, and nobody closes it. Other connections work.
-func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
+// From some moment on nothing is transmitted over the connection, in either direction, but nobody closes it. Other
+// connections work.
+func TestDeadHTTP2ConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	certificate := httptest.NewUnstartedServer(nil)
 	certificate.StartTLS()
@@ -159,14 +159,14 @@ func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
 			return client, nil
 		})
 		if o := sendOne(t, sink, message("k")); o.Result != sinks.Delivered {
-			t.Fatalf("before: %+v", o)
+			t.Fatalf("before the connection is dead: %+v", o)
 		}
 		dead.Store(true)
 		begun := time.Now()
 		for o := (sinks.Outcome{}); o.Result != sinks.Delivered; {
 			o = sendOne(t, sink, message("k"))
 			if time.Sleep(time.Second); time.Since(begun) > 3*time.Minute {
-				break // the connection is used to this moment
+				break // the connection was used until now
 			}
 		}
 		if took := time.Since(begun); took > 15*time.Second {
@@ -174,11 +174,11 @@ func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
 		}
 		_ = sink.Close(t.Context())
 		_ = server.Close()
-		time.Sleep(time.Hour) // timers of both sides
+		time.Sleep(time.Hour) // lets the timers of both sides expire
 	})
 }
 
-// mortal is a connection that swallows what is written, and hears nothing, once it is dead.
+// mortal is a connection that, once dead, drops what is written and receives nothing.
 type mortal struct {
 	net.Conn
 	dead  *atomic.Bool
@@ -207,7 +207,7 @@ func (c *mortal) Close() error {
 	return c.Conn.Close()
 }
 
-// pipeListener accepts what comes over a channel.
+// pipeListener accepts the connections that are sent to its channel.
 type pipeListener struct{ conns chan net.Conn }
 
 func (l pipeListener) Accept() (net.Conn, error) {
@@ -220,8 +220,8 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (l pipeListener) Close() error   { close(l.conns); return nil }
 func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestAProxyThatWantsALogin: it answers in the endpoint's place, or refuses to connect to it.
-func TestAProxyThatWantsALogin(t *testing.T) {
+// The proxy answers in place of the endpoint, or refuses to connect to it.
+func TestProxyThatRequiresALogin(t *testing.T) {
 	t.Parallel()
 	proxy, err := url.Parse(answering(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Proxy-Authenticate", "Basic")
@@ -240,9 +240,8 @@ func TestAProxyThatWantsALogin(t *testing.T) {
 	}
 }
 
-// TestHeadersOfAnswersAreBounded: an endpoint can't fill the memory, neither by headers nor by trailers nor by
-// informational answers.
-func TestHeadersOfAnswersAreBounded(t *testing.T) {
+// An endpoint can't exhaust the memory with headers, trailers or informational answers.
+func TestAnswerHeadersAreLimited(t *testing.T) {
 	t.Parallel()
 	wide := strings.Repeat("X-Wide: "+strings.Repeat("v", 1000)+"\r\n", 1000)
 	for name, answer := range map[string]string{
@@ -271,6 +270,6 @@ func TestHeadersOfAnswersAreBounded(t *testing.T) {
 		}
 	})
 	if o := sendOne(t, newSink(t, httpsink.Options{URL: "http://" + trailers}), message("k")); o.Result != sinks.Delivered {
-		t.Errorf("trailers come after the answer: %+v", o)
+		t.Errorf("trailers arrive after the answer: %+v", o)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// TestHangingEndpointsLeaveAHealthyOneItsTurn: right after the start nothing is known of any endpoint.
-// Two workers each have a batch in which most messages are for endpoints that never answer.
-func TestHangingEndpointsLeaveAHealthyOneItsTurn(t *testing.T) {
+// After the start, no endpoint is known to be slow. Two workers each have a batch in which most
+// messages are for endpoints that never answer.
+func TestHangingEndpointsDoNotBlockAHealthyOne(t *testing.T) {
 	t.Parallel()
 	for _, hanging := range []int{8, 60} {
 		synctest.Test(t, func(t *testing.T) {
@@ -56,10 +56,10 @@ func TestHangingEndpointsLeaveAHealthyOneItsTurn(t *testing.T) {
 			}
 			sends.Wait()
 			if took := time.Since(begun); took > 25*time.Second {
-				t.Errorf("%d hanging endpoints hold up a batch for %v, want about two time-outs of a request at most", hanging, took)
+				t.Errorf("%d hanging endpoints delay a batch by %v, want at most about two timeouts of a request", hanging, took)
 			}
 			_ = sink.Close(t.Context())
-			time.Sleep(time.Minute) // the connections' own timers
+			time.Sleep(time.Minute) // lets the connections' timers expire
 		})
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// What the refusals say.
+// The texts of the refusals.
 const (
-	isInside  = "is inside this network, where this sink must not send"
+	isInside  = "is not public, and this sink connects only to public addresses"
 	unusual   = "has a host that is an address in an unusual form"
 	noChar    = "has a character that a host or port can't have"
 	noHost    = "has a character that a host can't have"
@@ -24,9 +24,9 @@ const (
 	noScheme  = "must begin with http:// or https://"
 )
 
-// tries are to reach the server inside at port PORT, by what a message says: the
-// whole URL, a host, or a piece of its name; and what the refusal says. The names
-// are those of the test's own name server.
+// tries are URLs, hosts and parts of host names in messages that would reach the private server
+// at port PORT, each with the text of the refusal. The names are those of the test's name
+// server.
 var tries = []struct{ topic, value, refusal string }{
 	{"url", "http://127.0.0.1:PORT/", isInside},
 	{"url", "http://127.255.255.254:PORT/", isInside},
@@ -102,12 +102,11 @@ var tries = []struct{ topic, value, refusal string }{
 	{"name", "u@", noChar},
 	{"name", "127.0.0.1:PORT", malformed},
 	{"name", "tenant-inside", isInside},
-	{"redirect", "127.0.0.2:OTHER", "which is not followed"},
+	{"redirect", "127.0.0.2:OTHER", "redirects are not followed"},
 }
 
-// TestTriesToReachInside: none arrives, and each is parked with the refusal on
-// its row.
-func TestTriesToReachInside(t *testing.T) {
+// No request arrives, and each message is parked with the refusal in its row.
+func TestMessagesCannotReachPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	inside := answering(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a request for %s arrived", r.Host) })
 	leads := leading(t, inside)
@@ -137,7 +136,7 @@ func TestTriesToReachInside(t *testing.T) {
 		}
 	}
 	if names.times("rebinds.example") < 2 {
-		t.Error("the name that changes its answer was asked for once")
+		t.Error("the name with changing answers was resolved only once")
 	}
 }
 
@@ -162,7 +161,7 @@ func port(t *testing.T, url string) string {
 	return port
 }
 
-// templated is a sink whose requests go where messages say.
+// templated returns a sink whose URL is filled by messages.
 func templated(t *testing.T, names *names, url string, allowed ...string) relay.SinkOptions {
 	t.Helper()
 	options := httpsink.Options{URL: url, AllowedNetworks: allowed, Timeout: time.Minute}.Through(names.dialer())

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// names is a name server with answers of its own. A name with several answers
-// gives one after the other, and then the last one again.
+// names is a name server with configured answers. A name with several answers
+// returns one after the other, and repeats the last one.
 type names struct {
 	address string
 
 	mu      sync.Mutex
-	answers map[string][]string // by name: addresses with commas between them
-	asked   map[string]int      // questions for IPv4 addresses
+	answers map[string][]string // by name: comma-separated addresses
+	asked   map[string]int      // queries for IPv4 addresses
 }
 
 func newNames(t *testing.T, answers map[string][]string) *names {
@@ -47,13 +47,13 @@ func (n *names) serve(conn net.PacketConn) {
 	}
 }
 
-// The types of questions (RFC 1035, 3596).
+// The types of queries (RFC 1035, 3596).
 const (
 	typeA    = 1
 	typeAAAA = 28
 )
 
-// answer is a whole reply to a question with one name in it.
+// answer returns the reply to a query with one name.
 func (n *names) answer(question []byte) []byte {
 	var labels []string
 	at := 12
@@ -102,8 +102,8 @@ func (n *names) times(name string) int {
 
 var errOutside = errors.New("an address outside, to which no test connects")
 
-// dialer asks this name server, and connects to nothing but loopback addresses,
-// should anything let it.
+// dialer returns a dialer that uses this name server. As a safeguard, it refuses to
+// connect to addresses other than loopback.
 func (n *names) dialer() net.Dialer {
 	toUs := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, n.address)
