@@ -23,7 +23,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// golden compares with a file in testdata, which UPDATE_GOLDEN=1 writes anew.
+// golden compares got with a file in testdata. With UPDATE_GOLDEN=1 it writes the file.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", file)
@@ -37,6 +37,6 @@ func golden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is stale; UPDATE_GOLDEN=1 writes it anew.\ngot:\n%s\nwant:\n%s", path, got, want)
+		t.Errorf("%s is stale; update it with UPDATE_GOLDEN=1.\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// printer is a complete sink: it delivers messages by printing them.
+// printer is a complete sink that prints messages.
 type printer struct {
 	prefix string
 	fan    *sinks.Fan
@@ -35,7 +35,7 @@ func (p *printer) print(_ context.Context, m sinks.Message) sinks.Outcome {
 	return sinks.Ok("printed")
 }
 
-// printerKind lets configuration files and URLs ask for a printer.
+// printerKind describes printer, so that configuration files and URLs can name it.
 func printerKind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "printer",
@@ -52,8 +52,8 @@ func printerKind() sinks.Kind {
 	}
 }
 
-// A sink is made by name from the settings of a configuration file, or from a
-// URL. Everything that is wrong with settings is told at once.
+// A Registry makes sinks by name, from the settings of a configuration file or from
+// a URL. Its error lists every problem of the settings.
 func Example() {
 	registry, err := sinks.NewRegistry(printerKind())
 	if err != nil {
@@ -82,7 +82,7 @@ func Example() {
 	// 1 reject "invalid"
 	// 2 unsent "blocked"
 	// 3 delivered ""
-	// sink kind printer, setting prefix: must be text; write the value, now a number, in quotes
+	// sink kind printer, setting prefix: must be text, not a number: write the value in quotes
 	// sink kind printer, setting size: is not known; this kind has prefix
 }
 

@@ -7,39 +7,38 @@ import (
 	"time"
 )
 
-// Fan makes the Send of a sink out of a function that delivers one message: it
-// runs the function for several messages of a batch at once, but for one
-// message of a key at a time and in their order. Its outcomes keep what
-// [OrderPrefix] promises:
+// Fan implements the Send of a sink with a function that delivers one message. It
+// calls the function concurrently for several messages of a batch, but for the
+// messages of a key one by one and in order. Its outcomes satisfy [OrderPrefix]:
 //
-//   - after a message that was not delivered, the later ones of its key are
-//     [Unsent];
-//   - after one that found the destination [Unavailable], no other message of
-//     the batch is begun;
-//   - no message is begun once the context has ended, nor when less of its time
-//     remains than a message may take, or, with Send, than the slowest message of
-//     this Send has taken, so that a full batch of slow messages is not cut off in
-//     the middle of some.
+//   - After a message that was not delivered, the later messages of its key are
+//     [Unsent].
+//   - After a message whose outcome is [Unavailable], Fan starts no other message of
+//     the batch.
+//   - Fan starts no message after the context has ended, or when too little time is
+//     left: less than each with SendEach, less than the slowest message of this Send
+//     took with Send. So the context does not interrupt messages in a full batch of
+//     slow messages.
 type Fan struct {
 	slots chan struct{}
 }
 
-// NewFan returns a Fan that runs the function at most limit times at once, over
-// all Sends together. The limit is at least 1; with 1 the messages of a batch
-// are delivered in the batch's order.
+// NewFan returns a Fan that runs at most limit calls of the function concurrently,
+// over all Sends together. The limit is at least 1. With a limit of 1, messages are
+// delivered in the order of the batch.
 func NewFan(limit int) *Fan {
 	return &Fan{slots: make(chan struct{}, max(limit, 1))}
 }
 
 // Send calls deliver for the messages of a batch and returns their outcomes. It
-// may be called concurrently. Deliver has to return soon after its context
-// ends: Send waits for it.
+// may be called concurrently. Because Send waits for deliver, deliver must return
+// soon after its context ends.
 func (f *Fan) Send(ctx context.Context, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
 	return f.SendEach(ctx, 0, batch, deliver)
 }
 
-// SendEach is Send that calls deliver with a context of its own for each message, which ends
-// after the time each: see [OneByOne].
+// SendEach is like Send, but gives each call of deliver its own context, which ends after the
+// duration each. See [OneByOne].
 func (f *Fan) SendEach(ctx context.Context, each time.Duration, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
 	r := &fanRun{fan: f, batch: batch, each: each, deliver: deliver, outcomes: make([]Outcome, len(batch))}
 	if cap(f.slots) == 1 {
@@ -50,20 +49,20 @@ func (f *Fan) SendEach(ctx context.Context, each time.Duration, batch []Message,
 	return r.outcomes
 }
 
-// fanRun is one Send under way.
+// fanRun is the state of one Send.
 type fanRun struct {
 	fan      *Fan
 	batch    []Message
-	each     time.Duration // that a message may take; 0: what is left of the context
+	each     time.Duration // time limit of a message; 0: no limit of its own
 	outcomes []Outcome
 	deliver  func(context.Context, Message) Outcome
 
-	down    atomic.Bool  // a message found the destination unavailable
-	slowest atomic.Int64 // of the calls so far, in nanoseconds
+	down    atomic.Bool  // the outcome of a message was Unavailable
+	slowest atomic.Int64 // duration of the slowest call so far, in nanoseconds
 }
 
 func (r *fanRun) inOrder(ctx context.Context) {
-	var stopped map[string]bool // keys that must not go on; mostly none
+	var stopped map[string]bool // keys with a message that was not delivered
 	for i := range r.batch {
 		key := r.batch[i].Key
 		if stopped[key] {
@@ -80,7 +79,7 @@ func (r *fanRun) inOrder(ctx context.Context) {
 	}
 }
 
-// byKey deals out chains, each the messages of one key, to workers.
+// byKey distributes chains to workers. A chain has the messages of one key.
 func (r *fanRun) byKey(ctx context.Context) {
 	chains := chainsOf(r.batch)
 	var next atomic.Int64
@@ -124,7 +123,7 @@ func chainsOf(batch []Message) [][]int {
 	return chains
 }
 
-// one delivers the message at i, or notes why it is not begun.
+// one delivers the message at i, or records why it is not started.
 func (r *fanRun) one(ctx context.Context, i int) {
 	select {
 	case r.fan.slots <- struct{}{}:
@@ -141,7 +140,7 @@ func (r *fanRun) one(ctx context.Context, i int) {
 	case r.down.Load():
 		r.outcomes[i] = Blocked()
 		return
-	case ctx.Err() != nil, bounded && deadline.Sub(start) < needs: // it would probably not end in time
+	case ctx.Err() != nil, bounded && deadline.Sub(start) < needs: // the call would probably not finish in time
 		r.outcomes[i] = Cancelled()
 		return
 	}
@@ -152,7 +151,7 @@ func (r *fanRun) one(ctx context.Context, i int) {
 	}
 	r.outcomes[i] = r.deliver(ctx, r.batch[i])
 	if took := int64(time.Since(start)); took > r.slowest.Load() {
-		r.slowest.Store(took) // a lost race costs a little accuracy
+		r.slowest.Store(took) // a race with another call makes this only slightly inaccurate
 	}
 	if r.outcomes[i].Result == Unavailable {
 		r.down.Store(true)

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// keyed makes a batch of messages from their keys. Their ids are the keys and
-// a count: a1, a2, b1.
+// keyed returns a batch of messages with these keys. Their ids are the key and a
+// number: a1, a2, b1.
 func keyed(keys ...string) []sinks.Message {
 	count := map[string]int{}
 	batch := make([]sinks.Message, len(keys))
@@ -26,13 +26,13 @@ func keyed(keys ...string) []sinks.Message {
 	return batch
 }
 
-// calls notes what a Fan's function was called for.
+// calls records the calls of a Fan's function.
 type calls struct {
 	mu        sync.Mutex
 	ids       []string
 	now, most int
 	keys      map[string]int
-	doubled   string // a key that was delivered twice at once
+	doubled   string // a key with two concurrent calls
 }
 
 func (c *calls) begin(m sinks.Message) {
@@ -57,14 +57,14 @@ func (c *calls) end(m sinks.Message) {
 	c.keys[m.Key]--
 }
 
-// took is a function for a Fan that takes so long and delivers, or half as long
-// and answers what outcomes has for the id.
+// took returns a function for a Fan. It returns the outcome in outcomes for the id
+// after half of the duration d, or Delivered after d.
 func (c *calls) took(d time.Duration, outcomes map[string]sinks.Outcome) func(context.Context, sinks.Message) sinks.Outcome {
 	return func(_ context.Context, m sinks.Message) sinks.Outcome {
 		c.begin(m)
 		defer c.end(m)
 		if outcome, ok := outcomes[m.ID]; ok {
-			time.Sleep(d / 2) // inside a bubble of synctest
+			time.Sleep(d / 2) // in synctest's fake time
 			return outcome
 		}
 		time.Sleep(d)
@@ -72,8 +72,8 @@ func (c *calls) took(d time.Duration, outcomes map[string]sinks.Outcome) func(co
 	}
 }
 
-// summary writes outcomes as one letter each: Delivered, retrY, Reject,
-// Unavailable, Blocked, Cancelled.
+// summary returns one letter per outcome: Delivered, retrY, Reject, Unavailable,
+// N for blocked, Cancelled.
 func summary(outcomes []sinks.Outcome) string {
 	var text strings.Builder
 	for _, o := range outcomes {
@@ -119,7 +119,7 @@ func TestFanOutcomes(t *testing.T) {
 				t.Errorf("%s: %s, want %s", test.name, got, test.want)
 			}
 			if c.doubled != "" {
-				t.Errorf("%s: two of key %q at once", test.name, c.doubled)
+				t.Errorf("%s: concurrent calls for key %q", test.name, c.doubled)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestFanKeepsTheOrderOfAKey(t *testing.T) {
 				last[key] = n
 			}
 			if len(c.ids) != len(keys) || c.doubled != "" {
-				t.Errorf("limit %d: %d calls, key %q twice at once", limit, len(c.ids), c.doubled)
+				t.Errorf("limit %d: %d calls, concurrent calls for key %q", limit, len(c.ids), c.doubled)
 			}
 		})
 	}
@@ -172,12 +172,12 @@ func TestFanLimitsAllSendsTogether(t *testing.T) {
 		}
 		sends.Wait()
 		if took := time.Since(start); c.most != 3 || took != 4*time.Second {
-			t.Errorf("%d at once, %v for 12 messages of a second", c.most, took)
+			t.Errorf("%d concurrent calls, %v for 12 messages of a second", c.most, took)
 		}
 	})
 }
 
-func TestFanBeginsNothingAfterTheContext(t *testing.T) {
+func TestFanStartsNothingAfterTheContextEnds(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestFanWaitingForASlotEndsWithTheContext(t *testing.T) {
 	})
 }
 
-func TestFanBeginsNothingThatWouldProbablyBeCutOff(t *testing.T) {
+func TestFanStartsNothingWithTooLittleTimeLeft(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {

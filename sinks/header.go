@@ -2,22 +2,22 @@ package sinks
 
 import "strings"
 
-// The headers whose names begin with rowrelay-, in any case, are rowrelay's own: no producer's
-// message has one. Most of them a sink makes for its destination. Those below a relay writes
-// with a message of its own, and a sink carries them as it does a producer's.
+// Headers whose names begin with rowrelay-, in upper or lower case, are reserved for rowrelay:
+// messages of producers can't have them. Sinks add most of them for the destination. The relay
+// writes the headers below to messages that it creates; sinks send these like all other headers.
 const (
 	ownHeaders = "rowrelay-"
 
-	// DeadLetterHeader is what the names begin with of a dead letter's headers, which say of
-	// which message it is, and why that was parked.
+	// DeadLetterHeader is the prefix of the headers of a dead letter. They identify the parked
+	// message, and say why it was parked.
 	DeadLetterHeader = ownHeaders + "dead-letter-"
 
-	// ReplayedHeader says by which replay a message that had been delivered was sent again.
+	// ReplayedHeader is the header of a message that a replay sends again. It identifies the replay.
 	ReplayedHeader = ownHeaders + "replayed"
 )
 
-// ReservedHeader says that no message can have a header with this name, as it is for sinks to
-// make: a sink rejects one that has.
+// ReservedHeader reports whether only sinks may add a header with this name. A sink rejects a
+// message that has one.
 func ReservedHeader(name string) bool {
 	name = strings.ToLower(name)
 	carried := strings.HasPrefix(name, DeadLetterHeader) || name == ReplayedHeader

@@ -13,27 +13,25 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Kind describes one kind of sink: how users name it, what can be set, and how
-// it is made.
+// Kind describes one kind of sink: its name, its settings, and its constructor.
 type Kind struct {
-	Name    string           // as a configuration file names it
-	Summary string           // a sentence for the documentation
-	Fields  []settings.Field // its settings, in the order of the documentation
+	Name    string           // the name in configuration files
+	Summary string           // one sentence for the documentation
+	Fields  []settings.Field // the settings, in the order of the documentation
 
-	// Schemes are the schemes of the sink URLs that mean this kind. May be
-	// empty; then FromURL is nil.
+	// Schemes are the URL schemes of this kind. It may be empty; then FromURL is nil.
 	Schemes []string
 
-	// FromURL reads settings out of a sink URL, not yet checked. Its error must
-	// not show the URL, which may hold a secret.
+	// FromURL returns the settings in a sink's URL, unchecked. Its error must not
+	// contain the URL, which may hold a secret.
 	FromURL func(*url.URL) (map[string]any, error)
 
-	// New makes a sink from settings that [Kind.Parse] has checked. It connects
-	// to nothing.
+	// New makes a sink from settings that [Kind.Parse] has checked. It makes no
+	// connection.
 	New func(settings.Values) (Sink, error)
 }
 
-// Field returns the field of that name.
+// Field returns the field with this name, and whether it exists.
 func (k Kind) Field(name string) (settings.Field, bool) {
 	i := slices.IndexFunc(k.Fields, func(f settings.Field) bool { return f.Name == name })
 	if i < 0 {
@@ -42,21 +40,20 @@ func (k Kind) Field(name string) (settings.Field, bool) {
 	return k.Fields[i], true
 }
 
-// Parse checks settings as a configuration holds them and returns them typed.
-// The error is [settings.Errors] with all that is wrong.
+// Parse checks the settings of a configuration and returns their typed values.
+// The error is a [settings.Errors] with every problem.
 func (k Kind) Parse(raw map[string]any) (settings.Values, error) {
 	return settings.Parse(k.Name, k.Fields, raw)
 }
 
-// Registry is a set of kinds. It doesn't change once made, and may be used
-// concurrently.
+// Registry is an immutable set of kinds. It may be used concurrently.
 type Registry struct {
 	byName   map[string]Kind
 	byScheme map[string]Kind
 }
 
-// NewRegistry makes a Registry of these kinds. Two of one name or scheme, and
-// a kind whose description contradicts itself, are errors; all are reported.
+// NewRegistry returns a Registry of these kinds. The error lists every kind whose
+// name or scheme is already taken, or whose description is not valid.
 func NewRegistry(kinds ...Kind) (*Registry, error) {
 	r := &Registry{byName: map[string]Kind{}, byScheme: map[string]Kind{}}
 	var problems []error
@@ -71,12 +68,12 @@ func NewRegistry(kinds ...Kind) (*Registry, error) {
 
 func (r *Registry) add(kind Kind) error {
 	if _, ok := r.byName[kind.Name]; ok {
-		return fmt.Errorf("sink kind %s: there are two of this name", kind.Name)
+		return fmt.Errorf("sink kind %s: two kinds have this name", kind.Name)
 	}
 	r.byName[kind.Name] = kind
 	for _, scheme := range kind.Schemes {
 		if other, ok := r.byScheme[scheme]; ok {
-			return fmt.Errorf("sink kind %s: the URL scheme %s is that of kind %s", kind.Name, scheme, other.Name)
+			return fmt.Errorf("sink kind %s: kind %[3]s has the URL scheme %[2]s, too", kind.Name, scheme, other.Name)
 		}
 		r.byScheme[scheme] = kind
 	}
@@ -88,15 +85,15 @@ func (r *Registry) Kinds() []Kind {
 	return slices.SortedFunc(maps.Values(r.byName), func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Kind returns the kind of that name.
+// Kind returns the kind with this name, and whether it exists.
 func (r *Registry) Kind(name string) (Kind, bool) {
 	kind, ok := r.byName[name]
 	return kind, ok
 }
 
-// Make makes a sink of a kind from settings as a configuration file holds
-// them: texts, numbers, true or false, lists and maps. It connects to nothing.
-// Settings that are wrong are [settings.Errors] with all that is wrong.
+// Make makes a sink of a kind from the settings of a configuration file: texts,
+// numbers, booleans, lists and maps. It makes no connection. If settings are
+// invalid, the error is a [settings.Errors] with every problem.
 func (r *Registry) Make(kind string, settings map[string]any) (Sink, error) {
 	known, ok := r.byName[kind]
 	if !ok {
@@ -113,8 +110,8 @@ func (r *Registry) Make(kind string, settings map[string]any) (Sink, error) {
 	return sink, nil
 }
 
-// FromURL makes a sink from a URL such as a command line has: the scheme says
-// which kind. No error of FromURL shows the URL, which may hold a secret.
+// FromURL makes a sink from a URL, for example from the command line. The scheme
+// selects the kind. Its errors don't contain the URL, which may hold a secret.
 func (r *Registry) FromURL(rawURL string) (Sink, error) {
 	parsed, err := url.Parse(rawURL)
 	if err != nil {
@@ -135,9 +132,9 @@ func names(kinds map[string]Kind) string {
 	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 }
 
-var kindName = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`) // also what a URL's scheme may be
+var kindName = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`) // for schemes, too
 
-// valid finds mistakes in the Kind itself.
+// valid returns an error with all mistakes in the Kind itself.
 func (k Kind) valid() error {
 	var problems []error
 	for _, name := range append([]string{k.Name}, k.Schemes...) {
@@ -146,13 +143,13 @@ func (k Kind) valid() error {
 		}
 	}
 	if k.New == nil || (k.FromURL == nil) != (len(k.Schemes) == 0) {
-		problems = append(problems, errors.New("the function New is missing, or only one of Schemes and FromURL is there"))
+		problems = append(problems, errors.New("the function New is missing, or only one of Schemes and FromURL is set"))
 	}
 	seen := map[string]bool{}
 	for _, field := range k.Fields {
 		problems = append(problems, field.Valid())
 		if seen[field.Name] {
-			problems = append(problems, fmt.Errorf("field %s: there are two of this name", field.Name))
+			problems = append(problems, fmt.Errorf("field %s: two fields have this name", field.Name))
 		}
 		seen[field.Name] = true
 	}
@@ -180,7 +177,7 @@ func (k Kind) Describe() string {
 	return text.String()
 }
 
-// Markdown returns the table of the kind's settings for its README.
+// Markdown returns a table of the kind's settings for its README.
 func (k Kind) Markdown() string {
 	if len(k.Fields) == 0 {
 		return "This sink has no settings.\n"

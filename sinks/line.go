@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// line is a message as JSON lines hold it. The names are those that `rowrelay
-// enqueue` reads, and three more that tell what the relay knew.
+// line is the JSON form of a message. It has the members that `rowrelay enqueue`
+// reads and three more with the relay's data: attempt, sequence and created_at.
 type line struct {
 	MessageID     string            `json:"message_id,omitempty"`
 	Topic         string            `json:"topic"`
@@ -32,14 +32,13 @@ type line struct {
 // binaryLine is a line whose payload isn't text.
 type binaryLine struct {
 	line
-	Payload *string `json:"payload,omitempty"` // hides line's, whose null means a NULL payload
+	Payload *string `json:"payload,omitempty"` // hides line.Payload, whose null would mean a NULL payload
 }
 
-// WriteLine appends a message to the buffer as one line of JSON, newline
-// included. The payload is a JSON string in "payload" where it is UTF-8, null
-// where it is NULL, and otherwise in "payload_base64". Topics, keys, ids and
-// headers that are not UTF-8 are an error, since JSON can't carry them; nothing
-// is written then.
+// WriteLine appends a message to the buffer as one line of JSON, with a newline.
+// "payload" has the payload as a string if it is UTF-8, and null if it is NULL. Any
+// other payload is in "payload_base64". WriteLine returns an error and writes nothing
+// if the id, the topic, the key or a header is not UTF-8, which JSON requires.
 func WriteLine(buffer *bytes.Buffer, m Message) error {
 	if err := CheckUTF8(m); err != nil {
 		return err
@@ -62,10 +61,10 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 	return encoder.Encode(l)
 }
 
-// WriteLines appends the lines of a batch to the buffer and returns the outcomes
-// that they have once the buffer is written: [Delivered]; [Reject] where a
-// message can't be a line; and [Unsent] where one of its key before it can't.
-// Ends has where in the buffer each line ends.
+// WriteLines appends the lines of a batch to the buffer. It returns the outcomes
+// that the messages have when the buffer is written: [Delivered]; [Reject] if a
+// message can't be written as a line; [Unsent] if an earlier message of its key was
+// rejected. For each message, ends has the length of the buffer after its line.
 func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends []int) {
 	outcomes, ends = All(len(batch), Ok("")), make([]int, len(batch))
 	rejected := map[string]bool{}
@@ -81,8 +80,8 @@ func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends
 	return outcomes, ends
 }
 
-// ReadLine reads a line that [WriteLine] wrote. Other members of the object
-// are passed over.
+// ReadLine parses a line that [WriteLine] wrote. It ignores unknown members of the
+// object.
 func ReadLine(text []byte) (Message, error) {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -101,8 +100,8 @@ func ReadLine(text []byte) (Message, error) {
 	}, nil
 }
 
-// CheckUTF8 says which of a message's texts JSON can't carry: the id, the topic,
-// the key and the headers have to be UTF-8.
+// CheckUTF8 returns an error if the message's id, topic, key or a header is not
+// UTF-8, which JSON requires.
 func CheckUTF8(m Message) error {
 	for _, part := range []struct{ name, text string }{{"id", m.ID}, {"topic", m.Topic}, {"key", m.Key}} {
 		if !utf8.ValidString(part.text) {
@@ -117,9 +116,8 @@ func CheckUTF8(m Message) error {
 	return nil
 }
 
-// ContentType guesses the media type of a payload that comes without one:
-// application/json for a JSON object or array, application/octet-stream for any
-// other, and nothing for a NULL payload.
+// ContentType guesses the media type of a payload: application/json for a JSON
+// object or array, "" for a NULL payload, and application/octet-stream otherwise.
 func ContentType(payload []byte) string {
 	trimmed := strings.TrimLeft(string(payload[:min(len(payload), 64)]), " \t\r\n")
 	looksLikeJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[")

@@ -48,7 +48,7 @@ func message(payload []byte) sinks.Message {
 	return sinks.Message{Message: outbox.Message{Topic: "t", Payload: payload}}
 }
 
-func TestWriteLineRefusesWhatJSONCannotCarry(t *testing.T) {
+func TestWriteLineRefusesInvalidUTF8(t *testing.T) {
 	t.Parallel()
 	const bad = "s3cret\xff"
 	tests := []struct {

@@ -5,41 +5,40 @@ import (
 	"time"
 )
 
-// Outcome is what became of one message. The zero Outcome is a retry with an
-// unknown result, so that a sink that forgets one loses nothing.
+// Outcome is the result of sending one message. The zero Outcome is a [Retry] with
+// an unknown result, so that a missing outcome loses no message.
 type Outcome struct {
 	Result Result
 
-	// Reason says why, in a word from a small closed set that is also a
-	// metric's label.
+	// Reason says why, in a word from a small closed set. Metrics use it as a label.
 	Reason Reason
 
-	// Detail is for the operator: an excerpt of an answer, the text of an
-	// error. It is stored with the row, so it must not hold a secret. The
-	// relay keeps its first 1,000 bytes.
+	// Detail is a text for the operator: an excerpt of an answer, or the text of an
+	// error. The relay stores its first 1,000 bytes with the row, so it must not
+	// contain a secret.
 	Detail string
 
-	// Receipt is what the destination answered to a delivered message: a
-	// partition and offset, an HTTP status. Kept with the done row; the relay
-	// keeps its first 255 bytes.
+	// Receipt is the destination's answer to a delivered message, such as a
+	// partition and offset, or an HTTP status. The relay stores its first 255 bytes
+	// with the row.
 	Receipt string
 
-	// Destination names which of several destinations behind the sink answered,
-	// as a host is one of a sink whose messages choose their own. Where one of
-	// them refuses everything its messages wait, and those of others go on.
-	// Unavailable with a destination says that it is this one's trouble, or the
-	// sink's: nothing was delivered to others meanwhile.
-	// Empty for a sink with one destination. Not stored.
+	// Destination names one of several destinations behind the sink, for example
+	// the host, if messages choose their own. If one destination refuses everything,
+	// only its messages wait. Unavailable with a Destination means that either this
+	// destination or the whole sink is unavailable: nothing was delivered to another
+	// destination meanwhile. Destination is empty for a sink with a single
+	// destination. It is not stored.
 	Destination string
 
-	// RetryAfter is how long the destination asked to be left alone; with
-	// Unavailable it holds back the sink, with Retry and Unsent the message.
-	// Zero leaves it to the relay's back-off; an Unsent message without one is
-	// sent again at once.
+	// RetryAfter is the pause that the destination asked for. With Unavailable it
+	// applies to the sink, with Retry and Unsent to the message. If it is zero, the
+	// relay's back-off applies, except that an Unsent message is sent again
+	// immediately.
 	RetryAfter time.Duration
 
-	// Err is the error of a function of this process, as it returned it: what a
-	// relay's AttemptObserver is given. Not stored. Nil where there is none.
+	// Err is the error that a function of this process returned, or nil. The relay
+	// passes it to its AttemptObserver. It is not stored.
 	Err error
 }
 
@@ -47,33 +46,35 @@ type Outcome struct {
 type Result int
 
 const (
-	// Retry: not delivered, or not known to be. The message is tried again after a
-	// back-off, and holds back its key meanwhile. It is charged an attempt if it fails
-	// again after another message was delivered, or alone for a long time. With a
-	// reason of Unavailable (connection, throttled, auth, config) the destination is at
-	// fault whatever the message, and a message that fails alone is never charged.
+	// Retry means that the message was not delivered, or that its outcome is
+	// unknown. The relay tries it again after a back-off; its key waits meanwhile. The
+	// relay charges an attempt if the message fails again after another message was
+	// delivered, or if it fails for a long time while nothing else is delivered. With
+	// a reason of Unavailable (connection, throttled, auth, config) the destination is
+	// the cause and not the message. Then the second case charges nothing.
 	Retry Result = iota
 
-	// Delivered: the destination has taken the message for good.
+	// Delivered means that the destination has stored the message.
 	Delivered
 
-	// Reject: this message will never be accepted. It is parked, and its key goes
-	// on without it: at once with [ReasonInvalid], else when it is rejected again
-	// after others were delivered, or alone for a long time.
+	// Reject means that the destination will never accept this message. With
+	// [ReasonInvalid] the relay parks it immediately. Otherwise the relay parks it when
+	// it is rejected again after another message was delivered, or if it is rejected for
+	// a long time while nothing else is delivered. Its key then continues without it.
 	Reject
 
-	// Unavailable: the destination as a whole is in trouble and this message
-	// was not taken. Charges nothing; the relay pauses the sink and opens it
-	// again.
+	// Unavailable means that the destination as a whole is unavailable and did not
+	// accept this message. The relay charges no attempt, pauses the sink and opens
+	// it again.
 	Unavailable
 
-	// Unsent: not handed over, because of another message of the batch or
-	// because the context ended first. Charges nothing; it is sent again. With
-	// a RetryAfter, see [Postpone], that is not before this time is over.
+	// Unsent means that the sink did not send the message, because of another
+	// message of the batch or because the context ended first. The relay charges no
+	// attempt and sends it again, but not before RetryAfter (see [Postpone]).
 	//
-	// A message that went out in one piece with the one of its key before it is
-	// Unsent, too, where that one is a Retry: it has to come after it again. If
-	// it isn't known what became of the piece, the destination may have taken it.
+	// If two messages of a key were sent in one piece and the first is a Retry, the
+	// second is Unsent, because it must be delivered again after the first. If the
+	// outcome of the piece is unknown, the destination may have the second message.
 	Unsent
 )
 
@@ -81,7 +82,7 @@ var resultNames = map[Result]string{
 	Retry: "retry", Delivered: "delivered", Reject: "reject", Unavailable: "unavailable", Unsent: "unsent",
 }
 
-// String returns the result's name as metrics and logs use it.
+// String returns the name of the result in metrics and logs.
 func (r Result) String() string {
 	if name, ok := resultNames[r]; ok {
 		return name
@@ -93,7 +94,7 @@ func (r Result) String() string {
 // as a label.
 type Reason string
 
-// The reasons. The comment names the results that they come with.
+// The reasons. Each comment names the results that have the reason.
 const (
 	ReasonNone         Reason = ""              // delivered
 	ReasonUnknown      Reason = "unknown"       // retry: the answer was lost, it may have been delivered
@@ -101,19 +102,19 @@ const (
 	ReasonServerError  Reason = "server_error"  // retry: the destination failed on this message
 	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
-	ReasonBusy         Reason = "busy"          // retry: asked to come again later; unsent: its turn comes later; unavailable: a deduplicating sink finds out what became of a batch
+	ReasonBusy         Reason = "busy"          // retry: the destination asked for a later attempt; unsent: the destination can't take it yet; unavailable: a deduplicating sink is finding out whether a batch was delivered
 	ReasonTooLarge     Reason = "too_large"     // reject: over the destination's limit
-	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed: its own fault, not the destination's
-	ReasonRefused      Reason = "refused"       // reject: the destination will not have it
-	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there; unsent: nothing yet, and the relay tells of its topic
-	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send; retry: a gateway says so
+	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry the message, or the destination refused it as malformed; the message is the cause
+	ReasonRefused      Reason = "refused"       // reject: the destination does not accept the message
+	ReasonUnroutable   Reason = "unroutable"    // reject: the destination has no receiver for it; unsent: no receiver yet, and the relay reports the topic
+	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send; retry: a gateway reports this
 	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
 	ReasonAuth         Reason = "auth"          // unavailable, unsent, retry: credentials or rights
-	ReasonConfig       Reason = "config"        // unavailable, retry: what all messages need isn't there, or is set wrong; what one needs is unroutable
-	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
-	ReasonBlocked      Reason = "blocked"       // unsent: another message of the batch came first; it may have been delivered if that one is unknown
-	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up, by a sink that gives a message up after a time
-	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that brought it down
+	ReasonConfig       Reason = "config"        // unavailable, retry: something that all messages need is missing or set wrong (if only one message needs it: unroutable)
+	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or left too little time for it
+	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch has to be settled first; it may have been delivered if the outcome of that message is unknown
+	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when all attempts are used up, and by a sink that gives up a message after a time
+	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that crashed it
 )
 
 // Ok returns the Outcome of a delivered message with the destination's
@@ -125,29 +126,31 @@ func Fail(result Result, reason Reason, detail string) Outcome {
 	return Outcome{Result: result, Reason: reason, Detail: detail}
 }
 
-// Cancelled returns the Outcome of a message that was not handed over because the
-// context has ended, or leaves too little time.
+// Cancelled returns the Outcome of a message that was not sent because the context
+// has ended, or leaves too little time.
 func Cancelled() Outcome { return Fail(Unsent, ReasonCancelled, "") }
 
-// Blocked returns the Outcome of a message that was not handed over because another
-// one of the batch comes first: one of its key that was not delivered, or one that
-// found the destination unavailable.
+// Blocked returns the Outcome of a message that was not sent because of an earlier
+// message of the batch: a message of its key that was not delivered, or a message
+// for which the destination was unavailable.
 func Blocked() Outcome { return Fail(Unsent, ReasonBlocked, "") }
 
-// Postpone returns the Outcome of a message that was not handed over because
-// its own destination, one of several behind the sink, can't take it now: one of
-// many endpoints is down, or has had its share. The message is tried again after
-// this time at the earliest, and holds back its key meanwhile; nothing is
-// charged, and the sink's other messages go on. The reason is connection,
-// throttled, auth, busy or unroutable; after must be positive. The relay writes each postponement
-// to the table, so a sink draws the time such that they don't all come back at
-// once, nor every moment.
+// Postpone returns the Outcome of a message that was not sent because its own
+// destination, one of several behind the sink, can't take it now: for example, one
+// of many endpoints is down, or has reached its share. The relay tries the message
+// again after this time at the earliest, and its key waits meanwhile. The relay
+// charges no attempt and sends the sink's other messages. The reason is connection,
+// throttled, auth, busy or unroutable; after must be positive.
+//
+// The relay writes each postponement to the table. So a sink should choose times
+// that are not too short, and randomise them so that messages don't return
+// simultaneously.
 func Postpone(reason Reason, detail string, after time.Duration) Outcome {
 	return Outcome{Result: Unsent, Reason: reason, Detail: detail, RetryAfter: after}
 }
 
-// All returns n copies of one outcome, for a sink whose batches succeed or
-// fail whole.
+// All returns n copies of one outcome, for a sink whose batches succeed or fail as
+// a whole.
 func All(n int, o Outcome) []Outcome {
 	outcomes := make([]Outcome, n)
 	for i := range outcomes {

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// shownFrames is how many calls a panic is described with: enough to find it,
-// few enough for a table's column.
+// shownFrames is the maximum number of calls in the description of a panic. It
+// is enough to find the cause, and fits into a column of the table.
 const shownFrames = 8
 
-// DescribePanic describes, within a deferred function that has recovered from a
-// panic, its cause and the calls that led to it, the last one first. Calls of the
-// runtime are left out, as is what lies below the function named until.
+// DescribePanic returns the cause of a panic and the calls that led to it, the most
+// recent call first. It must be called in the deferred function that recovered from
+// the panic. It omits calls of the runtime, and the callers of the function whose
+// name ends with until, and that function itself.
 func DescribePanic(cause any, until string) string {
 	counters := make([]uintptr, 64)
 	frames := runtime.CallersFrames(counters[:runtime.Callers(2, counters)])

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// named is a sink that only remembers what it was made of.
+// named is a sink that only remembers its settings.
 type named struct {
 	sinks.Sink
 	kind, text string
@@ -90,7 +90,7 @@ func TestRegistryFromURL(t *testing.T) {
 	}
 }
 
-func TestRegistryFromURLKeepsThePasswordToItself(t *testing.T) {
+func TestRegistryFromURLErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	for _, rawURL := range []string{"zoo://u:s3cret%zz@host", "zoo://u:s3cret@host:port", "://u:s3cret@host", "zoo://u:s3 cret@host\x7f", "zoo://u:s3cret@host"} {
 		_, err := registry(t).FromURL(rawURL)
@@ -113,11 +113,11 @@ func TestRegistryKinds(t *testing.T) {
 		t.Errorf("Kind returned %v, %v", kind.Name, ok)
 	}
 	if _, ok := registry(t).Kind("cat"); ok {
-		t.Error("Kind knows a cat")
+		t.Error("Kind found a kind that does not exist")
 	}
 }
 
-func TestNewRegistryRefuses(t *testing.T) {
+func TestNewRegistryRefusesInvalidKinds(t *testing.T) {
 	t.Parallel()
 	with := func(field settings.Field) []sinks.Kind {
 		kind := namedKind("zoo", "zoo")
@@ -133,13 +133,13 @@ func TestNewRegistryRefuses(t *testing.T) {
 		kinds []sinks.Kind
 		want  string
 	}{
-		"two names":         {[]sinks.Kind{namedKind("zoo", "a"), namedKind("zoo", "b")}, "sink kind zoo: there are two of this name"},
-		"two schemes":       {[]sinks.Kind{namedKind("ant", "a"), namedKind("zoo", "a")}, "sink kind zoo: the URL scheme a is that of kind ant"},
+		"two names":         {[]sinks.Kind{namedKind("zoo", "a"), namedKind("zoo", "b")}, "sink kind zoo: two kinds have this name"},
+		"two schemes":       {[]sinks.Kind{namedKind("ant", "a"), namedKind("zoo", "a")}, "sink kind zoo: kind ant has the URL scheme a, too"},
 		"upper case":        {[]sinks.Kind{namedKind("Zoo", "zoo")}, `sink kind Zoo: "Zoo" is not a name in lower case`},
 		"no New":            {changed(func(k *sinks.Kind) { k.New = nil }), "the function New is missing"},
 		"no FromURL":        {changed(func(k *sinks.Kind) { k.FromURL = nil }), "only one of Schemes and FromURL"},
 		"no scheme":         {changed(func(k *sinks.Kind) { k.Schemes = nil }), "only one of Schemes and FromURL"},
-		"two fields":        {changed(func(k *sinks.Kind) { k.Fields = append(k.Fields, k.Fields...) }), "field text: there are two of this name"},
+		"two fields":        {changed(func(k *sinks.Kind) { k.Fields = append(k.Fields, k.Fields...) }), "field text: two fields have this name"},
 		"field name":        {with(settings.Field{Name: "maxSize", Type: settings.TypeInt}), `the name "maxSize" is not in lower_snake_case`},
 		"field type":        {with(settings.Field{Name: "f", Type: "float"}), `field f: the type "float" is not known`},
 		"field limit":       {with(settings.Field{Name: "f", Type: settings.TypeInt, Min: "1s"}), `field f: the limit "1s" is not a number of type int`},

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Serial runs calls that nothing can interrupt, such as the write of a file, one
-// at a time and without holding up their callers: a Send returns soon after its
-// context ends, while a call that is stuck goes on and keeps its turn.
+// Serial runs calls that can't be interrupted, such as writing to a file, one at a
+// time. It doesn't block the callers: Send returns soon after its context ends. A
+// call that is stuck continues in the background, and no other call starts before
+// it returns.
 type Serial struct {
 	turn chan struct{}
 }
@@ -16,14 +17,14 @@ type Serial struct {
 // NewSerial returns a Serial for one destination.
 func NewSerial() *Serial { return &Serial{turn: make(chan struct{}, 1)} }
 
-// grace is how long Send waits for a call that notices the end of its context.
+// grace is how long Send waits for the call to return after the context has ended.
 const grace = 100 * time.Millisecond
 
-// Send runs write for a batch of n messages and returns its outcomes. Messages
-// whose turn didn't come before the context ended are [Unsent]; those of a
-// write that was still running then are a [Retry] with [ReasonTimeout], since
-// they may be delivered yet. Write must not use the batch. Send may be called
-// concurrently.
+// Send runs write for a batch of n messages and returns its outcomes. If the
+// context ends before write has started, the messages are [Unsent]. If it ends
+// while write is running, they are a [Retry] with [ReasonTimeout], because write
+// may still deliver them. Since write may outlive Send, it must not use the batch.
+// Send may be called concurrently.
 func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []Outcome) []Outcome {
 	if !s.begin(ctx) {
 		return All(n, Cancelled())
@@ -44,12 +45,12 @@ func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []
 	case outcomes := <-result:
 		return outcomes
 	case <-timer.C:
-		return All(n, Fail(Retry, ReasonTimeout, "the write has not ended in time"))
+		return All(n, Fail(Retry, ReasonTimeout, "the write did not finish in time"))
 	}
 }
 
-// Do runs f when no write is running, and keeps others waiting meanwhile. It
-// fails where a write is still running when the context ends.
+// Do runs f when no write is running; writes wait until f has returned. Do returns
+// an error if a write is still running when the context ends.
 func (s *Serial) Do(ctx context.Context, f func() error) error {
 	if !s.begin(ctx) {
 		return fmt.Errorf("wait for a write that is still running: %w", context.Cause(ctx))

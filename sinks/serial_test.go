@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// lasting is a write that takes so long, whatever its context says.
+// lasting returns a write that takes the duration d and ignores its context.
 func lasting(d time.Duration) func(context.Context) []sinks.Outcome {
 	return func(context.Context) []sinks.Outcome {
-		time.Sleep(d) // inside a bubble of synctest
+		time.Sleep(d) // in synctest's fake time
 		return sinks.All(2, sinks.Ok("written"))
 	}
 }
@@ -64,7 +64,7 @@ func TestSerialReturnsWhenAWriteIsStuck(t *testing.T) {
 	})
 }
 
-func TestSerialTakesTheWordOfAWriteThatEndsWithItsContext(t *testing.T) {
+func TestSerialReturnsTheOutcomesOfAWriteThatStopsInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -79,12 +79,12 @@ func TestSerialTakesTheWordOfAWriteThatEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestSerialBeginsNothingAfterTheContext(t *testing.T) {
+func TestSerialStartsNothingAfterTheContextEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	o := sinks.NewSerial().Send(ctx, 3, func(context.Context) []sinks.Outcome {
-		t.Error("the write was begun")
+		t.Error("the write was started")
 		return nil
 	})
 	if len(o) != 3 || o[2].Result != sinks.Unsent {

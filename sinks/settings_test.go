@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// testKind has a field of each type.
+// testKind returns a kind with a field of each type.
 func testKind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "test",
@@ -106,7 +106,7 @@ var getters = map[string]func(settings.Values) any{
 	"headers": func(s settings.Values) any { return s.SecretMap("headers") },
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRefusesInvalidValues(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		field string
@@ -114,7 +114,7 @@ func TestParseRefuses(t *testing.T) {
 		want  string
 	}{
 		{"path", "", "must not be empty"},
-		{"path", 7, "must be text; write the value, now a number, in quotes"},
+		{"path", 7, "must be text, not a number: write the value in quotes"},
 		{"path", nil, "has no value; leave it out for the default"},
 		{"method", "GET", "must be one of POST, PUT"},
 		{"even", 3, "must be even"},
@@ -132,14 +132,14 @@ func TestParseRefuses(t *testing.T) {
 		{"limit", "1 TB", "must be a number of bytes, such as 4096, 64KiB or 1MiB"},
 		{"limit", -1, "must be a number of bytes, such as 4096, 64KiB or 1MiB"},
 		{"limit", "1073741825", "must be at most 1GiB"},
-		{"limit", "9999999999999GiB", "is a larger number of bytes than there can be"},
+		{"limit", "9999999999999GiB", "is too large a number of bytes"},
 		{"topics", "a", "must be a list of texts, not text"},
-		{"topics", []any{"a", 1}, "must be a list of texts: write element 2, now a number, in quotes"},
+		{"topics", []any{"a", 1}, "must be a list of texts: element 2 is a number; write it in quotes"},
 		{"labels", []any{}, "must be a map of texts by name, not a list"},
-		{"labels", map[string]any{"a": true}, `must have texts as values: write that of "a", now true or false, in quotes`},
-		{"token", "", "is empty; leave it out where there is none"},
-		{"token", 12345, "must be text; write the value, now a number, in quotes"},
-		{"headers", map[string]any{"a": 12345}, `must have texts as values: write that of "a", now a number, in quotes`},
+		{"labels", map[string]any{"a": true}, `must have texts as values: the value of "a" is a boolean; write it in quotes`},
+		{"token", "", "is empty; remove the setting if there is no value"},
+		{"token", 12345, "must be text, not a number: write the value in quotes"},
+		{"headers", map[string]any{"a": 12345}, `must have texts as values: the value of "a" is a number; write it in quotes`},
 		{"tpyo", 1, "is not known; this kind has age, even, headers, labels, limit, method, path, sync, timeout, token, topics, workers"},
 	}
 	for _, test := range tests {
@@ -153,7 +153,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestParseReportsEverythingAtOnce(t *testing.T) {
+func TestParseReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	_, err := testKind().Parse(map[string]any{"workers": 0, "even": 1, "zebra": 1, "apple": 2})
 	var problems settings.Errors
@@ -176,7 +176,7 @@ func TestParseReportsEverythingAtOnce(t *testing.T) {
 	}
 }
 
-func TestParseKeepsSecretsToItself(t *testing.T) {
+func TestParseErrorsHideSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	values := []any{secret, []any{secret}, map[string]any{"a": secret, "b": 1}, map[string]string{"a": secret}}
@@ -193,7 +193,7 @@ func TestParseKeepsSecretsToItself(t *testing.T) {
 	}
 }
 
-func TestGettersPanicOnFieldsThatAreNotThere(t *testing.T) {
+func TestGettersPanicOnUnknownFields(t *testing.T) {
 	t.Parallel()
 	s, err := testKind().Parse(map[string]any{"path": "p"})
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package sinks defines what a destination of messages is: the [Sink]
-// contract, the [Outcome] that a sink reports for every message, and the
-// [Registry] that makes sinks by name.
+// Package sinks defines the interface between the relay and the destinations of
+// messages: the [Sink] contract, the [Outcome] that a sink returns for every
+// message, and the [Registry] that makes sinks by name.
 //
-// Each sink has a package of its own below this one. The suite that all of
-// them pass is in sinktest.
+// Each sink has its own package below this one. Package sinktest has the
+// conformance suite that all of them pass.
 package sinks
 
 import (
@@ -17,179 +17,183 @@ import (
 
 // Sink delivers messages to one destination.
 //
-// The relay calls Open before the first Send, and again, with back-off, after
-// each Send that reported [Unavailable], or when all messages fail; so also where
-// nothing is wrong with what is open. A Sink that needs no connection
-// returns nil. Send may be called by several goroutines at once, as many as
-// the relay was told to use workers for this sink; Open and Close are never
-// called while a Send is running. Close is called once, at the end, also
-// where Open never succeeded, but not where a Send never returned; it must
-// release everything.
+// The relay calls Open before the first Send. It calls Open again, with back-off,
+// after each Send that returned [Unavailable] and when all messages fail. So the
+// sink may still be open and working when Open is called. A Sink that needs no
+// connection returns nil from Open.
 //
-// Send has to return soon after its context ends, and hands over nothing any
-// more from then on: what it has not begun is [Unsent] with [ReasonCancelled].
-// The context ends before the relay's lease does: what is delivered after it
-// may be delivered by another relay too.
+// The relay may call Send concurrently, with up to the configured number of
+// workers of this sink. It never calls Open or Close while a Send is running. It
+// calls Close once, at the end, even if Open never succeeded, but not if a Send
+// never returned. Close must release all resources.
+//
+// Send must return soon after its context ends, and must not send anything after
+// that. Messages that it has not started are [Unsent] with [ReasonCancelled]. The
+// context ends before the relay's lease: another relay may deliver the same
+// messages when the lease has expired.
 type Sink interface {
-	// Open makes the sink ready. An error means that the destination can't be
-	// reached now; it charges no message an attempt and is tried again. It may
-	// be, or wrap, an [OpenError].
+	// Open prepares the sink for Send. An error means that the destination can't
+	// be used now. The relay charges no message an attempt and calls Open again.
+	// The error may be, or wrap, an [OpenError].
 	Open(ctx context.Context) error
 
-	// Send hands over a batch and returns one [Outcome] a message, in the
-	// batch's order. The batch is never empty, its messages stand in the order
-	// in which they were written, and it is valid only until Send returns.
-	// A missing outcome (a short answer) counts as a retry with an unknown
+	// Send sends a batch and returns one [Outcome] per message, in the order of
+	// the batch. The batch is never empty, its messages are in the order in which
+	// they were written, and it is valid only until Send returns. If Send returns
+	// too few outcomes, each missing one counts as a [Retry] with an unknown
 	// result.
 	Send(ctx context.Context, batch []Message) []Outcome
 
-	// Close gives back what the sink holds. No Send follows.
+	// Close releases the sink's resources. The relay calls no Send after it.
 	Close(ctx context.Context) error
 }
 
-// Message is what a Sink receives: a message as it was written, and what the
-// relay knows of it.
+// Message is a message as it was written, with the state that the relay keeps of it.
 type Message struct {
 	outbox.Message
 
-	// Sequence is the message's place in its table: of two messages with one
-	// key, the one with the lower Sequence is delivered first.
+	// Sequence is the position of the message in its table. Of two messages with
+	// the same key, the one with the lower Sequence is delivered first.
 	Sequence int64
 
-	// Attempt counts the deliveries that were charged, this one included: 1
-	// the first time.
+	// Attempt is the number of charged attempts, including this one. It is 1 the
+	// first time.
 	Attempt int
 
-	// CreatedAt is when the message was written, by the database's clock.
+	// CreatedAt is the time at which the message was written, by the database's clock.
 	CreatedAt time.Time
 
-	// BatchRef is the message's place in a planned batch, for a sink that is
-	// [Deduplicating].
+	// BatchRef is the message's position in a planned batch, for a [Deduplicating]
+	// sink.
 	BatchRef BatchRef
 }
 
-// Order is what a sink promises about the messages of one batch.
+// Order is the guarantee that a sink gives about the messages of one batch.
 type Order int
 
 const (
-	// OrderNone promises nothing: any message of the batch may be delivered
-	// while another is not. The relay then puts at most one message of a key
-	// into a batch. It is what a sink that doesn't implement [Ordered] gets.
+	// OrderNone guarantees nothing: a sink may deliver any message of the batch
+	// and not another. The relay then puts at most one message of a key into a
+	// batch. OrderNone applies to a sink that doesn't implement [Ordered].
 	OrderNone Order = iota
 
-	// OrderPrefix promises that what is delivered is a prefix of the batch
-	// within each key: after the first message of a key that is not delivered,
-	// no later one of that key is; they are [Unsent]. This holds after a
-	// [Reject] too: until it is written down that the message is parked, none
-	// may pass it.
+	// OrderPrefix guarantees that within each key, the delivered messages are a
+	// prefix of the batch. After the first message of a key that is not delivered,
+	// all later messages of that key are [Unsent]. This also holds after a
+	// [Reject]: no message may overtake a rejected one until the relay has stored
+	// that it is parked.
 	OrderPrefix
 
-	// OrderAtomic promises that a batch is delivered whole or not at all.
+	// OrderAtomic guarantees that a batch is delivered either completely or not at all.
 	OrderAtomic
 )
 
-// Ordered is implemented by a Sink that promises more than [OrderNone].
+// Ordered is implemented by a Sink that guarantees more than [OrderNone].
 type Ordered interface {
 	Order() Order
 }
 
-// Checker is implemented by a Sink whose Open creates what is missing at the destination.
-// Check finds out, as Open does, whether the destination can be used, and creates nothing. What
-// Open would create may be missing. rowrelay check calls it in the place of Open.
+// Checker is implemented by a Sink whose Open creates missing objects at the destination.
+// Check reports, as Open does, whether the destination can be used, but creates nothing. It
+// accepts that objects are missing which Open would create. The command rowrelay check calls
+// Check instead of Open.
 type Checker interface {
 	Check(ctx context.Context) error
 }
 
-// Destined is implemented by a Sink that can say what it is and where it leads, in a few words
-// and without secrets: "http https://example.org". Where it can't, its type is told. By this relays know whether their
-// sinks are the same.
+// Destined is implemented by a Sink that can describe itself and its destination in a few words,
+// without secrets: "http https://example.org". For other sinks the relay uses the type. Relays
+// compare these descriptions to find out whether they have the same sinks.
 type Destined interface {
 	Destination() string
 }
 
-// Limits bound the batches that a sink is given. Zero means no limit of the
-// sink's own; the relay's apply in any case.
+// Limits are a sink's limits for the relay. Zero means that the sink sets no limit.
+// The relay's own limits apply in any case.
 type Limits struct {
-	Messages int // most messages a batch
-	Bytes    int // most bytes of payload a batch; a larger message travels alone
-	Workers  int // most calls of Send at once
+	Messages int // maximum number of messages in a batch
+	Bytes    int // maximum total size of the payloads in a batch; a larger message is sent alone
+	Workers  int // maximum number of concurrent calls of Send
 }
 
-// Limited is implemented by a Sink with limits of its own.
+// Limited is implemented by a Sink that has [Limits].
 type Limited interface {
 	Limits() Limits
 }
 
-// OneByOne is implemented by a Sink that hands messages over one by one, as to a
-// function: the relay calls SendEach in the place of Send, and its time-out is each
-// message's. SendEach gives each message a context of its own that ends after so
-// long, and begins none once less than that is left of ctx: the rest is [Unsent].
-// [Fan] does that.
+// OneByOne is implemented by a Sink that sends messages one by one, for example to
+// a function. The relay calls SendEach instead of Send, and its time-out applies to
+// each message. SendEach gives each message its own context, which ends after the
+// duration each. When less than that duration is left of ctx, SendEach starts no
+// more messages; the rest are [Unsent]. [Fan] implements this.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
 }
 
-// TxSink is a Sink in the relay's own process whose writes go to the same
-// database as the messages. A relay over a SQL store calls HandleTx instead of
-// Send, inside a transaction that the relay owns and in which it has already
-// marked the message as delivered: where the outcome is [Delivered] it commits,
-// and so the effect of the handler and the mark happen together, exactly once;
-// otherwise it rolls both back and settles the outcome by itself.
+// TxSink is a Sink in the relay's process whose writes go to the database of the
+// messages. A relay with a SQL store calls HandleTx instead of Send. The call runs
+// inside a transaction of the relay in which the relay has already marked the
+// message as delivered. If the outcome is [Delivered], the relay commits, so that
+// the writes of the handler and the mark take effect together, exactly once.
+// Otherwise the relay rolls the transaction back and settles the outcome separately.
 //
 // HandleTx must not commit, roll back or keep the transaction. It may be called
-// concurrently, for one message of a key at a time.
+// concurrently, but only for one message of a key at a time.
 //
-// Send is for a relay that has no such transaction to offer. It delivers
-// nothing: its outcomes are [Unavailable] with [ReasonConfig].
+// A relay without a SQL store calls Send, which delivers nothing: its outcomes are
+// [Unavailable] with [ReasonConfig].
 type TxSink interface {
 	Sink
 	HandleTx(ctx context.Context, tx *sql.Tx, m Message) Outcome
 }
 
-// Deduplicating is implemented by a Sink whose destination recognises a batch that
-// comes again, if it comes again exactly: the same messages, in the same order,
-// under the same name. No message is then there twice, even where a relay dies
-// between the destination's answer and the mark.
+// Deduplicating is implemented by a Sink whose destination recognises a repeated
+// batch, if it is repeated exactly: the same messages, in the same order, with the
+// same name. Then the destination has no message twice, even if a relay dies after
+// the destination's answer and before it marks the messages as delivered.
 //
-// The relay asks for a plan, writes it down, and then sends. What a Send left
-// open, or a relay that died, is sent again by the plan before anything else is
-// planned.
+// The relay calls Plan, stores the plan, and then calls Send. If a Send left the
+// outcome of a batch unknown, or its relay died, the relay sends the batch again
+// according to the stored plan, before it plans anything else.
 //
-// Plans are asked for one at a time, while what was planned before may be on its
-// way; Sends of different plans may be under way at once, and end in any order. So
-// what becomes of one must not change another's fate. A sink that can't promise
-// this has [Limits] of one worker.
+// The relay calls Plan once at a time, possibly while earlier plans are being sent.
+// Sends of different plans may run concurrently and end in any order. So the outcome
+// of one plan must not affect another plan. A sink that can't guarantee this sets
+// [Limits] to one worker.
 type Deduplicating interface {
 	Sink
 
-	// Plan says in which planned batches the messages are to go, and sends
-	// nothing. A message without a reference in the answer is not sent now: its
-	// outcome says why. Of references whose Send never comes, nothing may be used
-	// again.
+	// Plan assigns messages to planned batches and sends nothing. If a message gets
+	// no reference, it is not sent now, and its outcome says why. The relay may drop a
+	// reference without sending it. Even then, the sink must not use the reference's
+	// name and identifiers again.
 	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
-	// Send, of messages with references, sends each planned batch that it has whole,
-	// for the first time or again. Of one that it has not whole, it finds out
-	// whether the destination has it. Where finding out takes longer than a Send,
-	// the outcome is open, its detail says how far the sink has come, and the next
-	// Send goes on from there. [Delivered] says that the message is
-	// there, from now or from before. An outcome that [IsOpen] leaves open
-	// whether it is: the reference holds, and with it the message's key. An open
-	// [Retry] concerns this batch only, [Unavailable] the whole sink. Any other
-	// outcome promises that the message is not there, and never will be by this
-	// reference.
+	// Send receives messages with references. It sends each planned batch of which
+	// it has all messages, for the first time or again. If it has only a part of a
+	// planned batch, it finds out whether the destination has the batch. If that
+	// takes longer than a Send, the outcome is open, its detail reports the progress,
+	// and the next Send continues.
+	//
+	// [Delivered] means that the destination has the message, from this Send or an
+	// earlier one. An outcome for which [IsOpen] returns true means that this is
+	// unknown: the relay keeps the reference, and the message's key waits. An open
+	// [Retry] affects only this batch, an [Unavailable] the whole sink. Any other
+	// outcome guarantees that the destination does not have the message, and will
+	// never have it because of this reference.
 	Send(ctx context.Context, batch []Message) []Outcome
 }
 
-// BatchRef is a message's place in a planned batch. The zero BatchRef is none.
+// BatchRef is a message's position in a planned batch. The zero BatchRef means none.
 type BatchRef struct {
-	Batch string // the batch's name, which any relay understands; at most 200 bytes
-	Size  int    // messages in the batch
-	Place int    // 0 is the first
+	Batch string // the batch's name, which every relay can interpret; at most 200 bytes
+	Size  int    // number of messages in the batch
+	Place int    // position of the message in the batch, from 0
 }
 
-// IsOpen says that nobody knows whether a deduplicating sink has a message: it was
-// unavailable, its answer was lost, or the context ended before it was asked.
+// IsOpen reports whether an outcome of a deduplicating sink leaves it unknown whether
+// the destination has the message: the sink was unavailable, the answer was lost, or
+// the context ended before the message was sent.
 func IsOpen(o Outcome) bool {
 	switch o.Result {
 	case Unavailable:
@@ -202,18 +206,17 @@ func IsOpen(o Outcome) bool {
 	return false
 }
 
-// OpenError is an error of Open that says why the destination can't be used, in
-// the word that metrics and logs show. Any other error counts as
-// [ReasonConnection].
+// OpenError is an error of Open with a [Reason] that metrics and logs show. All
+// other errors of Open count as [ReasonConnection].
 type OpenError struct {
-	Reason Reason // one of those of Unavailable: connection, throttled, auth or config
+	Reason Reason // a reason of Unavailable: connection, throttled, auth or config
 	Detail string // for the operator, without secrets
 }
 
 // Error returns the detail.
 func (e *OpenError) Error() string { return e.Detail }
 
-// Unopened returns the Outcome that an error of Open stands for.
+// Unopened returns the Outcome of messages that can't be sent because Open failed.
 func Unopened(err error) Outcome {
 	var known *OpenError
 	if errors.As(err, &known) {

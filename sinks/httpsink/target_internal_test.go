@@ -118,8 +118,8 @@ func TestTemplateChoosesTheHost(t *testing.T) {
 func TestInvalidURLTemplates(t *testing.T) {
 	t.Parallel()
 	for template, want := range map[string]string{
-		"https://h/{nothing}":      "placeholder that is not known",
-		"https://h/{topic":         "placeholder that is not known",
+		"https://h/{nothing}":      "unknown placeholder",
+		"https://h/{topic":         "unknown placeholder",
 		"http{header:s}://h":       "the whole scheme",
 		"{header:s}s://h":          "must continue with / or ?",
 		"{header:a}{header:b}":     "must continue with / or ?",

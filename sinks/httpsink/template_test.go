@@ -37,8 +37,8 @@ func TestMessageThatCannotFillATemplateIsRejected(t *testing.T) {
 		MessageHeaders: map[string]string{"X-From": "{header:from}", "X-Key": "{key}"},
 	})
 	for want, change := range map[string]func(*sinks.Message){
-		"the url can't have the message's key, which is empty":                                     func(m *sinks.Message) { m.Key = "" },
-		`the header "X-From" needs the message's header from, which is not there`:                  func(m *sinks.Message) { m.Headers = nil },
+		"the url can't contain the message's key, which is empty":                                  func(m *sinks.Message) { m.Key = "" },
+		`the header "X-From" needs the message's header from, which is missing`:                    func(m *sinks.Message) { m.Headers = nil },
 		`the header "X-Key" has a line break or another control character, which HTTP can't carry`: func(m *sinks.Message) { m.Key = "a\r\nb: c" },
 		`the header "X-Key" has a space at an end`:                                                 func(m *sinks.Message) { m.Key = "a " },
 		`the header "x-from" is set by the sink's configuration`:                                   func(m *sinks.Message) { m.Headers["x-from"] = "mine" },
@@ -64,8 +64,8 @@ func TestTemplateOptionsAreChecked(t *testing.T) {
 		options httpsink.Options
 		want    string
 	}{
-		{httpsink.Options{URL: good + "/{s3cret}"}, "the url has a placeholder that is not known"},
-		{httpsink.Options{URL: good, MessageHeaders: headers("X", "{s3cret}")}, `the message headers can't be sent: "X" has a placeholder that is not known`},
+		{httpsink.Options{URL: good + "/{s3cret}"}, "the url has an unknown placeholder"},
+		{httpsink.Options{URL: good, MessageHeaders: headers("X", "{s3cret}")}, `the message headers can't be sent: "X" has an unknown placeholder`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("X", "")}, `"X" has no value`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("Host", "{key}")}, `"Host" belongs to`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("X", "s3cret\n")}, `"X" has a line break`},

@@ -15,10 +15,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// BenchmarkShare compares the sink's Send with a bare loop over Client.Produce:
-// the same acks, records in a batch, and batches in flight, one a partition. The
-// two take turns; the figures are medians, and share, of the pairs of turns, is to
-// be 0.9 or more.
+// BenchmarkShare compares the sink's Send with a bare loop over Client.Produce, with
+// the same acks, batch size and batches in flight (one per partition). The two
+// alternate. The reported figures are medians. The target for share, the quotient of
+// each pair of turns, is 0.9 or more.
 func BenchmarkShare(b *testing.B) {
 	address := broker(b)
 	for _, size := range []int{256, 2048} {
@@ -51,7 +51,7 @@ func share(b *testing.B, address string, size, partitions int) {
 	b.ReportMetric(median(shares), "share")
 }
 
-// load is a batch for one partition, of fifty keys.
+// load returns a batch for one partition, with fifty keys.
 func load(topic string, partition, partitions, size int) []sinks.Message {
 	var keys []string
 	for n := 0; len(keys) < 50; n++ {
@@ -67,8 +67,8 @@ func load(topic string, partition, partitions, size int) []sinks.Message {
 	return batch
 }
 
-// turn produces batches to all partitions at once, and returns the records a
-// second.
+// turn produces batches to all partitions concurrently, and returns the number of
+// records per second.
 func turn(loads [][]sinks.Message, produce func([]sinks.Message)) float64 {
 	start := time.Now()
 	var producers sync.WaitGroup
@@ -92,7 +92,7 @@ func bySink(b *testing.B, sink *kafka.Sink, load []sinks.Message) {
 	}
 }
 
-// byClient does what is needed to hand the same records to the library.
+// byClient produces the same records with the library alone.
 func byClient(b *testing.B, bare *kafkago.Client, topic string, partitions int, load []sinks.Message) {
 	partition := kafka.PartitionOf(load[0].Key, partitions)
 	records := make([]kafkago.Record, len(load))

@@ -21,8 +21,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// server returns what the environment says of a server that deploy/servers
-// brings up.
+// server returns the address of a server that deploy/servers starts, from an
+// environment variable.
 func server(t testing.TB, variable string) string {
 	t.Helper()
 	address := os.Getenv(variable)
@@ -37,7 +37,7 @@ func server(t testing.TB, variable string) string {
 
 func broker(t testing.TB) string { return server(t, "ROWRELAY_TEST_KAFKA") }
 
-// fake returns a cluster in memory, which can be told to go wrong.
+// fake returns an in-memory cluster, in which tests can inject errors.
 func fake(t testing.TB, options ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
 	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, options...)...)
@@ -48,7 +48,7 @@ func fake(t testing.TB, options ...kfake.Opt) *kfake.Cluster {
 	return cluster
 }
 
-// client is another library's than the sink's.
+// client returns a client of another library than the sink's.
 func client(t testing.TB, addresses []string, options ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	options = append(options, kgo.SeedBrokers(addresses...), kgo.MetadataMinAge(10*time.Millisecond))
@@ -60,18 +60,19 @@ func client(t testing.TB, addresses []string, options ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// patience is for what must happen sooner or later, on the slowest machine.
+// patience is the time-out for events that must happen eventually, even on a very slow machine.
 const patience = 5 * time.Minute
 
-// enough is for what a broker answers on any machine, where a test waits for as long.
+// enough is a time-out within which a broker answers on any machine. It is short because some tests
+// wait for all of it.
 const enough = 5 * time.Second
 
 var topics atomic.Int64
 
-// newTopic makes a topic of the test's own, with settings as name=value.
+// newTopic creates a topic for the test, with settings in the form name=value.
 func newTopic(t testing.TB, addresses []string, partitions int32, settings ...string) string {
 	t.Helper()
-	name := fmt.Sprintf("test-%d-%04d", time.Now().UnixNano(), topics.Add(1)) // all are as long: one stands in for another
+	name := fmt.Sprintf("test-%d-%04d", time.Now().UnixNano(), topics.Add(1)) // all names have the same length, as link.instead requires
 	wanted := kmsg.NewCreateTopicsRequestTopic()
 	wanted.Topic, wanted.NumPartitions, wanted.ReplicationFactor = name, partitions, -1
 	for _, setting := range settings {
@@ -113,8 +114,8 @@ func deleteTopic(t testing.TB, addresses []string, name string) {
 	}
 }
 
-// isThere asks the partitions' leaders, since a new topic is known before they
-// know that they lead.
+// isThere reports whether the leaders of all partitions answer. Metadata has a new
+// topic before its leaders are ready.
 func isThere(t testing.TB, c *kgo.Client, name string, partitions int32) bool {
 	t.Helper()
 	request, topic := kmsg.NewPtrListOffsetsRequest(), kmsg.NewListOffsetsRequestTopic()
@@ -148,7 +149,7 @@ func newSink(t testing.TB, options kafka.Options) *kafka.Sink {
 	return sink
 }
 
-// made counts messages, so that each has an id of its own.
+// made counts messages, so that each has a unique id.
 var made atomic.Int64
 
 func message(topic, key, payload string) sinks.Message {
@@ -159,7 +160,7 @@ func message(topic, key, payload string) sinks.Message {
 	}
 }
 
-// batchOf makes a message for each key.
+// batchOf returns one message per key.
 func batchOf(topic string, keys ...string) []sinks.Message {
 	batch := make([]sinks.Message, len(keys))
 	for i, key := range keys {
@@ -168,8 +169,8 @@ func batchOf(topic string, keys ...string) []sinks.Message {
 	return batch
 }
 
-// summary has a letter for each outcome, as in DRBX: delivered, retry, blocked,
-// rejected; U is unavailable, C cancelled, P postponed.
+// summary returns one letter per outcome: Delivered, Retry, X for rejected,
+// Unavailable, Postponed, Blocked, Cancelled.
 func summary(outcomes []sinks.Outcome) string {
 	var text strings.Builder
 	for _, o := range outcomes {
@@ -184,8 +185,8 @@ func summary(outcomes []sinks.Outcome) string {
 	return text.String()
 }
 
-// records reads a topic with another library, from its beginning, until there
-// are so many records.
+// records reads n records of a topic from its start, with another library than the
+// sink's.
 func records(t testing.TB, addresses []string, topic string, n int, options ...kgo.Opt) []*kgo.Record {
 	t.Helper()
 	c := client(t, addresses, append(options, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
@@ -195,7 +196,7 @@ func records(t testing.TB, addresses []string, topic string, n int, options ...k
 	for len(got) < n {
 		fetches := c.PollFetches(ctx)
 		if ctx.Err() != nil {
-			t.Fatalf("%d of %d records are there", len(got), n)
+			t.Fatalf("%d of %d records arrived", len(got), n)
 		}
 		got = append(got, fetches.Records()...)
 	}
@@ -203,7 +204,7 @@ func records(t testing.TB, addresses []string, topic string, n int, options ...k
 	return got
 }
 
-// values are the records' payloads by key, or all without.
+// values returns the payloads of the records with a key, separated by spaces.
 func values(got []*kgo.Record, key string) string {
 	var texts []string
 	for _, r := range got {

@@ -18,49 +18,50 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// metadataAge is how old the knowledge of a topic may grow: partitions that were
-// added are found by then. A leader that moved is asked for at once.
+// metadataAge is how long the metadata of a topic is used. It limits the delay
+// after which the sink finds added partitions. If a leader moved, the sink
+// refreshes the metadata immediately.
 const metadataAge = time.Minute
 
-// cluster knows topics, as far as they are used, and asks brokers for them.
+// cluster requests metadata from brokers and caches it for the topics in use.
 type cluster struct {
 	client *kafkago.Client
 	seeds  []string
-	turn   chan struct{} // to ask: one at a time, the others learn from it
+	turn   chan struct{} // semaphore: one fetch at a time, whose result the others use
 
 	mu      sync.Mutex
 	topics  map[string]*topic
-	known   []string             // the brokers of the latest answer
-	id      string               // the cluster's own
-	resting map[string]time.Time // brokers that want to be left alone, and until when
+	known   []string             // the brokers in the latest metadata
+	id      string               // the cluster id
+	resting map[string]time.Time // by broker: the end of the pause that it asked for
 
 	troubles  map[topicPartition]*trouble
-	delivered time.Time // to any partition, lastly
+	delivered time.Time // the last delivery to any partition
 	turns     atomic.Uint32
 }
 
 func newCluster(client *kafkago.Client, seeds []string) *cluster {
 	c := &cluster{client: client, seeds: seeds, turn: make(chan struct{}, 1), topics: map[string]*topic{}, resting: map[string]time.Time{}, troubles: map[topicPartition]*trouble{}}
-	c.turns.Store(rand.Uint32() / 2) // relays should not all begin with the same partition
+	c.turns.Store(rand.Uint32() / 2) // so that relays don't all start with the same partition
 	return c
 }
 
-// topic is what is known of a topic. It doesn't change.
+// topic is the metadata of a topic. It is immutable.
 type topic struct {
 	name    string
-	leaders []string // the address of each partition's leader; empty where it has none
+	leaders []string // the address of each partition's leader; "" if the partition has none
 	err     error    // why the topic can't be written to
 	at      time.Time
-	again   time.Time // with an error: when to ask again
-	tries   int       // that ended with an error, in a row
+	again   time.Time // with an error: when to fetch the topic again
+	tries   int       // consecutive fetches that returned an error
 
-	partitions []int // all numbers, as the choice by a key wants them
+	partitions []int // all partition numbers, for partitionOfKey
 
-	turns *atomic.Uint32 // for messages without a key
+	turns *atomic.Uint32 // chooses the partition of messages without a key
 }
 
-// next returns a partition for messages without a key: each in turn that has a
-// leader.
+// next returns a partition for messages without a key. It rotates through the
+// partitions that have a leader.
 func (t *topic) next() int {
 	first := int(t.turns.Add(1) % uint32(len(t.leaders)))
 	for i := range t.leaders {
@@ -71,9 +72,10 @@ func (t *topic) next() int {
 	return first
 }
 
-// topics returns the topics of these names. What is missing is created, or looked
-// for once more before its messages are parked: a broker that has just been
-// started may not know of it yet. A topic that stays in trouble is left alone for a while.
+// topics returns the topics of these names. With CreateTopics it creates missing topics.
+// With ParkUnknownTopics it fetches a missing topic once more before its messages are
+// parked, because a broker that has just started may not know the topic yet. A topic
+// that can't be written to is not fetched again for a while.
 func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, error) {
 	topics, err := s.cluster.fetch(ctx, names)
 	if err != nil {
@@ -102,11 +104,11 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 	return topics, nil
 }
 
-// createTopics creates what is missing, and returns the topics of these names once the new ones
-// can be written to. The error of one that can't be created is its own.
+// createTopics creates the missing topics, waits until they can be written to, and returns the
+// topics of these names. If a topic can't be created, its err field says why.
 func (s *Sink) createTopics(ctx context.Context, names, missing []string) (map[string]*topic, error) {
 	refused := s.create(ctx, missing)
-	for until := time.Now().Add(s.options.LeaderTimeout); ; { // soon all brokers know of them, or as good as all
+	for until := time.Now().Add(s.options.LeaderTimeout); ; { // brokers learn of new topics with a delay
 		topics, err := s.cluster.fetch(ctx, names)
 		if err != nil {
 			return nil, err
@@ -114,7 +116,7 @@ func (s *Sink) createTopics(ctx context.Context, names, missing []string) (map[s
 		for name, err := range refused {
 			if t := topics[name]; errors.Is(t.err, kafkago.UnknownTopicOrPartition) {
 				failed := *t
-				if failed.err = fmt.Errorf("%w; create it: %w", t.err, err); errors.Is(err, kafkago.InvalidTopic) { // as it collides with another
+				if failed.err = fmt.Errorf("%w; create it: %w", t.err, err); errors.Is(err, kafkago.InvalidTopic) { // the name collides with another topic's
 					failed.err = fmt.Errorf("create it: %w", err)
 				}
 				topics[name] = &failed
@@ -131,7 +133,7 @@ func (s *Sink) create(ctx context.Context, names []string) map[string]error {
 	request := &kafkago.CreateTopicsRequest{Addr: kafkago.TCP(s.cluster.candidates()[0])}
 	for _, name := range names {
 		request.Topics = append(request.Topics, kafkago.TopicConfig{
-			Topic: name, NumPartitions: cmp.Or(s.options.CreatePartitions, -1), ReplicationFactor: cmp.Or(s.options.CreateReplicas, -1), // -1: the broker's
+			Topic: name, NumPartitions: cmp.Or(s.options.CreatePartitions, -1), ReplicationFactor: cmp.Or(s.options.CreateReplicas, -1), // -1: the broker's default
 		})
 	}
 	answer, err := s.client.CreateTopics(ctx, request)
@@ -143,14 +145,15 @@ func (s *Sink) create(ctx context.Context, names []string) map[string]error {
 		return refused
 	}
 	for name, err := range answer.Errors {
-		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) && !errors.Is(err, kafkago.RequestTimedOut) { // it will be there
+		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) && !errors.Is(err, kafkago.RequestTimedOut) { // the topic will exist
 			refused[name] = err
 		}
 	}
 	return refused
 }
 
-// starting says that a topic, other than those that were refused, is about to be there.
+// starting reports whether a topic does not exist or has no leader yet. It ignores topics that
+// can't be created.
 func starting(topics map[string]*topic, refused map[string]error) bool {
 	for name, t := range topics {
 		if refused[name] == nil && t.again.IsZero() && (errors.Is(t.err, kafkago.UnknownTopicOrPartition) || errors.Is(t.err, kafkago.LeaderNotAvailable)) {
@@ -160,8 +163,9 @@ func starting(topics map[string]*topic, refused map[string]error) bool {
 	return false
 }
 
-// fetch returns topics by name, asked for if they are not known, too old or in
-// trouble. With no names it asks a broker for nothing, to see whether one is there.
+// fetch returns topics by name. It requests metadata of topics that are not
+// cached, are too old or have an error. Without names it sends a request for no
+// topic, to find out whether a broker can be reached.
 func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic, error) {
 	found, missing := c.remembered(names)
 	if len(missing) == 0 && len(names) > 0 {
@@ -175,7 +179,7 @@ func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic,
 		return found, nil
 	}
 	learned, err := c.ask(ctx, missing)
-	maps.Copy(found, learned) // what was known grows old meanwhile, and does for this time
+	maps.Copy(found, learned) // cached topics may have become too old by now; that is fine for this fetch
 	return found, err
 }
 
@@ -195,7 +199,7 @@ func (c *cluster) remembered(names []string) (found map[string]*topic, missing [
 	return found, missing
 }
 
-// ask asks one broker after the other. An answer of any kind is better than none.
+// ask requests metadata from one broker after another, until one of them answers.
 func (c *cluster) ask(ctx context.Context, names []string) (map[string]*topic, error) {
 	var problems []error
 	for _, address := range c.candidates() {
@@ -210,7 +214,7 @@ func (c *cluster) ask(ctx context.Context, names []string) (map[string]*topic, e
 	return nil, fmt.Errorf("ask the brokers for metadata: %w", errors.Join(problems...))
 }
 
-// candidates are the brokers that are known, in any order, then the first ones.
+// candidates returns the known brokers in random order, then the bootstrap brokers.
 func (c *cluster) candidates() []string {
 	c.mu.Lock()
 	known := slices.Clone(c.known)
@@ -224,7 +228,7 @@ func (c *cluster) candidates() []string {
 	return known
 }
 
-// learn remembers an answer about topics of these names, and returns them.
+// learn caches the metadata of the topics of these names, and returns these topics.
 func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,8 +277,8 @@ func addressOf(broker kafkago.Broker) string {
 	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
 }
 
-// outdated says that a topic that could be written to turned out to be otherwise than remembered: the
-// next fetch asks for it, unless somebody has asked meanwhile.
+// outdated drops a topic from the cache because its metadata turned out to be wrong, so that the
+// next fetch requests it. It keeps a topic that was fetched again since, or that has an error.
 func (c *cluster) outdated(t *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +287,7 @@ func (c *cluster) outdated(t *topic) {
 	}
 }
 
-// forget makes the next fetch of a topic ask for it, and has partitions in trouble tried again.
+// forget drops all topics from the cache, and ends the pauses of failing partitions.
 func (c *cluster) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,7 +297,7 @@ func (c *cluster) forget() {
 	}
 }
 
-// rest notes that a broker asked for a pause; resting is how much of it is left.
+// rest records that a broker asked for a pause.
 func (c *cluster) rest(address string, pause time.Duration) {
 	if pause > 0 {
 		c.mu.Lock()
@@ -302,21 +306,22 @@ func (c *cluster) rest(address string, pause time.Duration) {
 	}
 }
 
+// restLeft returns how much is left of the pause that a broker asked for.
 func (c *cluster) restLeft(address string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Until(c.resting[address])
 }
 
-// name is the cluster's id, without blanks.
+// name returns the cluster id without blanks, or "-" if the cluster has none.
 func (c *cluster) name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
 }
 
-// pause waits before another try, longer each time, and not at all before the
-// first. It says whether there is time for one.
+// pause waits before the next try: not at all for tries 0, then longer each time
+// up to 250 ms. It reports whether enough time is left for another try.
 func pause(ctx context.Context, until time.Time, tries int) bool {
 	const longest = 250 * time.Millisecond
 	wait := min(longest, 10*time.Millisecond<<min(tries, 5))
@@ -326,6 +331,7 @@ func pause(ctx context.Context, until time.Time, tries int) bool {
 	return sleep(ctx, until, wait)
 }
 
+// sleep waits and reports whether the time passed before until and before ctx ended.
 func sleep(ctx context.Context, until time.Time, wait time.Duration) bool {
 	if time.Until(until) < wait {
 		return false

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// TestMurmur2 has the vectors of Java's own test.
+// TestMurmur2 uses the test vectors of Kafka's Java client.
 func TestMurmur2(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]int32{
@@ -31,9 +31,9 @@ func TestMurmur2(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreThoseOfOthers compares with another library, for keys of all
-// lengths and bytes.
-func TestPartitionsAreThoseOfOthers(t *testing.T) {
+// TestPartitionsMatchFranzGo compares the partitions of random keys of all lengths
+// with those of franz-go.
+func TestPartitionsMatchFranzGo(t *testing.T) {
 	t.Parallel()
 	const partitions = 97
 	other := kgo.StickyKeyPartitioner(nil).ForTopic("t")
@@ -49,9 +49,9 @@ func TestPartitionsAreThoseOfOthers(t *testing.T) {
 	}
 }
 
-// TestEncodingIsTheLibrarys compares record batches byte by byte with those of
+// TestEncodingMatchesKafkaGo compares record batches byte by byte with those of
 // kafka-go.
-func TestEncodingIsTheLibrarys(t *testing.T) {
+func TestEncodingMatchesKafkaGo(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
 	for name, how := range map[string]compress.Compression{"none": compress.None, "gzip": compress.Gzip, "snappy": compress.Snappy, "lz4": compress.Lz4, "zstd": compress.Zstd} {
@@ -64,7 +64,7 @@ func TestEncodingIsTheLibrarys(t *testing.T) {
 		}
 		want := libraryBatch(t, how, times, keys, values)
 		if how != compress.None {
-			got, want = unpacked(t, got), unpacked(t, want) // codecs may divide their input otherwise
+			got, want = unpacked(t, got), unpacked(t, want) // codecs may split their input differently
 		}
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes, not kafka-go's %d", name, len(got), len(want))
@@ -92,8 +92,8 @@ func libraryBatch(t *testing.T, how compress.Compression, times []int64, keys []
 	return buffer.Bytes()
 }
 
-// unpacked reads a batch by the library, which checks its sum, and writes it
-// without compression.
+// unpacked reads a batch with the library, which verifies its checksum, and writes it
+// again without compression.
 func unpacked(t *testing.T, batch []byte) []byte {
 	t.Helper()
 	var set protocol.RecordSet

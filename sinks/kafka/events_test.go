@@ -12,8 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// TestCloudEvents: attributes are headers, or the record is an event that the
-// official SDK reads; what isn't one is rejected, and its neighbours go.
+// TestCloudEvents: in binary mode, attributes are headers. In structured mode, the
+// official SDK reads the record as an event. A message with an invalid attribute is
+// rejected, and the others are delivered.
 func TestCloudEvents(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}

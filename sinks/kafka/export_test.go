@@ -12,7 +12,7 @@ import (
 // leader.
 func StickTo(s *Sink, partition int) { s.cluster.turns.Store(uint32(partition) - 1) }
 
-// Age makes the sink's idle connections so much older.
+// Age makes the sink's idle connections older.
 func Age(s *Sink, by time.Duration) {
 	for _, connections := range s.brokers.idle {
 		for _, c := range connections {
@@ -21,7 +21,7 @@ func Age(s *Sink, by time.Duration) {
 	}
 }
 
-// AgeTopics makes what the sink knows of topics so much older.
+// AgeTopics makes the sink's cached topics older.
 func AgeTopics(s *Sink, by time.Duration) {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
@@ -32,7 +32,7 @@ func AgeTopics(s *Sink, by time.Duration) {
 	}
 }
 
-// PartitionOf is the partition of a key, of so many.
+// PartitionOf returns the partition of a key in a topic with this number of partitions.
 func PartitionOf(key string, partitions int) int {
 	all := make([]int, partitions)
 	for i := range all {
@@ -41,8 +41,8 @@ func PartitionOf(key string, partitions int) int {
 	return partitionOfKey(key, all)
 }
 
-// Plain encodes records as the plain way to produce does: times in milliseconds,
-// keys, values and one header each.
+// Plain encodes records without a producer. Times are in milliseconds, and each
+// record has one header.
 func Plain(how compress.Compression, times []int64, keys []string, values [][]byte, name, value string) ([]byte, error) {
 	records := make([]record, len(times))
 	for i := range times {
@@ -51,7 +51,7 @@ func Plain(how compress.Compression, times []int64, keys []string, values [][]by
 	return encode(nil, records, how, noProducer)
 }
 
-// Encoded is the record batch that a message alone becomes.
+// Encoded returns the record batch of a single message.
 func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
 	r, err := s.record(&m, m.Topic, time.Now(), make([]header, len(m.Headers)+ownHeaders))
 	if err != nil {
@@ -61,11 +61,11 @@ func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
 	return batch[prefixBytes:], err
 }
 
-// Idempotent makes a plain sink idempotent.
+// Idempotent returns an idempotent sink that uses a plain sink.
 func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity(), newSearches()} }
 
-// Restamp changes what the name of a planned batch says: the cluster, if it is
-// given, the producer, if it isn't negative, and its age.
+// Restamp changes the name of a planned batch: the cluster, unless it is empty, the
+// producer, unless it is negative, and the age.
 func Restamp(name, cluster string, producer int64, age time.Duration) (string, error) {
 	s, err := parseBatchID(name)
 	if cluster != "" {
@@ -78,7 +78,7 @@ func Restamp(name, cluster string, producer int64, age time.Duration) (string, e
 	return s.String(), err
 }
 
-// AgeEnds makes what the sink knows of partitions' ends so much older.
+// AgeEnds makes the sink's cached end offsets older.
 func AgeEnds(s *IdempotentSink, by time.Duration) {
 	s.identity.mu.Lock()
 	defer s.identity.mu.Unlock()
@@ -87,7 +87,7 @@ func AgeEnds(s *IdempotentSink, by time.Duration) {
 	}
 }
 
-// Rest ends the time for which topics and partitions in trouble are left alone.
+// Rest ends the pauses of failing topics and partitions.
 func Rest(s *Sink) {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// failing lets a broker answer the first n requests to produce with an error,
-// and take nothing.
+// failing makes the brokers answer the first n produce requests with an error and
+// write nothing.
 func failing(cluster *kfake.Cluster, n int, problem *kerr.Error) {
 	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -27,9 +27,9 @@ func failing(cluster *kfake.Cluster, n int, problem *kerr.Error) {
 	})
 }
 
-// TestErrorsOfBrokers: what is certainly not taken goes again; what may be taken
-// is unknown; and no key passes over it.
-func TestErrorsOfBrokers(t *testing.T) {
+// TestBrokerErrors: the sink sends a batch again if it was certainly not written. If
+// it may have been written, the outcome is unknown. Later messages of the key wait.
+func TestBrokerErrors(t *testing.T) {
 	t.Parallel()
 	const ever = 1 << 30
 	for name, test := range map[string]struct {
@@ -45,9 +45,9 @@ func TestErrorsOfBrokers(t *testing.T) {
 		"too few replicas for a while": {kerr.NotEnoughReplicas, 2, "DDDD", ""},
 		"too few replicas":             {kerr.NotEnoughReplicas, ever, "UUBU", sinks.ReasonConnection},
 		"no leader for long":           {kerr.NotLeaderForPartition, ever, "UUBU", sinks.ReasonConnection},
-		"taken, perhaps":               {kerr.RequestTimedOut, 1, "RRBR", sinks.ReasonUnknown},
-		"taken, but not by enough":     {kerr.NotEnoughReplicasAfterAppend, 1, "RRBR", sinks.ReasonUnknown},
-		"who knows":                    {kerr.UnknownServerError, 1, "RRBR", sinks.ReasonServerError},
+		"possibly written":             {kerr.RequestTimedOut, 1, "RRBR", sinks.ReasonUnknown},
+		"written by too few replicas":  {kerr.NotEnoughReplicasAfterAppend, 1, "RRBR", sinks.ReasonUnknown},
+		"an unknown error":             {kerr.UnknownServerError, 1, "RRBR", sinks.ReasonServerError},
 		"no right to write":            {kerr.TopicAuthorizationFailed, 1, "PPBP", sinks.ReasonAuth},
 		"an unknown compression":       {kerr.UnsupportedCompressionType, 1, "PPBP", sinks.ReasonUnroutable},
 		"a quota":                      {kerr.ThrottlingQuotaExceeded, 1, "UUBU", sinks.ReasonThrottled},
@@ -65,9 +65,9 @@ func TestErrorsOfBrokers(t *testing.T) {
 	}
 }
 
-// TestLeaderMoves: a moved leader costs a try, not the seconds until metadata
-// are read anew.
-func TestLeaderMoves(t *testing.T) {
+// TestMovedLeaderIsFoundImmediately: a moved leader costs one try, and not the seconds until the next
+// regular refresh of metadata.
+func TestMovedLeaderIsFoundImmediately(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "t"))
 	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
@@ -83,17 +83,17 @@ func TestLeaderMoves(t *testing.T) {
 		}
 		quickest = min(quickest, time.Since(start))
 	}
-	if quickest > 3*time.Second { // metadata are read anew after five
+	if quickest > 3*time.Second { // a regular refresh would take up to a minute
 		t.Errorf("after a move, each Send took %v or more", quickest)
 	}
 	if got := records(t, cluster.ListenAddrs(), "t", 12); len(got) != 12 {
-		t.Errorf("%d records are there, want 12", len(got))
+		t.Errorf("the topic has %d records, want 12", len(got))
 	}
 }
 
-// TestAnswerLost: the connection ends after the broker has taken a batch. Nobody
-// knows, so it is said so, and a later message of the key doesn't pass.
-func TestAnswerLost(t *testing.T) {
+// TestLostAnswer: the connection breaks after the broker has written a batch. The
+// outcome is unknown, and a later message of the key is not sent.
+func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 1)
@@ -113,9 +113,9 @@ func TestAnswerLost(t *testing.T) {
 	}
 }
 
-// TestNothingIsWrittenAfterTheContext: a Send whose context has ended leaves
-// nothing behind that writes.
-func TestNothingIsWrittenAfterTheContext(t *testing.T) {
+// TestNothingIsWrittenAfterTheContextEnds: nothing writes to a connection after the
+// context of a Send has ended.
+func TestNothingIsWrittenAfterTheContextEnds(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 1)
@@ -142,12 +142,12 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 		t.Errorf("%d requests were written, want 1", n)
 	}
 	if open := between.count(); open > 1 {
-		t.Errorf("%d connections are open, one for metadata at most is to be", open)
+		t.Errorf("%d connections are open, want at most one for metadata", open)
 	}
 }
 
-// TestConcurrency: several partitions at once, and one batch for each, over all
-// Sends; no more than the settings say.
+// TestConcurrency: all Sends together have at most one batch in flight per partition,
+// and at most Concurrency batches in total.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(8, "t"))
@@ -168,9 +168,9 @@ func TestConcurrency(t *testing.T) {
 		for deadline := time.Now().Add(patience); between.produced() < want && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(20 * time.Millisecond) // for one that should not be there
+		time.Sleep(20 * time.Millisecond) // gives a surplus request time to appear
 		if got := between.produced(); got != want {
-			t.Errorf("with concurrency %d, %d batches are under way, want %d", inFlight, got, want)
+			t.Errorf("with concurrency %d, %d batches are in flight, want %d", inFlight, got, want)
 		}
 		cancel()
 		sends.Wait()
@@ -178,8 +178,8 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// TestThrottle: a pause that the broker asks for is kept to; one that is too
-// long for a Send is passed on.
+// TestThrottle: the sink waits for the pause that the broker asked for. If the pause
+// is too long for a Send, the sink returns it to the relay.
 func TestThrottle(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
@@ -200,7 +200,7 @@ func TestThrottle(t *testing.T) {
 		}
 	}
 	if took := time.Since(start); took < 60*time.Millisecond {
-		t.Errorf("the pause was not kept: %v", took)
+		t.Errorf("the sink paused for %v, want at least 60 ms", took)
 	}
 	o := sink.Send(t.Context(), batchOf("t", "a"))[0]
 	if o.Result != sinks.Unavailable || o.Reason != sinks.ReasonThrottled || o.RetryAfter < 50*time.Second {
@@ -208,8 +208,8 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-// TestRequests: brokers are asked for the topics in use and no others, and told
-// to wait for their replicas, for as long as the settings allow.
+// TestRequests: the sink requests metadata only for the topics in use, and requests
+// acknowledgements of all replicas, within half of RequestTimeout.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t", "u", "not-ours"))
@@ -242,16 +242,16 @@ func TestRequests(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if all || !slices.Equal(asked, []string{"t", "u"}) {
-		t.Errorf("asked for all topics or their creation: %v; asked for %v", all, asked)
+		t.Errorf("requested all topics or their creation: %v; requested topics: %v", all, asked)
 	}
 	if !slices.Equal(acks, []int{-1, -1, -1}) || len(wait) != 3 || wait[0] < 3000 || wait[0] > 3500 {
-		t.Errorf("acks %v, to wait %v ms", acks, wait)
+		t.Errorf("acks %v, time-outs %v ms", acks, wait)
 	}
 }
 
-// TestIdleConnectionThatHasEnded: it is noticed before a batch is written to it,
-// of which nobody would know what has become.
-func TestIdleConnectionThatHasEnded(t *testing.T) {
+// TestClosedIdleConnectionIsNoticed: the sink notices that the broker has closed an
+// idle connection before it writes a batch to it, whose outcome would be unknown.
+func TestClosedIdleConnectionIsNoticed(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	for name, age := range map[string]time.Duration{"some seconds": 5 * time.Second, "minutes": 5 * time.Minute} {
@@ -270,8 +270,9 @@ func TestIdleConnectionThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestAnswersThatNameNoRecord of the batch can't keep a Send busy for ever.
-func TestAnswersThatNameNoRecord(t *testing.T) {
+// TestAnswersWithUnknownRecords: an answer rejects records that the batch doesn't
+// have. Send must not repeat the batch forever.
+func TestAnswersWithUnknownRecords(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
@@ -284,8 +285,9 @@ func TestAnswersThatNameNoRecord(t *testing.T) {
 	}
 }
 
-// TestTopicGrowsOldWhileAnotherIsAskedFor: it was known when the Send began.
-func TestTopicGrowsOldWhileAnotherIsAskedFor(t *testing.T) {
+// TestTopicExpiresWhileAnotherIsFetched: the cached metadata of a topic becomes too
+// old during a Send. The Send still uses it.
+func TestTopicExpiresWhileAnotherIsFetched(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t", "u"))
 	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
@@ -303,10 +305,10 @@ func TestTopicGrowsOldWhileAnotherIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestKeyInPartitionsOneOfWhichFails: whatever waits for another partition behind
-// what failed is unsent as well, also if nothing else is left to do. The last one
-// waits for a partition that is looked at before that of the one which holds it back.
-func TestKeyInPartitionsOneOfWhichFails(t *testing.T) {
+// TestKeyInSeveralPartitionsOfWhichOneFails: after a failed message, the later messages of its
+// key for other partitions are unsent, even if nothing else is left to send. The queue of the last
+// message comes before the queue of the message that blocks it.
+func TestKeyInSeveralPartitionsOfWhichOneFails(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "t"))
 	failing(cluster, 1, kerr.UnknownServerError)

@@ -15,13 +15,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// IdempotentSink writes as [Sink] does, and so that no record is in its topic
-// twice, even where a relay dies between the broker's answer and the mark. A
-// broker recognises a record batch that comes again by its producer's id and the
-// sequences of its first and last record; the relay writes these down before it
-// sends. README.md has what this costs, and where it ends.
+// IdempotentSink is a [Sink] that writes no record twice, even if a relay dies
+// after the broker's answer and before it marks the messages as delivered. A broker
+// recognises a repeated record batch by its producer id and the sequences of its
+// first and last record. The relay stores these in its journals before it sends.
+// README.md describes the cost and the limits.
 //
-// Its methods are called as [sinks.Deduplicating] says.
+// The relay calls its methods as [sinks.Deduplicating] specifies.
 type IdempotentSink struct {
 	*Sink
 	identity *identity
@@ -31,8 +31,8 @@ type IdempotentSink struct {
 var _ sinks.Deduplicating = (*IdempotentSink)(nil)
 
 // NewIdempotent returns a sink that writes to a cluster of Kafka 2.8 or newer.
-// It makes no connection. The error has all that is wrong with the options, and
-// shows no secret.
+// It makes no connection. The error lists every problem of the options, and
+// contains no secret.
 func NewIdempotent(options Options) (*IdempotentSink, error) {
 	s, err := New(options)
 	if err != nil {
@@ -41,8 +41,8 @@ func NewIdempotent(options Options) (*IdempotentSink, error) {
 	return &IdempotentSink{s, newIdentity(), newSearches()}, nil
 }
 
-// Plan gives the next record batch of each partition its sequences. What has no
-// room in it waits for the next plan.
+// Plan assigns sequences to the next record batch of each partition. Messages that
+// don't fit into these batches wait for the next plan.
 func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	if ctx.Err() != nil {
 		return nil, sinks.All(len(batch), sinks.Cancelled())
@@ -66,23 +66,23 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 		r.queues[p].waiting = nil
 	}
 	for _, l := range r.order {
-		if t, _ := s.cluster.troubleOf(l.topicPartition); t.tries > 1 && len(l.waiting) > 1 && !s.cluster.others(t) { // one is enough to try it
+		if t, _ := s.cluster.troubleOf(l.topicPartition); t.tries > 1 && len(l.waiting) > 1 && !s.cluster.others(t) { // one message is enough to test a failing partition
 			for _, i := range l.waiting[1:] {
 				r.trouble(i, l.topicPartition, t.why)
 			}
 			l.waiting = l.waiting[:1]
 		}
 	}
-	line, err := s.newState(ctx, places, len(batch))
+	state, err := s.newState(ctx, places, len(batch))
 	if err != nil {
 		r.settleRest(s.troubled(ctx, err))
 		return nil, r.outcomes
 	}
 	batchRefs := make([]sinks.BatchRef, len(batch))
 	for _, l := range r.ready() {
-		s.plan(line, l, batchRefs)
+		s.plan(state, l, batchRefs)
 	}
-	s.identity.planned(line)
+	s.identity.planned(state)
 	for i := range batch {
 		if batchRefs[i] == (sinks.BatchRef{}) && !r.settled[i] {
 			r.settle(i, sinks.Blocked())
@@ -91,18 +91,18 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	return batchRefs, r.outcomes
 }
 
-// plan gives the records of a partition's batch their references.
-func (s *IdempotentSink) plan(line *producerState, l *partitionQueue, batchRefs []sinks.BatchRef) {
+// plan sets the references of the messages of a partition's batch.
+func (s *IdempotentSink) plan(state *producerState, l *partitionQueue, batchRefs []sinks.BatchRef) {
 	n := len(l.chunk)
-	base, end := s.identity.reserve(line, l.topicPartition, n)
-	name := batchID{cluster: s.cluster.name(), producer: line.producer, base: base, to: l.topicPartition, end: end, at: time.Now()}.String()
+	base, end := s.identity.reserve(state, l.topicPartition, n)
+	name := batchID{cluster: s.cluster.name(), producer: state.producer, base: base, to: l.topicPartition, end: end, at: time.Now()}.String()
 	for at, i := range l.chunk {
 		batchRefs[i] = sinks.BatchRef{Batch: name, Size: n, Place: at}
 	}
 }
 
-// Send writes record batches as they were planned, those of one partition one
-// after the other.
+// Send writes record batches as they were planned. It writes the batches of one
+// partition one after the other, and several partitions concurrently.
 func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	outcomes, troubled := make([]sinks.Outcome, len(batch)), make([]troubled, len(batch))
 	until := time.Now().Add(s.options.LeaderTimeout)
@@ -124,7 +124,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 			continue
 		}
 		switch t, _ := s.cluster.troubleOf(by.at); {
-		case by.kind == unsure: // also where nothing else was delivered: these batches go first, so nothing else could be
+		case by.kind == unsure: // even if nothing else was delivered: these batches go first, so nothing else could be
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
 		case by.kind == notTaken && s.cluster.others(t):
 			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
@@ -133,20 +133,20 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 	return outcomes
 }
 
-// troubled says whose trouble it is that a planned batch is not delivered.
+// troubled is the scope of the failure because of which a planned batch was not delivered.
 type troubled struct {
 	kind int
 	at   topicPartition
 }
 
 const (
-	whole    = iota // the sink's
-	notTaken        // the partition's, and it certainly has nothing of the batch
-	unsure          // the partition's, and it may have the batch
+	whole    = iota // the sink failed
+	notTaken        // only the partition failed, and it certainly does not have the batch
+	unsure          // only the partition failed, and it may have the batch
 )
 
-// sendLine stops after the first batch whose delivery status is unknown: the next ones would
-// leave a gap.
+// sendLine sends the planned batches of one partition. It stops after the first batch whose
+// delivery status is unknown, because the sequences of the next batch would leave a gap.
 func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []plannedBatch, batch []sinks.Message, outcomes []sinks.Outcome, by []troubled) {
 	stopped := false
 	for _, e := range line {
@@ -165,8 +165,8 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []p
 	}
 }
 
-// sendPlanned writes a batch that is whole, and looks for one that is not. It says whose trouble it
-// is if that comes to nothing.
+// sendPlanned sends a batch that is complete. If messages of the batch are missing, it finds out
+// whether an earlier Send has written the batch. It also returns the scope of a failure.
 func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) ([]sinks.Outcome, int) {
 	n := len(messages)
 	if e.err != nil {
@@ -184,11 +184,11 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 	v := s.produce(ctx, until, e.id.to, records, producer{id: e.id.producer, sequence: e.id.base})
 	o := v.outcome
 	switch {
-	case !first && (v.again || o.Result == sinks.Reject): // it may be there from before its topic's settings changed
+	case !first && (v.again || o.Result == sinks.Reject): // an earlier Send may have written it, before the topic's limits changed
 		return s.lookFor(ctx, e.id, messages)
 	case v.again || o.Result == sinks.Delivered || o.Result == sinks.Retry && o.Reason == sinks.ReasonServerError:
 		return s.judge(ctx, e.id, messages, v)
-	case o.Result == sinks.Retry: // its answer was lost
+	case o.Result == sinks.Retry: // the answer was lost
 		s.cluster.fails(e.id.to, until.Add(-s.options.LeaderTimeout), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, o.Detail))
 		return sinks.All(n, o), whole
 	case first && v.local:
@@ -202,8 +202,9 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 	return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, o.Detail)), unsure
 }
 
-// gone says that the partition of a batch isn't there any more, and so hasn't the batch: for as long as
-// LeaderTimeout no broker has named it. One that has just been started may not know of it yet.
+// gone reports whether the partition of a batch no longer exists, and so does not have the batch. The
+// brokers must report this for LeaderTimeout, because a broker that has just started may not know the
+// partition yet.
 func (s *IdempotentSink) gone(ctx context.Context, id batchID) bool {
 	for until := time.Now().Add(s.options.LeaderTimeout); ; {
 		topics, err := s.cluster.ask(ctx, []string{id.to.topic})
@@ -220,8 +221,8 @@ func (s *IdempotentSink) gone(ctx context.Context, id batchID) bool {
 	}
 }
 
-// recordsOf makes the records of a batch. Where some can't be made, because a
-// row is gone or the sink is set up otherwise than it was, it is not complete.
+// recordsOf makes the records of a batch. The result is not complete if a record
+// can't be made, because a row is missing or the sink's settings have changed.
 func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (records []record, complete bool) {
 	if len(messages) != messages[0].BatchRef.Size {
 		return nil, false
@@ -238,7 +239,7 @@ func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (reco
 	return r.records, true
 }
 
-// judge says what a broker's answer means for each message of a batch.
+// judge returns the outcomes of a batch by the broker's answer.
 func (s *IdempotentSink) judge(ctx context.Context, id batchID, messages []sinks.Message, v verdict) ([]sinks.Outcome, int) {
 	n := len(messages)
 	switch {
@@ -251,8 +252,8 @@ func (s *IdempotentSink) judge(ctx context.Context, id batchID, messages []sinks
 	return s.explain(ctx, id, messages, v.outcome)
 }
 
-// turnedDown is for a batch that was refused as a whole, because of some of its
-// records or of any of them: the others are planned anew.
+// turnedDown returns the outcomes of a batch that the broker refused because of one
+// or more records. The messages that are not rejected are planned again.
 func (s *IdempotentSink) turnedDown(id batchID, n int, v verdict) []sinks.Outcome {
 	if v.smaller {
 		s.identity.smaller(id.to, n)
@@ -267,12 +268,13 @@ func (s *IdempotentSink) turnedDown(id batchID, n int, v verdict) []sinks.Outcom
 // plannedBatch is a record batch that was planned.
 type plannedBatch struct {
 	id      batchID
-	err     error // the name can't be read
-	members []int // its messages, in their order
+	err     error // from parsing the batch's name
+	members []int // its messages, in order
 }
 
-// batchesOf sorts messages into record batches, and these by partition and by
-// their sequences: a producer sends one batch after the other.
+// batchesOf groups messages by planned batch, and the batches by partition. The
+// batches of a partition are sorted by producer and sequence, because a producer's
+// batches must be sent in that order.
 func batchesOf(batch []sinks.Message) map[topicPartition][]plannedBatch {
 	byName := map[string]*plannedBatch{}
 	for i := range batch {
@@ -298,15 +300,15 @@ func batchesOf(batch []sinks.Message) map[topicPartition][]plannedBatch {
 	return lines
 }
 
-// batchID is what the name of a planned batch says: all by which another relay can
-// send it again, or find out whether it is there.
+// batchID is the parsed name of a planned batch. It has all that another relay needs
+// to send the batch again, or to find out whether it was written.
 type batchID struct {
-	cluster  string // an id: a producer's is worth nothing in another cluster
+	cluster  string // cluster id: a producer id is valid only in its cluster
 	producer int64
 	base     int32 // sequence of the first record
 	to       topicPartition
-	end      int64     // of the partition when this was planned: the batch is not before it
-	at       time.Time // when this was planned, by the clock of its relay
+	end      int64     // end offset of the log at the time of the plan: the batch is not before it
+	at       time.Time // time of the plan, by the clock of the relay that made it
 }
 
 const batchIDFormat = "k1 %s %d %d %d %d %d %s"
@@ -320,7 +322,7 @@ func parseBatchID(text string) (batchID, error) {
 	var seconds int64
 	_, err := fmt.Sscanf(text, batchIDFormat, &s.cluster, &s.producer, &s.base, &s.to.partition, &s.end, &seconds, &s.to.topic)
 	if err != nil || strings.Count(text, " ") != strings.Count(batchIDFormat, " ") {
-		return batchID{}, fmt.Errorf("read the name of a planned batch, %.100q (was it made by another version?)", text)
+		return batchID{}, fmt.Errorf("parse the name of a planned batch, %.100q (did another version write it?)", text)
 	}
 	s.at = time.Unix(seconds, 0)
 	return s, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// idempotent makes a sink as another process would have it.
+// idempotent returns a new sink, like the sink of another process.
 func idempotent(t testing.TB, options kafka.Options) *kafka.IdempotentSink {
 	t.Helper()
 	sink, err := kafka.NewIdempotent(options)
@@ -31,13 +31,13 @@ func idempotent(t testing.TB, options kafka.Options) *kafka.IdempotentSink {
 	return sink
 }
 
-// planned gives messages their references, all of them.
+// planned returns the messages with references. The test fails if a message gets none.
 func planned(t testing.TB, sink *kafka.IdempotentSink, batch []sinks.Message) []sinks.Message {
 	t.Helper()
 	batch = slices.Clone(batch)
 	batchRefs, outcomes := sink.Plan(t.Context(), batch)
-	// A new broker gives no producer's id while it loads its coordinator. Any other answer stands: callers assert that
-	// the sink is not unavailable.
+	// A new broker assigns no producer id while it loads its coordinator. All other errors are returned, because callers
+	// assert that the sink is available.
 	loading := func() bool { return strings.Contains(outcomes[0].Detail, "Group Load In Progress") }
 	for end := time.Now().Add(2 * time.Minute); loading() && time.Now().Before(end); <-time.After(50 * time.Millisecond) {
 		if err := sink.Open(t.Context()); err == nil {
@@ -53,7 +53,7 @@ func planned(t testing.TB, sink *kafka.IdempotentSink, batch []sinks.Message) []
 	return batch
 }
 
-// keys makes n of them.
+// keys returns n keys, with repetitions after 40.
 func keys(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -72,7 +72,7 @@ func wantSummary(t testing.TB, what string, got []sinks.Outcome, want string) {
 	}
 }
 
-// wantOnce holds that the log has each of the messages once, and no others.
+// wantOnce checks that the log has each of the messages once, and no other messages.
 func wantOnce(t testing.TB, addresses []string, topic string, batch []sinks.Message) {
 	t.Helper()
 	counts := map[string]int{}
@@ -89,7 +89,7 @@ func wantOnce(t testing.TB, addresses []string, topic string, batch []sinks.Mess
 	}
 }
 
-// planning is a sink that any relay can use: it plans what it sends.
+// planning is a sink whose Send calls Plan first, so that the conformance suite can use it.
 type planning struct{ *kafka.IdempotentSink }
 
 func (p planning) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -128,9 +128,9 @@ func TestIdempotentConformance(t *testing.T) {
 	})
 }
 
-// What a process has sent another one can send again, whole or in part, in any
-// order and as often as it likes: it is in the log once.
-func TestBatchesAreRecognised(t *testing.T) {
+// TestRepeatedBatchesAreRecognised: a process sends batches of another process again,
+// completely or in part, in any order, several times. The log has each message once.
+func TestRepeatedBatchesAreRecognised(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	for name, again := range map[string]func(all []sinks.Message) []sinks.Message{
@@ -145,7 +145,7 @@ func TestBatchesAreRecognised(t *testing.T) {
 			options := kafka.Options{Brokers: addresses}
 			first, second := idempotent(t, options), idempotent(t, options)
 			var all []sinks.Message
-			for range 8 { // more than the broker compares batch by batch
+			for range 8 { // a broker keeps the sequences of a producer's last five batches
 				batch := planned(t, first, batchOf(topic, keys(100)...))
 				wantSummary(t, "the first time", first.Send(t.Context(), batch), "D")
 				all = append(all, batch...)
@@ -157,15 +157,16 @@ func TestBatchesAreRecognised(t *testing.T) {
 				wantSummary(t, "again", second.Send(t.Context(), again(all)), "D")
 			}
 			more := planned(t, second, batchOf(topic, keys(100)...))
-			wantSummary(t, "what is new", second.Send(t.Context(), more), "D")
+			wantSummary(t, "a new batch", second.Send(t.Context(), more), "D")
 			wantSummary(t, "again by the first", first.Send(t.Context(), again(all)), "D")
 			wantOnce(t, addresses, topic, append(all, more...))
 		})
 	}
 }
 
-// A batch that was planned and never sent is not there, if a part of it is asked
-// for; as a whole it is sent, and then recognised where its own sender comes late.
+// TestBatchThatWasNeverSent: another process gets a part of a batch that was planned
+// and never sent, and finds out that it was not written. With the complete batch, it
+// sends the batch. The broker recognises the batch when the first process sends it late.
 func TestBatchThatWasNeverSent(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -183,7 +184,7 @@ func TestBatchThatWasNeverSent(t *testing.T) {
 	wantOnce(t, addresses, topic, append(sent, batch...))
 }
 
-// A plan that comes to nothing leaves no gap behind.
+// TestAbandonedPlan: an abandoned plan leaves no gap in the sequences.
 func TestAbandonedPlan(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -193,12 +194,12 @@ func TestAbandonedPlan(t *testing.T) {
 	wantSummary(t, "before", sink.Send(t.Context(), planned(t, sink, batch[:10])), "D")
 	abandoned := planned(t, sink, batch[10:20])
 	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, batch[10:30])), "D")
-	wantSummary(t, "a part of what was abandoned", sink.Send(t.Context(), abandoned[:5]), "B")
+	wantSummary(t, "a part of the abandoned plan", sink.Send(t.Context(), abandoned[:5]), "B")
 	wantOnce(t, addresses, topic, batch)
 }
 
-// Plans overlap, and their Sends end in any order: what becomes of one is nothing
-// to the others, and all are recognised.
+// TestOverlappingPlans: plans overlap, and their Sends end in any order. The outcome
+// of one plan doesn't affect the others, and the brokers recognise all batches.
 func TestOverlappingPlans(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -217,15 +218,15 @@ func TestOverlappingPlans(t *testing.T) {
 	if err := second.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantSummary(t, "what was never sent, in part", second.Send(t.Context(), never[1:30]), "B")
-	wantSummary(t, "what was sent", second.Send(t.Context(), all), "D")
-	wantSummary(t, "what comes late", first.Send(t.Context(), never), "D")
+	wantSummary(t, "a part of an unsent plan", second.Send(t.Context(), never[1:30]), "B")
+	wantSummary(t, "the sent plans", second.Send(t.Context(), all), "D")
+	wantSummary(t, "the unsent plan, late", first.Send(t.Context(), never), "D")
 	wantOnce(t, addresses, topic, append(all, never...))
 }
 
-// A producer is used again once the broker has all that was planned for it, and
-// not before.
-func TestProducersAreUsedAgain(t *testing.T) {
+// TestProducersAreReused: a producer is used again when the broker has all batches
+// of its plan, and not before.
+func TestProducersAreReused(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 1)
@@ -233,16 +234,17 @@ func TestProducersAreUsedAgain(t *testing.T) {
 	producer := func(batch []sinks.Message) string { return strings.Fields(batch[0].BatchRef.Batch)[2] }
 	one, other := planned(t, sink, batchOf(topic, "a")), planned(t, sink, batchOf(topic, "b"))
 	if producer(one) == producer(other) {
-		t.Error("two plans under way have one producer")
+		t.Error("two unfinished plans have the same producer")
 	}
 	wantSummary(t, "the other", sink.Send(t.Context(), other), "D")
 	if next := planned(t, sink, batchOf(topic, "c")); producer(next) != producer(other) {
-		t.Error("the producer of a plan that is done wasn't used again")
+		t.Error("the producer of a finished plan wasn't used again")
 	}
 }
 
-// The answer is lost; who sends again finds that the broker has the batch.
-func TestLostAnswers(t *testing.T) {
+// TestIdempotentSinkSendsAgainAfterALostAnswer: when the sink sends the batch again,
+// the broker recognises it.
+func TestIdempotentSinkSendsAgainAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	addresses, between := []string{broker(t)}, newLink()
 	topic := newTopic(t, addresses, 2)
@@ -257,9 +259,9 @@ func TestLostAnswers(t *testing.T) {
 	wantOnce(t, addresses, topic, append(batch, more...))
 }
 
-// Records that the broker refuses are found and rejected; each of the others is
-// delivered once.
-func TestRefusedAmongIdempotent(t *testing.T) {
+// TestIdempotentSinkIsolatesRefusedRecords: the sink rejects the records that the
+// broker refuses, and delivers each of the others once.
+func TestIdempotentSinkIsolatesRefusedRecords(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 2, "max.message.bytes=20000")
@@ -301,9 +303,9 @@ func TestRefusedAmongIdempotent(t *testing.T) {
 	wantOnce(t, addresses, topic, good)
 }
 
-// What brokers may have forgotten is looked for in the log; and what another
-// cluster knew is worth nothing.
-func TestForgottenBatches(t *testing.T) {
+// TestForgottenBatchesAreFoundInTheLog: if brokers may have forgotten a batch, the
+// sink searches the log. A batch of another cluster counts as not written.
+func TestForgottenBatchesAreFoundInTheLog(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	topic, other := newTopic(t, addresses, 1), newTopic(t, addresses, 1)
@@ -322,9 +324,9 @@ func TestForgottenBatches(t *testing.T) {
 	wantOnce(t, addresses, topic, append(before, batch...))
 }
 
-// A batch that is there stays delivered, though its topic would refuse it by now: a broker looks at the sizes of records before
-// it looks for the batch.
-func TestBatchThatWouldBeRefusedByNow(t *testing.T) {
+// TestResentBatchIsCheckedBeforeItIsRefused: a batch was written, and then the topic's limit was lowered. The broker refuses the
+// repetition, because it checks sizes before it looks for duplicates. The batch must count as delivered nevertheless.
+func TestResentBatchIsCheckedBeforeItIsRefused(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	for name, n := range map[string]int{"one record": 1, "several records": 3} {
@@ -341,7 +343,7 @@ func TestBatchThatWouldBeRefusedByNow(t *testing.T) {
 			probe := batchOf(topic, "")
 			probe[0].Payload = batch[0].Payload
 			all, end := batch, time.Now().Add(patience)
-			for plain := newSink(t, options); summary(plain.Send(t.Context(), probe)) != "X"; { // the leader doesn't know of the limit yet
+			for plain := newSink(t, options); summary(plain.Send(t.Context(), probe)) != "X"; { // until the leader applies the limit
 				all = append(all, probe[0])
 				if time.Now().After(end) {
 					t.Fatal("the topic refuses nothing")
@@ -387,9 +389,10 @@ func restamped(t testing.TB, batch []sinks.Message, cluster string, producer int
 	return batch
 }
 
-// A broker that answers with an error may have the batch all the same: it is
-// asked. What it alone may have goes again, until all replicas have it.
-func TestErrorsOfBrokersToIdempotent(t *testing.T) {
+// TestBrokerErrorsToIdempotentSink: a broker that answers with an error may
+// nevertheless have the batch, so the sink asks for the producer's last sequence. If
+// perhaps only the leader has the batch, it is sent again until all replicas have it.
+func TestBrokerErrorsToIdempotentSink(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	comeTo := describing(cluster)
@@ -397,28 +400,28 @@ func TestErrorsOfBrokersToIdempotent(t *testing.T) {
 	first := planned(t, sink, batchOf("t", "a", "b"))
 	failing(cluster, 1, kerr.UnknownServerError)
 	got := sink.Send(t.Context(), first)
-	if wantSummary(t, "not taken", got, "R"); got[0].Reason != sinks.ReasonServerError {
-		t.Errorf("not taken: %+v", got[0])
+	if wantSummary(t, "not written", got, "R"); got[0].Reason != sinks.ReasonServerError {
+		t.Errorf("not written: %+v", got[0])
 	}
 	second := planned(t, sink, first)
-	wantSummary(t, "taken", sink.Send(t.Context(), second), "D")
+	wantSummary(t, "written", sink.Send(t.Context(), second), "D")
 	failing(cluster, 1, kerr.UnknownServerError)
 	comeTo(second, 1)
 	got = sink.Send(t.Context(), second)
-	if wantSummary(t, "taken, by one perhaps", got, "R"); got[0].Reason != sinks.ReasonUnknown {
-		t.Errorf("taken, by one perhaps: %+v", got[0])
+	if wantSummary(t, "perhaps written only by the leader", got, "R"); got[0].Reason != sinks.ReasonUnknown {
+		t.Errorf("perhaps written only by the leader: %+v", got[0])
 	}
 	wantSummary(t, "again", sink.Send(t.Context(), second), "D")
 	third := planned(t, sink, batchOf("t", "a", "b"))
 	wantSummary(t, "the next", sink.Send(t.Context(), third), "D")
 	failing(cluster, 1, kerr.UnknownServerError)
 	comeTo(second, 3)
-	wantSummary(t, "taken, and acknowledged", sink.Send(t.Context(), second), "D")
+	wantSummary(t, "written and acknowledged", sink.Send(t.Context(), second), "D")
 	wantOnce(t, cluster.ListenAddrs(), "t", append(second, third...))
 }
 
-// describing has the cluster say how far it has come with the producer of a
-// batch, as a real broker does: the sequence of its last record.
+// describing makes the cluster answer DescribeProducers requests like a real broker,
+// with the last sequence of the producer of a batch.
 func describing(cluster *kfake.Cluster) (comeTo func(batch []sinks.Message, last int32)) {
 	var id int64
 	var sequence int32

@@ -1,11 +1,11 @@
 // Package kafka is a sink that writes each message as a record to an Apache
-// Kafka topic. README.md has the settings, what is promised, and what each error
-// leads to.
+// Kafka topic. README.md describes the settings, the guarantees and the outcome
+// of each error.
 //
-// It uses the protocol and the Client of github.com/segmentio/kafka-go, with
-// connections and metadata of its own: so it knows whether a request has gone
-// out, a Send that is over leaves nothing behind that still writes, and a moved
-// leader is found at once.
+// The sink uses the protocol and the Client of github.com/segmentio/kafka-go, but
+// manages connections and metadata itself. So it knows whether a request was
+// written to the connection, nothing writes after a Send has returned, and the
+// sink finds a moved leader immediately.
 package kafka
 
 import (
@@ -24,16 +24,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Sink writes messages to Kafka. Its methods may be called concurrently. It
-// starts no goroutine that outlives a Send.
+// Sink writes messages to Kafka. Its methods may be called concurrently. No
+// goroutine that it starts outlives a Send.
 type Sink struct {
 	options  Options
 	topic    settings.Template
 	brokers  *wire
 	client   *kafkago.Client
 	cluster  *cluster
-	gates    sync.Map      // to partitions: a chan struct{} of each partition
-	slots    chan struct{} // one for each record batch under way
+	gates    sync.Map      // by topicPartition: a chan struct{}, the semaphore of the partition
+	slots    chan struct{} // semaphore: one slot for each record batch in flight
 	redactor settings.Redactor
 	events   *cloudevents.Encoder
 }
@@ -45,19 +45,19 @@ var (
 )
 
 // New returns a sink that writes to a cluster. It makes no connection. The error
-// has all that is wrong with the options, and shows no secret.
+// lists every problem of the options, and contains no secret.
 func New(options Options) (*Sink, error) {
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	topic, _ := parseTopic(options.Topic) // checked before
+	topic, _ := parseTopic(options.Topic) // check has parsed it already
 	events, err := cloudevents.New(cloudevents.Kafka, options.CloudEvents)
 	if err != nil {
 		return nil, fmt.Errorf("make a kafka sink: %w", err)
 	}
 	brokers := newWire(options)
-	// The Client tells the broker to wait for its replicas for half of this time.
+	// The Client asks brokers to wait for their replicas for half of Timeout.
 	client := &kafkago.Client{Transport: brokers, Timeout: options.RequestTimeout}
 	return &Sink{
 		options:  options,
@@ -71,17 +71,17 @@ func New(options Options) (*Sink, error) {
 	}, nil
 }
 
-// Destination is the brokers, and the topic as it is written in the settings.
+// Destination returns the brokers, and the topic as the settings have it.
 func (s *Sink) Destination() string {
 	return "kafka " + strings.Join(s.options.Brokers, ",") + ", topic " + s.options.Topic
 }
 
-// Open asks a broker for the topic that the settings name, or for nothing where
-// they name none. So a cluster that is out of reach, a wrong login and a missing
-// topic are found before anything is sent.
+// Open requests metadata of the topic from a broker, or of no topic if the topic
+// depends on the message. So the sink finds an unreachable cluster, a wrong login
+// or a missing topic before it sends anything.
 func (s *Sink) Open(ctx context.Context) error { return s.open(ctx, s.topics) }
 
-// Check does what Open does, and creates no topic. One that would be created may be missing.
+// Check does what Open does, but creates no topic. A topic that Open would create may be missing.
 func (s *Sink) Check(ctx context.Context) error {
 	return s.open(ctx, func(ctx context.Context, names []string) (map[string]*topic, error) {
 		topics, err := s.cluster.fetch(ctx, names)
@@ -93,7 +93,7 @@ func (s *Sink) Check(ctx context.Context) error {
 }
 
 func (s *Sink) open(ctx context.Context, ask func(context.Context, []string) (map[string]*topic, error)) error {
-	s.brokers.closeIdle() // after an outage they may be dead, and not know it
+	s.brokers.closeIdle() // after an outage, an idle connection may be broken unnoticed
 	s.cluster.forget()
 	topics, err := ask(ctx, append([]string{}, s.fixed()...))
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Sink) open(ctx context.Context, ask func(context.Context, []string) (ma
 	return nil
 }
 
-// fixed is the topic that all messages go to; nil if they name their own.
+// fixed returns the topic that all messages go to, or nil if the topic depends on the message.
 func (s *Sink) fixed() []string {
 	if s.topic.Places() == 0 {
 		return s.topic.Texts()
@@ -115,18 +115,18 @@ func (s *Sink) fixed() []string {
 	return nil
 }
 
-// Close closes the connections.
+// Close closes the sink's connections.
 func (s *Sink) Close(context.Context) error {
 	s.brokers.closeIdle()
 	return nil
 }
 
-// Order promises that what is delivered is a prefix of the batch within each
-// key.
+// Order returns [sinks.OrderPrefix]: within each key, the delivered messages are
+// a prefix of the batch.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send writes the messages in record batches, one a partition at a time and
-// several partitions at once.
+// Send writes the messages in record batches. Each partition has one record batch
+// in flight at a time; several partitions are written concurrently.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
 		return sinks.All(len(batch), sinks.Cancelled())

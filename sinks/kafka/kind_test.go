@@ -30,7 +30,7 @@ func TestKind(t *testing.T) {
 	)
 }
 
-// TestFromURL: a URL's parts and its query are settings.
+// TestFromURL: sinks from URLs deliver to the expected topics.
 func TestFromURL(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "orders", "all"))
@@ -61,12 +61,12 @@ func TestFromURL(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreWrong(t *testing.T) {
+func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{
 		"kafka:":                                "the host is missing",
 		"kafka:///topic":                        "the host is missing",
-		"kafka://h/a/b":                         "setting topic: must have letters",
+		"kafka://h/a/b":                         "setting topic: may contain only letters",
 		"kafka://h?topic=t":                     "topic can't be in the query",
 		"kafka://h?password=s3cret":             "password can't be in the query",
 		"kafka://h?nothing=s3cret":              "setting nothing: is not known",
@@ -83,7 +83,7 @@ func TestURLsThatAreWrong(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
@@ -92,9 +92,9 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}{
 		{"brokers", []any{}, "setting brokers: must be addresses such as host:9092: the brokers are missing"},
 		{"brokers", []any{"kafka://a"}, "setting brokers: must be addresses"},
-		{"topic", "{nothing}", "setting topic: has a placeholder that is not known"},
-		{"topic", "a b", "setting topic: must have letters"},
-		{"topic", "..", "setting topic: must not be a dot or two"},
+		{"topic", "{nothing}", "setting topic: has an unknown placeholder"},
+		{"topic", "a b", "setting topic: may contain only letters"},
+		{"topic", "..", "setting topic: must not be \".\" or \"..\""},
 		{"timestamp", "never", "setting timestamp: must be one of sent, created"},
 		{"max_message_bytes", "1023", "setting max_message_bytes: must be at least 1KiB"},
 		{"concurrency", 0, "setting concurrency: must be at least 1"},
@@ -113,9 +113,9 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestFiles: the settings that name files make a sink that the real broker takes
-// for a client with a certificate.
-func TestFiles(t *testing.T) {
+// TestTLSFiles: with the settings for certificate files, the real broker accepts the
+// sink's client certificate.
+func TestTLSFiles(t *testing.T) {
 	t.Parallel()
 	at, topic := logins(t), newTopic(t, []string{broker(t)}, 1)
 	folder := at.Get("folder")

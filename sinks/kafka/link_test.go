@@ -11,8 +11,7 @@ import (
 	"sync"
 )
 
-// link is the network between a sink and its brokers, which can be cut and
-// stalled.
+// link is the network between a sink and its brokers. Tests can cut it or stall it.
 type link struct {
 	mu      sync.Mutex
 	cut     bool
@@ -20,10 +19,10 @@ type link struct {
 	sent    int
 	dialled int
 	open    map[net.Conn]bool
-	reached chan struct{} // closed when a request to produce has gone out
+	reached chan struct{} // closed when a produce request was sent
 	release chan struct{} // not nil: answers to produce requests wait until it is closed
-	topic   []byte        // questions about its producers
-	other   []byte        // are asked about this one's
+	topic   []byte        // in DescribeProducers requests, this topic
+	other   []byte        // is replaced by this one
 }
 
 func newLink() *link { return &link{open: map[net.Conn]bool{}} }
@@ -45,15 +44,15 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	return linked, nil
 }
 
-// setCut returns when no connection is left, if it is to be cut.
+// setCut cuts or restores the network. A cut closes all connections.
 func (l *link) setCut(cut bool) {
 	for _, conn := range l.toCut(cut) {
 		_ = conn.Close()
 	}
 }
 
-// toCut are the connections that a cut ends. They are closed without the lock,
-// which closing takes.
+// toCut returns the connections that a cut has to close. The caller closes them
+// without holding the lock, because Close acquires it.
 func (l *link) toCut(cut bool) []net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,6 +62,8 @@ func (l *link) toCut(cut bool) []net.Conn {
 	return slices.Collect(maps.Keys(l.open))
 }
 
+// stall holds back the answers to produce requests until the returned function is
+// called. The channel is closed when a produce request was sent.
 func (l *link) stall() (<-chan struct{}, func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,39 +132,39 @@ func (c *linkedConn) Read(text []byte) (int, error) {
 	return n, err
 }
 
-// loseAnswers lets connections end in the place of answers to produce requests.
+// loseAnswers makes connections break instead of returning answers to produce requests.
 func (l *link) loseAnswers(lose bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lossy = lose
 }
 
-// instead has questions about the producers of a topic asked about another's,
-// whose name is as long. It is for a link that nobody uses yet.
+// instead makes DescribeProducers requests for a topic ask about another topic, whose
+// name has the same length. It must be called before the link is used.
 func (l *link) instead(topic, other string) { l.topic, l.other = []byte(topic), []byte(other) }
 
-// produced counts the requests to produce that have gone out.
+// produced returns the number of produce requests that were sent.
 func (l *link) produced() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sent
 }
 
-// count counts the connections that are open.
+// count returns the number of open connections.
 func (l *link) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open)
 }
 
-// made counts the connections that were made.
+// made returns the number of connections that were opened so far.
 func (l *link) made() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dialled
 }
 
-// expire ends all connections from the other side, which shows when one reads.
+// expire closes all connections from the broker's side. The sink notices it when it reads.
 func (l *link) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

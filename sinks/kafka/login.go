@@ -15,7 +15,7 @@ import (
 	"github.com/xdg-go/scram"
 )
 
-// mechanisms are the ways to log in by SASL, by the names of the settings.
+// mechanisms are the constructors of the SASL mechanisms, by their names in the settings.
 var mechanisms = map[string]func(user, password string) sasl.Mechanism{
 	"plain": func(user, password string) sasl.Mechanism { return plain.Mechanism{Username: user, Password: password} },
 	"scram-sha-256": func(user, password string) sasl.Mechanism {
@@ -26,9 +26,9 @@ var mechanisms = map[string]func(user, password string) sasl.Mechanism{
 	},
 }
 
-// scramLogin stands in the place of kafka-go's sasl/scram, which normalises the
-// password (SASLprep): Kafka takes it as it is, so that one with a soft hyphen, or
-// with a letter that has two forms, would be another.
+// scramLogin replaces kafka-go's sasl/scram, which normalises the password
+// (SASLprep). Kafka does not normalise it. So with kafka-go's package, the login
+// fails for a password that normalisation changes, such as one with a soft hyphen.
 type scramLogin struct {
 	name   string
 	client *scram.Client
@@ -49,19 +49,20 @@ func (l scramLogin) Start(context.Context) (sasl.StateMachine, []byte, error) {
 
 type scramSession struct{ *scram.ClientConversation }
 
-// tooManyRounds are ten million or more, which a broker asks for: they would keep
-// us busy for many seconds, and no context ends that.
+// tooManyRounds matches an iteration count of ten million or more in the broker's
+// SCRAM message. Such a count would take many seconds to compute, and a context
+// can't interrupt the computation.
 var tooManyRounds = regexp.MustCompile(`,i=[0-9]{8}`)
 
 func (s scramSession) Next(_ context.Context, said []byte) (done bool, say []byte, err error) {
 	if tooManyRounds.Match(said) {
-		return false, nil, errors.New("the broker asks for too many rounds of SCRAM")
+		return false, nil, errors.New("the broker asks for too many SCRAM iterations")
 	}
 	answer, err := s.Step(string(said))
 	return s.Done(), []byte(answer), err
 }
 
-// loginError is a login that was refused.
+// loginError is the error of a refused login.
 type loginError struct{ err error }
 
 func (e *loginError) Error() string { return "log in: " + e.err.Error() }
@@ -89,8 +90,9 @@ func (c *conn) logIn(ctx context.Context, how sasl.Mechanism) error {
 	return nil
 }
 
-// authenticate takes one step of a login. A broker may give a session a time, at
-// whose end it closes the connection: we leave a little before.
+// authenticate sends one message of the login and returns the broker's answer. If
+// the broker limits the session's lifetime, the connection retires at 80 % of it,
+// before the broker closes the connection.
 func (c *conn) authenticate(text []byte) ([]byte, error) {
 	answer, err := c.protocol.RoundTrip(&saslauthenticate.Request{AuthBytes: text})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// logins are the addresses of the real broker's other listeners, and what they
-// ask for. deploy/servers/kafka.sh has the names.
+// logins returns the addresses of the real broker's other listeners and their
+// credentials. The names are defined in deploy/servers/kafka.sh.
 func logins(t testing.TB) url.Values {
 	t.Helper()
 	values, err := url.ParseQuery(server(t, "ROWRELAY_TEST_KAFKA_LOGINS"))
@@ -53,8 +53,8 @@ func presenting(t testing.TB, folder string) *tls.Config {
 	return config
 }
 
-// TestLogins: right ones deliver. Wrong ones are told apart from an outage, by
-// Open and by Send, and show no secret.
+// TestLogins: correct logins deliver. Open and Send distinguish wrong logins from an
+// outage, and their errors contain no secret.
 func TestLogins(t *testing.T) {
 	t.Parallel()
 	at := logins(t)
@@ -115,8 +115,8 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// TestTopicThatIsForbidden: a user without the right to write to one topic.
-func TestTopicThatIsForbidden(t *testing.T) {
+// TestForbiddenTopic: the user has no right to write to one of two topics.
+func TestForbiddenTopic(t *testing.T) {
 	t.Parallel()
 	at := logins(t)
 	addresses := []string{broker(t)}
@@ -125,7 +125,7 @@ func TestTopicThatIsForbidden(t *testing.T) {
 	sink := newSink(t, kafka.Options{Brokers: []string{at.Get("login")}, SASL: "plain", Username: "guest", Password: settings.Secret(at.Get("password"))})
 	batch := batchOf(open, "a", "b", "a")
 	batch[1].Topic = closed
-	for deadline := time.Now().Add(patience); ; { // the rule takes a moment
+	for deadline := time.Now().Add(patience); ; { // brokers apply the rule with a delay
 		outcomes := sink.Send(t.Context(), batch)
 		if summary(outcomes) == "DPD" && outcomes[1].Reason == sinks.ReasonAuth {
 			return
@@ -136,7 +136,7 @@ func TestTopicThatIsForbidden(t *testing.T) {
 	}
 }
 
-// forbid lets nobody but another user write to a topic.
+// forbid allows only another user to write to a topic.
 func forbid(t *testing.T, addresses []string, topic string) {
 	t.Helper()
 	rule := kmsg.NewCreateACLsRequestCreation()
@@ -154,10 +154,10 @@ func forbid(t *testing.T, addresses []string, topic string) {
 	}
 }
 
-// TestSessionsThatEnd: the broker ends a login after three seconds, and closes the
-// connections that use it still. The sink has left them before: nothing is
-// unknown, nothing comes twice.
-func TestSessionsThatEnd(t *testing.T) {
+// TestReconnectsBeforeTheLoginExpires: a login expires after three seconds, and the broker then
+// closes the connection. The sink uses a new connection before that, so that no
+// outcome is unknown.
+func TestReconnectsBeforeTheLoginExpires(t *testing.T) {
 	t.Parallel()
 	at, addresses := logins(t), []string{broker(t)}
 	topic := newTopic(t, addresses, 1)
@@ -169,12 +169,12 @@ func TestSessionsThatEnd(t *testing.T) {
 	for between.made() < 2 && time.Since(start) < patience {
 		began := time.Now()
 		o := sink.Send(t.Context(), batchOf(topic, "a"))[0]
-		if o.Result != sinks.Delivered && time.Since(began) < time.Second/2 { // one that takes longer may have lasted beyond the login
+		if o.Result != sinks.Delivered && time.Since(began) < time.Second/2 { // a slower Send may have outlasted the login
 			t.Fatalf("after %v: %+v", time.Since(start), o)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	if took := time.Since(start); took < time.Second || between.made() < 2 {
-		t.Errorf("%d logins within %v: the second should be made shortly before the first one ends", between.made(), took)
+		t.Errorf("%d logins within %v: want a second login shortly before the first one expires", between.made(), took)
 	}
 }

@@ -28,72 +28,72 @@ const (
 	DefaultClientID        = "rowrelay"
 )
 
-// Options say where records go and how they are written. Only Brokers is
-// required.
+// Options configure a [Sink]. Only Brokers is required.
 type Options struct {
-	// Brokers are the addresses, as host:port, that the cluster is found by;
-	// without a port it is 9092.
+	// Brokers are the addresses of the bootstrap brokers, as host:port. The port
+	// defaults to 9092.
 	Brokers []string
 
-	// Topic is the topic to write to. {topic}, {key}, {id} and {header:NAME} stand
-	// for what the message has. Defaults to [DefaultTopic].
+	// Topic is the topic to write to. It is a template: the message's values replace
+	// {topic}, {key}, {id} and {header:NAME}. Defaults to [DefaultTopic].
 	Topic string
 
-	// PartitionHeader names the header whose number says which partition a
-	// message goes to. It is not sent. Messages without it, and all messages
-	// where this is empty, go by their key, as with Java's own producer.
+	// PartitionHeader names the message header that holds the number of the
+	// partition to write to. The header is not sent. Messages without this header,
+	// and all messages if PartitionHeader is empty, are partitioned by their key in
+	// the same way as by Kafka's Java producer.
 	PartitionHeader string
 
-	// CreatedTime gives records the time at which their message was written.
-	// By default it is the time of sending.
+	// CreatedTime sets each record's timestamp to the time at which the message was
+	// written to the outbox. By default the timestamp is the time of sending.
 	CreatedTime bool
 
-	// Compression is none, the default, or gzip, snappy, lz4 or zstd.
+	// Compression is none (the default), gzip, snappy, lz4 or zstd.
 	Compression string
 
-	// MaxMessageBytes is the topics' max.message.bytes: a record that is larger
-	// is rejected, and record batches are kept below it. Defaults to
-	// [DefaultMaxMessageBytes].
+	// MaxMessageBytes is the topics' max.message.bytes. The sink keeps record
+	// batches below this size and rejects a message whose record is larger.
+	// Defaults to [DefaultMaxMessageBytes].
 	MaxMessageBytes int
 
-	// Concurrency is how many record batches are under way at once, at most; one a
-	// partition. Defaults to [DefaultConcurrency].
+	// Concurrency is the maximum number of record batches in flight, with at most
+	// one per partition. Defaults to [DefaultConcurrency].
 	Concurrency int
 
-	// RequestTimeout is how long one request may take. Brokers are told to wait
-	// half of it for their replicas. Defaults to [DefaultRequestTimeout].
+	// RequestTimeout is the time-out of one request. Brokers wait half of it for
+	// their replicas. Defaults to [DefaultRequestTimeout].
 	RequestTimeout time.Duration
 
-	// LeaderTimeout is how long a Send waits for partitions that have no leader,
-	// or whose leader can't be reached. Defaults to [DefaultLeaderTimeout].
+	// LeaderTimeout is how long a Send retries a partition that has no leader, or
+	// whose leader can't be reached. Defaults to [DefaultLeaderTimeout].
 	LeaderTimeout time.Duration
 
-	// ParkUnknownTopics rejects messages whose topic isn't there, or can't be created. By default
-	// they wait until it is.
+	// ParkUnknownTopics rejects messages whose topic does not exist or can't be created. By
+	// default they wait until the topic exists.
 	ParkUnknownTopics bool
 
-	// CreateTopics creates topics that are not there, with so many partitions
-	// and replicas; 0 leaves the number to the broker.
+	// CreateTopics creates topics that do not exist, with CreatePartitions
+	// partitions and CreateReplicas replicas. 0 uses the broker's default.
 	CreateTopics                     bool
 	CreatePartitions, CreateReplicas int
 
-	// ClientID is what brokers know the sink by in their logs and quotas.
+	// ClientID is the client id that brokers use in their logs and quotas.
 	// Defaults to [DefaultClientID].
 	ClientID string
 
-	// TLS makes connections with TLS, and configures it. Nil makes them without.
+	// TLS configures TLS. Nil connects without TLS.
 	TLS *tls.Config
 
-	// SASL is the way to log in: plain, scram-sha-256 or scram-sha-512. Empty
-	// logs in not at all.
+	// SASL is the mechanism to log in with: plain, scram-sha-256 or scram-sha-512.
+	// If it is empty, the sink does not log in.
 	SASL     string
 	Username string
 	Password settings.Secret
 
-	// CloudEvents makes the records CloudEvents; off by default.
+	// CloudEvents configures records in the CloudEvents format; off by default.
 	CloudEvents cloudevents.Options
 
-	// Dial makes the connections. Defaults to that of a net.Dialer.
+	// Dial opens connections. Defaults to the DialContext method of a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -166,8 +166,8 @@ func (o Options) checkLogin() error {
 	return nil
 }
 
-// Kind describes the sink for a registry: the kind "kafka", and URLs such as
-// kafka://host:9092,host2:9092/topic?compression=zstd.
+// Kind returns the description of the sink for a registry. Its name is "kafka",
+// and its URLs look like kafka://host:9092,host2:9092/topic?compression=zstd.
 func Kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "kafka",
@@ -180,24 +180,24 @@ func Kind() sinks.Kind {
 }
 
 var fields = []settings.Field{
-	{Name: "brokers", Type: settings.TypeList, Required: true, Check: settings.Check(checkList), Help: "The addresses that the cluster is found by, as host:port."},
-	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
-	{Name: "partition_header", Type: settings.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
-	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
-	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
-	{Name: "idempotent", Type: settings.TypeBool, Help: "No record twice in its topic, also where a relay dies: what is sent is written down first. Needs Kafka 2.8, a relay that claims by lanes, and the right to read the topics."},
-	{Name: "max_message_bytes", Type: settings.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. A record that is larger, compressed and with about 100 bytes around it, is parked; record batches are kept below it."},
-	{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
-	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
-	{Name: "leader_timeout", Type: settings.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for partitions without a leader before the sink is called unavailable."},
-	{Name: "unknown_topic", Type: settings.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: its messages wait until it is there, or are parked. Also where it can't be created."},
-	{Name: "create_topics", Type: settings.TypeBool, Help: "Create topics that are not there."},
-	{Name: "create_partitions", Type: settings.TypeInt, Min: "0", Max: "100000", Help: "The partitions of created topics; 0 leaves it to the broker."},
-	{Name: "create_replicas", Type: settings.TypeInt, Min: "0", Max: "100", Help: "The replicas of created topics; 0 leaves it to the broker."},
-	{Name: "client_id", Type: settings.TypeString, Default: DefaultClientID, Help: "What brokers know the sink by in their logs and quotas."},
-	{Name: "tls", Type: settings.TypeBool, Help: "Connect with TLS. On where server_name, ca_file, cert_file or key_file is there."},
-	{Name: "server_name", Type: settings.TypeString, Help: "The name that brokers' certificates must have. By default that of their address."},
-	{Name: "sasl", Type: settings.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "How to log in. Empty: not at all."},
+	{Name: "brokers", Type: settings.TypeList, Required: true, Check: settings.Check(checkList), Help: "The bootstrap brokers, as host:port. The port is 9092 by default."},
+	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. A template: the message's values replace {topic}, {key}, {id} and {header:NAME}."},
+	{Name: "partition_header", Type: settings.TypeString, Help: "The message header that holds the number of the partition to write to. It is not sent as a record header. Messages without this header are partitioned by key."},
+	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The timestamp of records: the time of sending (sent), or the time at which the message was written to the outbox (created). With created, a topic may delete a replayed record immediately, if its timestamp is older than the topic's retention."},
+	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "The compression of record batches."},
+	{Name: "idempotent", Type: settings.TypeBool, Help: "Prevent duplicate records in a topic, even if a relay dies. The relay stores the plan of each record batch before it sends the batch. Needs Kafka 2.8 or newer, a relay that claims by lanes, and the right to read the topics."},
+	{Name: "max_message_bytes", Type: settings.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. The sink keeps record batches below this size. It parks a message whose compressed record, with about 100 bytes of overhead, is larger."},
+	{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of record batches in flight; at most one per partition."},
+	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "The time-out of one request. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
+	{Name: "leader_timeout", Type: settings.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for a partition without a leader. After that, its messages are postponed or the sink is unavailable."},
+	{Name: "unknown_topic", Type: settings.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What happens to messages whose topic does not exist or can't be created: they wait for the topic (wait), or they are parked (park)."},
+	{Name: "create_topics", Type: settings.TypeBool, Help: "Create topics that do not exist."},
+	{Name: "create_partitions", Type: settings.TypeInt, Min: "0", Max: "100000", Help: "The number of partitions of created topics; 0 uses the broker's default."},
+	{Name: "create_replicas", Type: settings.TypeInt, Min: "0", Max: "100", Help: "The replication factor of created topics; 0 uses the broker's default."},
+	{Name: "client_id", Type: settings.TypeString, Default: DefaultClientID, Help: "The client id that brokers use in their logs and quotas."},
+	{Name: "tls", Type: settings.TypeBool, Help: "Connect with TLS. Setting server_name, ca_file, cert_file or key_file also turns TLS on."},
+	{Name: "server_name", Type: settings.TypeString, Help: "The name that the brokers' certificates must have. By default it is the host of each broker's address."},
+	{Name: "sasl", Type: settings.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "The SASL mechanism to log in with. If empty, the sink does not log in."},
 	{Name: "username", Type: settings.TypeString, Help: "The user name to log in with."},
 	{Name: "password", Type: settings.TypeSecret, Help: "The password to log in with."},
 }
@@ -246,8 +246,8 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 	return New(options)
 }
 
-// fromURL reads brokers, topic and login from the URL's parts, and any other
-// setting from its query. The login is by PLAIN unless the query says otherwise.
+// fromURL reads brokers, topic and login from the URL's parts, and all other
+// settings from its query. With a user, the SASL mechanism defaults to plain.
 func fromURL(u *url.URL) (map[string]any, error) {
 	settings, err := settings.FromURL(u, "brokers", "topic", "username", "password")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// answered reads a broker's answer to a record batch of n records.
+// answered returns the verdict of a broker's answer to a batch of n records, and
+// whether another broker may write the batch.
 func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) {
 	if answer.Error == nil {
 		return verdict{outcome: sinks.Ok(""), offset: answer.BaseOffset}, false
@@ -31,7 +32,7 @@ func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) 
 	return verdict{outcome: o, local: m.moved, ofTopic: m.ofTopic}, m.moved
 }
 
-// someRefused is the verdict when the broker says which records it refuses.
+// someRefused returns the verdict for an answer that lists the refused records.
 func (s *Sink) someRefused(answer *kafkago.ProduceResponse, n int, o sinks.Outcome) verdict {
 	v := verdict{rejected: map[int]sinks.Outcome{}, again: true}
 	for place, err := range answer.RecordErrors {
@@ -49,7 +50,8 @@ func (s *Sink) someRefused(answer *kafkago.ProduceResponse, n int, o sinks.Outco
 	return v
 }
 
-// refused is the verdict when the broker doesn't say which.
+// refused returns the verdict for a batch of n records in which the broker refuses
+// a record without saying which one.
 func refused(n int, o sinks.Outcome) verdict {
 	if n == 1 {
 		return verdict{outcome: o}
@@ -58,10 +60,11 @@ func refused(n int, o sinks.Outcome) verdict {
 }
 
 func tooLarge(size, most int) sinks.Outcome {
-	return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("%d bytes are more than max_message_bytes, %d", size, most))
+	return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("%d bytes exceed max_message_bytes, %d", size, most))
 }
 
-// noAnswer is the outcome of a request without an answer.
+// noAnswer returns the outcome of a request without an answer. Late means that the
+// request ran out of time.
 func (s *Sink) noAnswer(ctx context.Context, err error, late bool) sinks.Outcome {
 	switch {
 	case mayHaveArrived(err) && late:
@@ -72,7 +75,7 @@ func (s *Sink) noAnswer(ctx context.Context, err error, late bool) sinks.Outcome
 	return s.troubled(ctx, err)
 }
 
-// troubled is the outcome where nothing was sent.
+// troubled returns the outcome for an error that prevented sending.
 func (s *Sink) troubled(ctx context.Context, err error) sinks.Outcome {
 	if ctx.Err() != nil {
 		return sinks.Cancelled()
@@ -89,20 +92,20 @@ func (s *Sink) troubled(ctx context.Context, err error) sinks.Outcome {
 	return sinks.Fail(sinks.Unavailable, reason, s.sanitize(err))
 }
 
-// isRefusal says that a login was refused, or that one side doesn't trust the
+// isRefusal reports whether a login was refused, or one side doesn't trust the
 // other's certificate.
 func isRefusal(err error) bool {
 	login, verification := (*loginError)(nil), (*tls.CertificateVerificationError)(nil)
 	return errors.As(err, &login) || errors.As(err, &verification) || strings.Contains(err.Error(), "remote error: tls")
 }
 
-// isConnection says that an error is one of the connection, and not a refusal.
+// isConnection reports whether err is an error of the connection other than a refusal.
 func isConnection(err error) bool {
 	broken := (*wireError)(nil)
 	return errors.As(err, &broken) && !isRefusal(err)
 }
 
-// openError is the error of Open for what would be the outcome of a message.
+// openError converts an outcome to the error of Open.
 func (s *Sink) openError(trouble sinks.Outcome) error {
 	reason := trouble.Reason
 	if trouble.Result != sinks.Unavailable {
@@ -111,17 +114,17 @@ func (s *Sink) openError(trouble sinks.Outcome) error {
 	return &sinks.OpenError{Reason: reason, Detail: "open the kafka sink: " + trouble.Detail}
 }
 
-// sanitize makes an error fit for an operator's screen.
+// sanitize returns the text of an error without secrets, printable, and at most 300 bytes long.
 func (s *Sink) sanitize(err error) string { return s.redactor.Present(err.Error(), 300) }
 
-// meaning is what a broker's error says of a record batch. README.md has the
-// table.
+// meaning says what a broker's error code means for a record batch. README.md has
+// the table of errors.
 type meaning struct {
 	result  sinks.Result
 	reason  sinks.Reason
-	moved   bool // it was not taken, and another try may find who takes it
-	isolate bool // one record may be the cause: the batch goes again in smaller ones
-	ofTopic bool // it concerns the topic only
+	moved   bool // the batch was not written; another try may find a broker that writes it
+	isolate bool // a single record may be the cause: send the batch again in smaller batches
+	ofTopic bool // only the topic is affected
 }
 
 var (
@@ -137,7 +140,7 @@ var (
 )
 
 var meanings = map[kafkago.Error]meaning{
-	kafkago.UnknownTopicOrPartition: elsewhere, // what the topic itself says comes from the next fetch of it
+	kafkago.UnknownTopicOrPartition: elsewhere, // the next fetch of the topic finds out whether it exists
 	kafkago.LeaderNotAvailable:      elsewhere,
 	kafkago.NotLeaderForPartition:   elsewhere,
 	kafkago.BrokerNotAvailable:      elsewhere,
@@ -180,8 +183,7 @@ var meanings = map[kafkago.Error]meaning{
 	kafkago.ThrottlingQuotaExceeded: {result: sinks.Unavailable, reason: sinks.ReasonThrottled},
 }
 
-// meant returns what a broker's error says. One that is not known may mean
-// anything.
+// meant returns the meaning of a broker's error. For an unknown error that is failed.
 func meant(err error) meaning {
 	code := kafkago.Unknown
 	if !errors.As(err, &code) {

@@ -12,23 +12,23 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// verdict is what became of a record batch.
+// verdict is the result of sending a record batch.
 type verdict struct {
-	outcome  sinks.Outcome         // of the records, unless they go again
-	offset   int64                 // of the first, if they are delivered
-	rejected map[int]sinks.Outcome // records that were refused, by their place
-	again    bool                  // the others were not taken because of those, and go again
-	smaller  bool                  // in smaller batches
-	local    bool                  // the trouble is the partition's, and nothing was taken
-	ofTopic  bool                  // the trouble is the topic's, and nothing was taken
+	outcome  sinks.Outcome         // of all records, unless again is set
+	offset   int64                 // of the first record, if the batch was delivered
+	rejected map[int]sinks.Outcome // the refused records, by their position in the batch
+	again    bool                  // the broker wrote no record; send those again that are not rejected
+	smaller  bool                  // send them again in smaller batches
+	local    bool                  // only the partition failed, and no record was written
+	ofTopic  bool                  // only the topic failed, and no record was written
 }
 
-// buffers are what record batches were encoded in.
+// buffers is a pool of buffers for encoded record batches.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// produce sends records to a partition's leader, and again while it is certain
-// that the batch was not taken and there is time: at once only, if the partition was in
-// trouble before.
+// produce sends records to a partition's leader. While it is certain that the batch was
+// not written and another broker may write it, produce tries again until the given time.
+// If the partition has failed in earlier Sends, it tries again only once, immediately.
 func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -59,8 +59,8 @@ func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, 
 	}
 }
 
-// attempt sends a record batch once. Moved says that it was not taken, and that
-// another broker may take it.
+// attempt sends a record batch once. It returns moved if the batch was not written
+// and another broker may write it.
 func (s *Sink) attempt(ctx context.Context, until time.Time, to topicPartition, encoded []byte, n int) (v verdict, moved bool) {
 	topics, err := s.topics(ctx, []string{to.topic})
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to topicPartition, 
 	if trouble != nil {
 		return verdict{outcome: *trouble, local: t.err == nil, ofTopic: t.err != nil}, trouble.Reason == sinks.ReasonConnection
 	}
-	if wait := s.cluster.restLeft(leader); wait > 0 && !sleep(ctx, until, wait) { // it asked for a pause
+	if wait := s.cluster.restLeft(leader); wait > 0 && !sleep(ctx, until, wait) { // the broker asked for a pause
 		if ctx.Err() != nil {
 			return verdict{outcome: sinks.Cancelled()}, false
 		}
@@ -98,14 +98,15 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to topicPartition, 
 	return s.answered(answer, n)
 }
 
-// leaderOf returns a partition's leader, or why there is none.
+// leaderOf returns the address of a partition's leader, or the outcome that
+// messages have because there is none.
 func (s *Sink) leaderOf(t *topic, partition int) (string, *sinks.Outcome) {
 	var trouble sinks.Outcome
 	switch {
 	case t.err != nil:
 		trouble = s.topicTrouble(t)
-	case partition >= len(t.leaders): // the topic was made anew
-		trouble = sinks.Postpone(sinks.ReasonBusy, "the topic "+t.name+" has lost partitions: another one is chosen", firstPause)
+	case partition >= len(t.leaders): // the topic was deleted and created again
+		trouble = sinks.Postpone(sinks.ReasonBusy, "the topic "+t.name+" has fewer partitions now: another partition is chosen", firstPause)
 	case t.leaders[partition] == "":
 		trouble = sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "a partition of the topic "+t.name+" has no leader")
 	default:

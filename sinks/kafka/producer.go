@@ -11,33 +11,35 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// identity is who this process is to the brokers: some producers, each with its state. A producer has one plan at a time, so that what becomes of
-// one plan is nothing to another; only when the brokers have all of it is the
-// producer used again. A sequence belongs to one planned batch for ever.
+// identity manages the producers of this process. A producer has one plan at a time,
+// so that the outcome of a plan doesn't affect another plan. It is used again only
+// when the brokers have written all batches of its plan. A sequence belongs to one
+// planned batch forever.
 type identity struct {
 	mu   sync.Mutex
-	free []*producerState         // the brokers have all that was planned for them
-	busy map[int64]*producerState // by producer: planned, and not known to be there
+	free []*producerState         // producers whose planned batches are all written
+	busy map[int64]*producerState // by producer id: producers with batches that may not be written
 	ends map[topicPartition]logEnd
-	most map[topicPartition]int // records that a batch may have, after one was refused
+	most map[topicPartition]int // maximum number of records in a batch, after the broker refused a larger one
 }
 
-// logEnd is where a partition's log ended at some time.
+// logEnd is the end offset of a partition's log at a point in time.
 type logEnd struct {
 	offset int64
 	at     time.Time
 }
 
-// endAge is how old that may be: others may write, and a search for a batch begins
-// where the log ended when the batch was planned.
+// endAge is the maximum age of a logEnd. A search for a batch starts at the end
+// offset that was known when the batch was planned. The older that offset is, the
+// more records of other producers the search has to read.
 const endAge = time.Minute
 
-// producerState is how far a producer has come with each partition.
+// producerState is the state of a producer in each partition.
 type producerState struct {
 	producer int64
 	next     map[topicPartition]int32 // the sequence of the next record
-	open     map[topicPartition]bool  // its last batch is not known to be there
-	unsent   map[topicPartition]bool  // its last batch was not sent yet
+	open     map[topicPartition]bool  // the last batch may not be written
+	unsent   map[topicPartition]bool  // the last batch was not sent yet
 }
 
 func newIdentity() *identity {
@@ -48,12 +50,13 @@ func newState(producer int64) *producerState {
 	return &producerState{producer: producer, next: map[topicPartition]int32{}, open: map[topicPartition]bool{}, unsent: map[topicPartition]bool{}}
 }
 
-// forgotten is how many producers may be busy: of most of those nobody will ever
-// know better, and to forget one costs another id.
+// forgotten is the maximum number of busy producers. The outcome of most of their
+// plans will never be known here, and dropping a producer only costs a new id.
 const forgotten = 64
 
-// begin takes a state that has room for so many more records, for a plan of its
-// own; nil if there is none.
+// begin takes a free producer for a new plan. It returns nil if no producer is
+// free, or if the sequences that are left in a partition don't suffice for the
+// maximum number of records.
 func (i *identity) begin(places []topicPartition, most int) *producerState {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -70,7 +73,8 @@ func (i *identity) begin(places []topicPartition, most int) *producerState {
 	return l
 }
 
-// reserve gives n records of a partition their sequences, for good.
+// reserve assigns sequences to n records of a partition. They are never assigned
+// again. It returns the first sequence and the known end offset of the log.
 func (i *identity) reserve(l *producerState, p topicPartition, n int) (base int32, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -79,7 +83,7 @@ func (i *identity) reserve(l *producerState, p topicPartition, n int) (base int3
 	return base, i.ends[p].offset
 }
 
-// planned ends a plan. Where nothing came of it, its state is free at once.
+// planned ends a plan. The producer becomes busy, or free if the plan has no batch.
 func (i *identity) planned(l *producerState) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -93,7 +97,7 @@ func (i *identity) planned(l *producerState) {
 	i.busy[l.producer] = l
 }
 
-// taken notes that the broker has a batch.
+// taken records that the broker has written a batch, up to the offset end.
 func (i *identity) taken(id batchID, n int, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -111,7 +115,8 @@ func (i *identity) taken(id batchID, n int, end int64) {
 	}
 }
 
-// isFirst says that a batch of n is sent for the first time: no broker can have it.
+// isFirst reports whether a batch of n records is sent for the first time, so that
+// no broker can have it. The batch then counts as sent.
 func (i *identity) isFirst(id batchID, n int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -123,20 +128,21 @@ func (i *identity) isFirst(id batchID, n int) bool {
 	return true
 }
 
-// smaller has the next batches of a partition be smaller than this one.
+// smaller limits the next batches of a partition to half of n records.
 func (i *identity) smaller(p topicPartition, n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.most[p] = max(1, n/2)
 }
 
+// bound returns the maximum number of records in a batch for a partition; 0 means no limit.
 func (i *identity) bound(p topicPartition) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.most[p]
 }
 
-// unknownEnds are the partitions of which no end is known that is new enough.
+// unknownEnds returns the partitions whose end offset is unknown or older than endAge.
 func (i *identity) unknownEnds(places []topicPartition) (unknown []topicPartition) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -154,8 +160,8 @@ func (i *identity) learnEnd(p topicPartition, end int64) {
 	i.ends[p] = logEnd{max(i.ends[p].offset, end), time.Now()}
 }
 
-// learnEnds asks where the logs of these partitions end, where nothing new enough is known, and returns
-// the errors of those that don't say. Once a leader can't be reached it asks for no others.
+// learnEnds requests the end offsets of these partitions where they are unknown or too old. It returns the
+// errors by partition. After a leader that can't be reached, it requests no further offsets.
 func (s *IdempotentSink) learnEnds(ctx context.Context, places []topicPartition) map[topicPartition]error {
 	failed, unreachable := map[topicPartition]error{}, error(nil)
 	for _, p := range s.identity.unknownEnds(places) {
@@ -163,7 +169,7 @@ func (s *IdempotentSink) learnEnds(ctx context.Context, places []topicPartition)
 		if err == nil {
 			end, err = s.endOf(ctx, p)
 		}
-		if code := kafkago.Unknown; errors.As(err, &code) && meant(code).moved { // once more, as the leader may have moved
+		if code := kafkago.Unknown; errors.As(err, &code) && meant(code).moved { // once more: the leader may have moved
 			end, err = s.endOf(ctx, p)
 		}
 		if err == nil {
@@ -173,25 +179,25 @@ func (s *IdempotentSink) learnEnds(ctx context.Context, places []topicPartition)
 		if isConnection(err) {
 			unreachable = err
 		}
-		failed[p] = fmt.Errorf("ask for the end of %s/%d: %w", p.topic, p.partition, err)
+		failed[p] = fmt.Errorf("get the end offset of %s/%d: %w", p.topic, p.partition, err)
 	}
 	return failed
 }
 
-// newState returns the state of a producer that can write up to most records to each partition.
+// newState returns the state of a free or a new producer that can write up to most records to each partition.
 func (s *IdempotentSink) newState(ctx context.Context, places []topicPartition, most int) (*producerState, error) {
 	if l := s.identity.begin(places, most); l != nil {
 		return l, nil
 	}
 	id, err := s.newID(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask for a producer's id: %w", err)
+		return nil, fmt.Errorf("get a producer id: %w", err)
 	}
 	return newState(id), nil
 }
 
-// newID asks for an id that nobody has, again while a broker that has just
-// started has none to give.
+// newID requests a new producer id. It tries again while a broker that has just
+// started can't assign one.
 func (s *IdempotentSink) newID(ctx context.Context) (id int64, err error) {
 	until := time.Now().Add(s.options.LeaderTimeout)
 	for tries := 0; ; tries++ {
@@ -202,7 +208,7 @@ func (s *IdempotentSink) newID(ctx context.Context) (id int64, err error) {
 	}
 }
 
-// askForID asks one broker after the other.
+// askForID requests a producer id from one broker after another, until one of them answers.
 func (s *IdempotentSink) askForID(ctx context.Context) (int64, error) {
 	var problems []error
 	for _, address := range s.cluster.candidates() {
@@ -220,6 +226,7 @@ func (s *IdempotentSink) askForID(ctx context.Context) (int64, error) {
 	return 0, errors.Join(problems...)
 }
 
+// endOf requests the end offset of a partition's log.
 func (s *IdempotentSink) endOf(ctx context.Context, p topicPartition) (end int64, err error) {
 	leader, t, err := s.leader(ctx, p)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// TestOversized: a record that is too large is rejected, by the settings or by
-// the broker; its neighbours are delivered, and its key waits.
+// TestOversized: a record that exceeds max_message_bytes or the broker's limit is
+// rejected. The other records of the batch are delivered, except those of its key.
 func TestOversized(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -35,8 +35,8 @@ func TestOversized(t *testing.T) {
 	}
 }
 
-// TestOnTheLimit: a record batch of exactly as many bytes as the broker takes.
-func TestOnTheLimit(t *testing.T) {
+// TestBatchOfExactlyTheMaximumSize: the broker accepts a batch of exactly the maximum size, and the sink rejects a larger one.
+func TestBatchOfExactlyTheMaximumSize(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	const most = 5000
@@ -50,7 +50,7 @@ func TestOnTheLimit(t *testing.T) {
 		}
 		return len(batch)
 	}
-	m.Payload = make([]byte, most-size()-2) // two lengths take a byte more than before
+	m.Payload = make([]byte, most-size()-2) // two length prefixes grow by one byte each
 	if got := size(); got != most {
 		t.Fatalf("the batch has %d bytes, want %d", got, most)
 	}
@@ -63,8 +63,8 @@ func TestOnTheLimit(t *testing.T) {
 	}
 }
 
-// TestBatchesAreDivided: a Send of more than a broker takes at once.
-func TestBatchesAreDivided(t *testing.T) {
+// TestLargeBatchesAreDivided: a Send has more bytes than the maximum size of a batch.
+func TestLargeBatchesAreDivided(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 2, "max.message.bytes=10000")
@@ -92,9 +92,9 @@ func TestBatchesAreDivided(t *testing.T) {
 	}
 }
 
-// TestRecordsThatTheBrokerRefuses: it names them, and takes none of the batch;
-// the others are delivered without them.
-func TestRecordsThatTheBrokerRefuses(t *testing.T) {
+// TestRefusedRecordsAreIsolated: the broker names the refused records and writes no
+// record of the batch. The sink delivers the other records without them.
+func TestRefusedRecordsAreIsolated(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
 	for name, test := range map[string]struct {
@@ -119,13 +119,14 @@ func TestRecordsThatTheBrokerRefuses(t *testing.T) {
 			t.Errorf("%s: %s %s %q", name, got, outcomes[0].Reason, outcomes[0].Detail)
 		}
 		if got := values(records(t, addresses, topic, strings.Count(test.want, "D")), "d"); got != "3" {
-			t.Errorf("%s: of another key, %s arrived", name, got)
+			t.Errorf("%s: of key d, %s arrived", name, got)
 		}
 	}
 }
 
-// TestARecordThatTheBrokerDoesNotName is found by halves.
-func TestARecordThatTheBrokerDoesNotName(t *testing.T) {
+// TestUnnamedRefusedRecordIsFoundByHalving: the broker refuses a batch because of a
+// record that it doesn't name. The sink finds the record by halving the batch.
+func TestUnnamedRefusedRecordIsFoundByHalving(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	batch := batchOf("t", "a", "b", "c", "d", "e", "f", "g", "e")
@@ -143,8 +144,9 @@ func TestARecordThatTheBrokerDoesNotName(t *testing.T) {
 	}
 }
 
-// TestUnknownTopics: by default the messages are postponed, and say which topic it
-// is; on request the messages are parked. Those of other topics are delivered.
+// TestUnknownTopics: messages for an unknown topic are postponed or, with
+// ParkUnknownTopics, rejected. Their detail names the topic. Messages for other
+// topics are delivered.
 func TestUnknownTopics(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -164,8 +166,8 @@ func TestUnknownTopics(t *testing.T) {
 	}
 }
 
-// TestTopicThatComesLater: a missing topic is asked for each time.
-func TestTopicThatComesLater(t *testing.T) {
+// TestMissingTopicThatIsCreatedLater: each Send fetches a missing topic again, if all messages go to it.
+func TestMissingTopicThatIsCreatedLater(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t)
 	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Topic: "later"})
@@ -180,7 +182,7 @@ func TestTopicThatComesLater(t *testing.T) {
 	}
 }
 
-// TestCreateTopics: on request only, with as many partitions as asked for.
+// TestCreateTopics: the sink creates a topic with the configured number of partitions.
 func TestCreateTopics(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -209,7 +211,7 @@ func TestCheckCreatesNoTopic(t *testing.T) {
 			options.CreateTopics = false
 			for what, look := range map[string]func(context.Context) error{"check": newSink(t, options).Check, "open": newSink(t, options).Open} {
 				if err := look(t.Context()); err == nil {
-					t.Errorf("%s finds a topic that nobody has created", what)
+					t.Errorf("%s: Check has created the topic", what)
 				}
 			}
 		})

@@ -10,27 +10,30 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// run is one Send: a batch of messages comes in, an outcome of each goes out. Each
-// message becomes a record in the queue of its partition (address). The queues send record
-// batches, each one at a time and several queues at once (work, carry), and what the
-// brokers answer settles messages, or puts them back (take). What must hold: of a
-// key, no record goes out before what became of the one ahead of it is known, unless
-// both go in one record batch, and none after one that was not delivered. One
-// goroutine knows what has become of each message; others only carry.
+// run is one Send. It gets a batch of messages and returns an outcome for each.
+//
+//   - address makes a record of each message and puts it into the queue of its partition.
+//   - work sends record batches with carry. Each queue has one record batch in flight at a
+//     time; several queues send concurrently.
+//   - take settles messages by the broker's answer, or puts them back into their queue.
+//
+// Invariant: a record is sent only when the previous message of its key is delivered, or is in
+// the same record batch. Only the goroutine of Send changes the state of messages; the
+// goroutines of carry just send.
 type run struct {
 	sink     *Sink
 	batch    []sinks.Message
 	outcomes []sinks.Outcome
 	settled  []bool
-	before   []int // the message of the same key before this one, or -1
+	before   []int // by message: the previous message of its key, or -1
 	records  []record
-	chunks   int   // that were made
-	inChunk  []int // which one each message was in last
+	chunks   int   // how many record batches next has made
+	inChunk  []int // by message: the number of the last record batch that had it
 	queues   map[topicPartition]*partitionQueue
 	order    []*partitionQueue
-	troubled map[int]topicPartition // messages whose outcome is the trouble of their partition
-	until    time.Time              // when to give up on leaders
-	slowest  time.Duration
+	troubled map[int]topicPartition // by message: the failing partition that decides its outcome
+	until    time.Time              // when to stop waiting for leaders
+	slowest  time.Duration          // the duration of the slowest record batch
 }
 
 // topicPartition is a partition of a topic.
@@ -39,13 +42,13 @@ type topicPartition struct {
 	partition int
 }
 
-// partitionQueue is what goes to one partition.
+// partitionQueue holds the messages for one partition.
 type partitionQueue struct {
 	topicPartition
 	waiting []int // messages, in order
-	chunk   []int // those under way
-	busy    bool  // a record batch is under way
-	most    int   // records that a batch may have; 0 any number
+	chunk   []int // the messages in flight
+	busy    bool  // a record batch is in flight
+	most    int   // maximum number of records in a batch; 0 means no limit
 }
 
 func newRun(s *Sink, batch []sinks.Message) *run {
@@ -67,15 +70,15 @@ func newRun(s *Sink, batch []sinks.Message) *run {
 	return r
 }
 
-// address makes the records and puts each into the queue of its partition. It says
-// whether there is anything to carry.
+// address makes the records and puts each into the queue of its partition. It
+// returns false if it has settled all messages because no metadata is available.
 func (r *run) address(ctx context.Context) bool {
 	names, wanted := make([]string, len(r.batch)), map[string]bool{}
 	now, room := time.Now(), r.roomForHeaders()
 	for i := range r.batch {
 		var err error
 		if m := &r.batch[i]; i > 0 && m.Topic == names[i-1] && m.Topic != "" && r.sink.options.Topic == DefaultTopic {
-			names[i] = m.Topic // as is common: it was checked with the message before
+			names[i] = m.Topic // the common case: topicOf has checked it for the previous message
 		} else {
 			names[i], err = r.sink.topicOf(m)
 		}
@@ -94,7 +97,7 @@ func (r *run) address(ctx context.Context) bool {
 		r.settleRest(r.sink.troubled(ctx, err))
 		return false
 	}
-	sticky := map[string]int{} // by topic: the partition of the batch's messages without a key
+	sticky := map[string]int{} // by topic: the partition of messages without a key
 	for i := range r.batch {
 		if r.settled[i] {
 			continue
@@ -125,8 +128,8 @@ func (r *run) address(ctx context.Context) bool {
 	return true
 }
 
-// recordOf makes the message's record, or that of the CloudEvent which it
-// becomes.
+// recordOf makes the record of the message or, if the sink sends CloudEvents, of
+// the message's CloudEvent.
 func (r *run) recordOf(i int, topic string, now time.Time, room []header) (record, error) {
 	if r.sink.events == nil {
 		return r.sink.record(&r.batch[i], topic, now, room)
@@ -138,7 +141,7 @@ func (r *run) recordOf(i int, topic string, now time.Time, room []header) (recor
 	return r.sink.record(&event, topic, now, make([]header, len(event.Headers)+ownHeaders))
 }
 
-// roomForHeaders is enough for all records of the batch.
+// roomForHeaders allocates the headers of all records of the batch in one slice.
 func (r *run) roomForHeaders() []header {
 	n := 0
 	for i := range r.batch {
@@ -147,7 +150,7 @@ func (r *run) roomForHeaders() []header {
 	return make([]header, n)
 }
 
-// work carries record batches as long as there are some.
+// work sends record batches until all queues are empty.
 func (r *run) work(ctx context.Context) {
 	answers, under := make(chan answer), 0
 	for {
@@ -156,9 +159,9 @@ func (r *run) work(ctx context.Context) {
 			if !slices.ContainsFunc(r.order, func(l *partitionQueue) bool { return len(l.waiting) > 0 }) {
 				return
 			}
-			continue // one that was held back holds back others, of queues that were looked at before
+			continue // a message that ready settled may have unblocked messages in earlier queues
 		}
-		if under == 0 && len(ready) == 1 { // as is common: it needs nobody else
+		if under == 0 && len(ready) == 1 { // the common case needs no goroutine
 			r.take(r.carry(ctx, ready[0], r.slowest))
 			continue
 		}
@@ -172,7 +175,8 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// ready returns the queues that have a record batch to carry and are free.
+// ready makes the next record batch of each queue that has none in flight, and
+// returns the queues that have something to send.
 func (r *run) ready() []*partitionQueue {
 	var ready []*partitionQueue
 	for _, l := range r.order {
@@ -187,8 +191,8 @@ func (r *run) ready() []*partitionQueue {
 	return ready
 }
 
-// next takes messages for one record batch out of a queue: those whose key has
-// nothing before them that is still on its way elsewhere.
+// next removes the messages of one record batch from a queue. It skips messages
+// whose previous message of the same key is not settled and not in this batch.
 func (r *run) next(l *partitionQueue) []int {
 	chunk, left := make([]int, 0, len(l.waiting)), []int(nil)
 	r.chunks++
@@ -213,42 +217,42 @@ func (r *run) next(l *partitionQueue) []int {
 	return chunk
 }
 
-// mustWait says that the message before, of the same key, is not settled, and
-// doesn't go in the record batch that is being made.
+// mustWait reports whether the previous message of the same key is not settled
+// and not in the record batch that next is making.
 func (r *run) mustWait(i int) bool {
 	at := r.before[i]
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
 }
 
-// carry sends a queue's record batch when its partition is free and there is a
-// slot.
+// carry waits for the partition's gate and for a slot, then sends the queue's
+// record batch.
 func (r *run) carry(ctx context.Context, l *partitionQueue, slowest time.Duration) answer {
 	gate := r.sink.gate(l.topicPartition)
 	if !enter(ctx, gate) {
-		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}}
+		return answer{queue: l, verdict: verdict{outcome: sinks.Cancelled()}}
 	}
 	defer func() { <-gate }()
 	if !enter(ctx, r.sink.slots) {
-		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}}
+		return answer{queue: l, verdict: verdict{outcome: sinks.Cancelled()}}
 	}
 	defer func() { <-r.sink.slots }()
 	start := time.Now()
 	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
-		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}} // it would probably be cut off
+		return answer{queue: l, verdict: verdict{outcome: sinks.Cancelled()}} // the context would probably end before the answer
 	}
 	v := r.sink.produce(ctx, r.until, l.topicPartition, r.recordsOf(l.chunk), noProducer)
-	return answer{lane: l, verdict: v, took: time.Since(start)}
+	return answer{queue: l, verdict: v, took: time.Since(start)}
 }
 
-// answer is what became of a queue's record batch.
+// answer is the result of a queue's record batch.
 type answer struct {
-	lane *partitionQueue
+	queue *partitionQueue
 	verdict
 	took time.Duration
 }
 
 func (r *run) recordsOf(chunk []int) []record {
-	if len(chunk) == len(r.records) { // all, in their order
+	if len(chunk) == len(r.records) { // all records, in order
 		return r.records
 	}
 	records := make([]record, len(chunk))
@@ -258,9 +262,10 @@ func (r *run) recordsOf(chunk []int) []record {
 	return records
 }
 
-// take notes an answer, and puts back what is to go again.
+// take settles the messages of an answer, and puts those back that have to be
+// sent again.
 func (r *run) take(a answer) {
-	l := a.lane
+	l := a.queue
 	l.busy = false
 	r.slowest = max(r.slowest, a.took)
 	if a.outcome.Result == sinks.Delivered && !a.again {
@@ -285,7 +290,7 @@ func (r *run) take(a answer) {
 	if a.smaller {
 		l.most = max(1, len(l.chunk)/2)
 	}
-	if a.outcome.Result == sinks.Unavailable || isPostponed(a.outcome) { // what waits for the partition is left alone
+	if a.outcome.Result == sinks.Unavailable || isPostponed(a.outcome) { // send nothing more to this partition
 		for _, i := range l.waiting {
 			r.settle(i, sinks.Blocked())
 		}
@@ -293,8 +298,8 @@ func (r *run) take(a answer) {
 	}
 }
 
-// settle writes down what became of a message. After one that was not delivered,
-// none of its key may be.
+// settle records a message's outcome. If the previous message of its key was not
+// delivered, the outcome becomes [sinks.Blocked].
 func (r *run) settle(i int, o sinks.Outcome) {
 	if r.heldBack(i) {
 		o = sinks.Blocked()
@@ -305,7 +310,7 @@ func (r *run) settle(i int, o sinks.Outcome) {
 	r.outcomes[i], r.settled[i] = o, true
 }
 
-// trouble settles a message with the trouble of its partition, for apart to decide on.
+// trouble settles a message with the failure of its partition. apart decides the final outcome.
 func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	r.settle(i, why)
 	if r.outcomes[i].Result == sinks.Unavailable {
@@ -313,7 +318,7 @@ func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	}
 }
 
-// settleRest settles what is not settled yet.
+// settleRest gives all messages that are not settled this outcome.
 func (r *run) settleRest(o sinks.Outcome) {
 	for i := range r.batch {
 		if !r.settled[i] {
@@ -322,13 +327,14 @@ func (r *run) settleRest(o sinks.Outcome) {
 	}
 }
 
+// heldBack reports whether the previous message of the same key was settled but not delivered.
 func (r *run) heldBack(i int) bool {
 	at := r.before[i]
 	return at >= 0 && r.settled[at] && r.outcomes[at].Result != sinks.Delivered
 }
 
-// delivered are the outcomes of a record batch. The receipts, partition and
-// offset of each, are parts of one text.
+// delivered returns the outcomes of a delivered record batch. Each receipt is the
+// record's partition and offset. The receipts share the memory of one string.
 func delivered(partition int, offset int64, n int) []sinks.Outcome {
 	const longest = 24
 	text, ends := make([]byte, 0, longest*n), make([]int, n)
@@ -344,13 +350,14 @@ func delivered(partition int, offset int64, n int) []sinks.Outcome {
 	return outcomes
 }
 
-// gate is that to a partition, over all Sends: one record batch at a time, so that
-// what comes first is first in the log.
+// gate returns the semaphore of a partition. All Sends share it, so that the
+// partition has one record batch in flight and the log keeps the order of sending.
 func (s *Sink) gate(at topicPartition) chan struct{} {
 	gate, _ := s.gates.LoadOrStore(at, make(chan struct{}, 1))
 	return gate.(chan struct{})
 }
 
+// enter acquires a semaphore. It returns false if the context ends first.
 func enter(ctx context.Context, gate chan struct{}) bool {
 	select {
 	case gate <- struct{}{}:

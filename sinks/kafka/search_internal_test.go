@@ -2,8 +2,8 @@ package kafka
 
 import "testing"
 
-// TestSearchOfOneSendIsNotAnothers: two Sends look for other batches of one partition.
-func TestSearchOfOneSendIsNotAnothers(t *testing.T) {
+// TestConcurrentSearchesKeepTheirBatches: two Sends search one partition for different batches.
+func TestConcurrentSearchesKeepTheirBatches(t *testing.T) {
 	t.Parallel()
 	s := newSearches()
 	first := batchID{producer: 7, to: topicPartition{"t", 0}, end: 10}

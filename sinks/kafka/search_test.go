@@ -17,12 +17,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-var logRecords = flag.Int("log-records", 200_000, "how many records the log has in TestSearchOfALongLog")
+var logRecords = flag.Int("log-records", 200_000, "the number of records in the log of TestSearchOfALongLog")
 
 const day = 24 * time.Hour
 
-// reads has a fake cluster answer each Fetch with one record batch, and tells of
-// each from where it reads; a producer it knows none.
+// reads makes a fake cluster answer each Fetch with one record batch, and calls told
+// with the offset of each Fetch. The cluster doesn't know any producer.
 func reads(cluster *kfake.Cluster, told func(offset int64)) {
 	describing(cluster)
 	cluster.ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
@@ -35,7 +35,7 @@ func reads(cluster *kfake.Cluster, told func(offset int64)) {
 	})
 }
 
-// others writes n batches of two records, as producers do that aren't ours.
+// others writes n batches of two records, like other producers.
 func others(t testing.TB, addresses []string, topic string, n int) {
 	t.Helper()
 	c := client(t, addresses, kgo.DisableIdempotentWrite(), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0))
@@ -46,15 +46,15 @@ func others(t testing.TB, addresses []string, topic string, n int) {
 	}
 }
 
-// A search that is cut off goes on from where it had come to, and meanwhile the
-// sink is unavailable, for a reason that says how far it has come.
+// TestSearchKeepsItsProgress: the next Send continues a search that was interrupted.
+// Until then the outcome is unknown, and its detail reports the progress.
 func TestSearchKeepsItsProgress(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	addresses := cluster.ListenAddrs()
 	sink := idempotent(t, kafka.Options{Brokers: addresses})
 	batch := restamped(t, planned(t, sink, batchOf("t", "a", "b")), "", -1, day)
-	sink = opened(t, kafka.Options{Brokers: addresses}) // another relay's
+	sink = opened(t, kafka.Options{Brokers: addresses}) // the sink of another relay
 	others(t, addresses, "t", 30)
 
 	var highest, steps atomic.Int64
@@ -64,7 +64,7 @@ func TestSearchKeepsItsProgress(t *testing.T) {
 			t.Errorf("the search reads at %d after %d", offset, before)
 		}
 		if steps.Add(1)%4 == 0 {
-			(*cut.Load())() // in the midst of a read
+			(*cut.Load())() // during a read
 		}
 	})
 	sends := 0
@@ -87,7 +87,7 @@ func TestSearchKeepsItsProgress(t *testing.T) {
 	}
 }
 
-// expirable returns a context whose deadline has come once expire is called.
+// expirable returns a context whose deadline expires when the returned function is called.
 func expirable(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	return expiring{ctx}, cancel
@@ -102,8 +102,9 @@ func (e expiring) Err() error {
 	return nil
 }
 
-// Nothing is searched for that brokers can be relied on to know: where they don't
-// know the producer of a young batch, the batch never came.
+// TestYoungBatchIsNotSearchedFor: brokers certainly remember the producer of a young
+// batch. If they don't know the producer, the batch was not written, and the sink
+// doesn't search the log.
 func TestYoungBatchIsNotSearchedFor(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
@@ -115,13 +116,14 @@ func TestYoungBatchIsNotSearchedFor(t *testing.T) {
 	wantSummary(t, "a part of a young batch", sink.Send(t.Context(), batch[:1]), "B")
 }
 
-// Brokers count a producer's age by the times of its records: of one whose
-// records have the times of old messages they may know nothing any more.
-func TestOldTimesAreForgottenSoon(t *testing.T) {
+// TestOldTimestampsAreSearchedFor: brokers determine a producer's age by the
+// timestamps of its records. So they may already have forgotten a producer whose
+// records have the timestamps of old messages, and the sink searches the log.
+func TestOldTimestampsAreSearchedFor(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	addresses := cluster.ListenAddrs()
-	sink := idempotent(t, kafka.Options{Brokers: addresses, CreatedTime: true}) // messages of 2026-03-01
+	sink := idempotent(t, kafka.Options{Brokers: addresses, CreatedTime: true}) // messages have the timestamp 2026-03-01
 	batch := planned(t, sink, batchOf("t", "a", "b"))
 	wantSummary(t, "the first time", sink.Send(t.Context(), batch), "D")
 	var fetched atomic.Int64
@@ -129,14 +131,15 @@ func TestOldTimesAreForgottenSoon(t *testing.T) {
 	wantSummary(t, "again", sink.Send(t.Context(), batch), "D")
 	wantSummary(t, "a part", sink.Send(t.Context(), batch[1:]), "D")
 	if fetched.Load() == 0 {
-		t.Error("nobody looked into the log")
+		t.Error("the log was not searched")
 	}
 	if got := records(t, addresses, "t", 2); len(got) != 2 {
 		t.Errorf("the log has %d records, want 2", len(got))
 	}
 }
 
-// A plan begins where the log ended not long before, also where others write.
+// TestPlanKnowsTheEndOfTheLog: a search starts at the end offset that the log had
+// shortly before the plan, even if other producers have written to the log.
 func TestPlanKnowsTheEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
@@ -146,7 +149,7 @@ func TestPlanKnowsTheEndOfTheLog(t *testing.T) {
 	others(t, addresses, "t", 20)
 	kafka.AgeEnds(sink, time.Hour)
 	batch := restamped(t, planned(t, sink, batchOf("t", "a", "b")), "", -1, day)
-	sink = opened(t, kafka.Options{Brokers: addresses}) // another relay's
+	sink = opened(t, kafka.Options{Brokers: addresses}) // the sink of another relay
 	var lowest atomic.Int64
 	lowest.Store(1000)
 	reads(cluster, func(offset int64) { lowest.Store(min(lowest.Load(), offset)) })
@@ -156,8 +159,8 @@ func TestPlanKnowsTheEndOfTheLog(t *testing.T) {
 	}
 }
 
-// A long log, on a real broker: the batch is found wherever it is, and one that
-// isn't there is found missing. It prints how long that took.
+// TestSearchOfALongLog searches a long log of a real broker for a batch that was
+// written and one that was not. It logs how long this takes.
 func TestSearchOfALongLog(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -184,15 +187,15 @@ func TestSearchOfALongLog(t *testing.T) {
 	}
 }
 
-// forgetful is a sink whose brokers have forgotten a topic's producers: they are
-// asked about those of another one, whose name is as long.
+// forgetful returns a sink whose brokers seem to have forgotten the producers of a
+// topic: its requests ask about another topic, whose name has the same length.
 func forgetful(t testing.TB, addresses []string, topic, other string) *kafka.IdempotentSink {
 	between := newLink()
 	between.instead(topic, other)
 	return opened(t, kafka.Options{Brokers: addresses, Dial: between.dial})
 }
 
-// opened is a sink that knows its cluster.
+// opened returns an open sink.
 func opened(t testing.TB, options kafka.Options) *kafka.IdempotentSink {
 	t.Helper()
 	sink := idempotent(t, options)
@@ -202,7 +205,7 @@ func opened(t testing.TB, options kafka.Options) *kafka.IdempotentSink {
 	return sink
 }
 
-// send30s sends with the time that a relay gives by default.
+// send30s calls Send with the default time-out of a relay.
 func send30s(t testing.TB, sink sinks.Sink, batch []sinks.Message) []sinks.Outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -231,9 +234,9 @@ func fill(t testing.TB, addresses []string, topic string, n int) {
 	}
 }
 
-// TestSendsThatSearchOnePartition at the same time find what each of them looks for. It is one
-// for the race detector, too.
-func TestSendsThatSearchOnePartition(t *testing.T) {
+// TestConcurrentSendsSearchOnePartition: concurrent Sends each find their batch in the log of one
+// partition. The race detector checks the shared search.
+func TestConcurrentSendsSearchOnePartition(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	addresses := cluster.ListenAddrs()
@@ -245,7 +248,7 @@ func TestSendsThatSearchOnePartition(t *testing.T) {
 		batches = append(batches, restamped(t, batch, "", -1, day))
 	}
 	reads(cluster, func(int64) {})
-	sink = opened(t, kafka.Options{Brokers: addresses}) // another relay's
+	sink = opened(t, kafka.Options{Brokers: addresses}) // the sink of another relay
 	var sends sync.WaitGroup
 	for _, batch := range batches {
 		sends.Go(func() {

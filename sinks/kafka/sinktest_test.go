@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// TestConformance is with a real broker that asks for a login.
+// TestConformance runs the suite with a real broker that requires a login.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	addresses, at := []string{broker(t)}, logins(t)
@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// harness is what can be done with any broker.
+// harness returns a harness for any broker.
 func harness(t testing.TB, addresses []string, topic string, options kafka.Options) sinktest.Harness {
 	t.Helper()
 	between := newLink()
@@ -68,7 +68,7 @@ func reading(t testing.TB, addresses []string, topic string) func() []outbox.Mes
 	}
 }
 
-// asMessage is the message that a record was made of.
+// asMessage converts a record back to a message.
 func asMessage(r *kgo.Record) outbox.Message {
 	m := outbox.Message{Topic: r.Topic, Key: string(r.Key), Payload: r.Value}
 	for _, h := range r.Headers {
@@ -84,20 +84,21 @@ func asMessage(r *kgo.Record) outbox.Message {
 	return m
 }
 
-// TestConformanceOfAnswers has a broker that can be told what to answer.
-func TestConformanceOfAnswers(t *testing.T) {
+// TestConformanceWithBrokerErrors runs the suite with a fake broker, whose answers the suite chooses.
+func TestConformanceWithBrokerErrors(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		cluster := fake(t, kfake.SeedTopics(16, "sinktest"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "2000000"}))
 		h := harness(t, cluster.ListenAddrs(), "sinktest", kafka.Options{Brokers: cluster.ListenAddrs()})
-		kafka.StickTo(h.Sink.(*kafka.Sink), 0) // where none of the suite's keys go
+		kafka.StickTo(h.Sink.(*kafka.Sink), 0) // a partition that none of the suite's keys uses
 		h.Answer = answering(cluster)
 		return h
 	})
 }
 
-// answering lets a broker refuse messages by their ids: with the error that names
-// the record, or, for a retry, by not saying whether the batch was taken.
+// answering returns a function that sets the broker's answer for a message. For a
+// Reject the broker names the record in its error. For a Retry its answer leaves it
+// unknown whether the batch was written.
 func answering(cluster *kfake.Cluster) func(id string, result sinks.Result) {
 	var mu sync.Mutex
 	answers := map[string]sinks.Result{}
@@ -127,7 +128,7 @@ func answering(cluster *kfake.Cluster) func(id string, result sinks.Result) {
 	}
 }
 
-// produced is an answer with an error, and the records that it is about.
+// produced returns an answer with an error and the positions of the refused records.
 func produced(request *kmsg.ProduceRequest, problem *kerr.Error, places ...int) *kmsg.ProduceResponse {
 	answer := request.ResponseKind().(*kmsg.ProduceResponse)
 	topic, partition := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
@@ -144,7 +145,7 @@ func produced(request *kmsg.ProduceRequest, problem *kerr.Error, places ...int) 
 	return answer
 }
 
-// placeOf finds the record with an id in a batch that is not compressed.
+// placeOf returns the position of a message in an uncompressed batch, or -1.
 func placeOf(batch []byte, id string) int {
 	for place, record := range recordsIn(batch) {
 		if bytes.Contains(record, []byte(id)) {
@@ -154,7 +155,7 @@ func placeOf(batch []byte, id string) int {
 	return -1
 }
 
-// recordsIn divides a batch that is not compressed.
+// recordsIn returns the records of an uncompressed batch.
 func recordsIn(batch []byte) [][]byte {
 	var parsed kmsg.RecordBatch
 	if err := parsed.ReadFrom(batch); err != nil {

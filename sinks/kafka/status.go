@@ -14,13 +14,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// memory is how long brokers are relied on to remember a producer that writes no
-// more: their producer.id.expiration.ms is a day unless told otherwise. What one
-// has forgotten it would take in again.
+// memory is how long the sink relies on brokers to remember a producer that has
+// stopped writing. Their producer.id.expiration.ms is one day by default. A broker
+// that has forgotten a producer would write its batch a second time.
 const memory = time.Hour
 
-// remembered says that a broker that had the batch would still know its producer.
-// Brokers count from the newest time in the producer's last batch.
+// remembered reports whether a broker that has the batch certainly still knows its
+// producer. Brokers count from the latest timestamp in the producer's last batch.
 func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	if s.options.CreatedTime {
 		newest := slices.MaxFunc(messages, func(a, b sinks.Message) int { return a.CreatedAt.Compare(b.CreatedAt) })
@@ -31,35 +31,37 @@ func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	return time.Since(id.at) <= memory
 }
 
-// deliveryStatus is what became of a planned batch.
+// deliveryStatus says whether a planned batch was written.
 type deliveryStatus int
 
 const (
-	absent  deliveryStatus = iota // it is not in the log, and won't be
-	newest                        // it is, whole, the last one of its producer: so far the leader alone may have it
-	present                       // it is, and acknowledged: its producer went on after it
+	absent  deliveryStatus = iota // not in the log, and it will not be
+	newest                        // in the log, as its producer's last batch; perhaps only the leader has it
+	present                       // in the log and acknowledged: its producer wrote another batch after it
 )
 
-// lookFor says what became of a batch that can't be sent as it was: rows of it
-// are gone, because they were settled or never sent; or it is so old that the
-// broker may no longer recognise it.
+// lookFor returns the outcomes of a batch that can't be sent again unchanged: rows
+// are missing, because they were settled or the batch was never sent, or the batch
+// is so old that the broker may no longer recognise it.
 func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) ([]sinks.Outcome, int) {
 	return s.outcomesByStatus(ctx, id, messages, sinks.Blocked(), wasThere(id))
 }
 
-// explain says what became of a batch that the broker has just answered with an
-// error. If it is the newest it goes again: the answer to that comes when all
-// replicas have it.
+// explain returns the outcomes of a batch that the broker has just answered with
+// an error. If the batch is its producer's newest, the relay sends it again, and
+// the broker answers that request when all replicas have the batch.
 func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sinks.Message, failure sinks.Outcome) ([]sinks.Outcome, int) {
 	again := failure
 	again.Reason = sinks.ReasonUnknown
 	return s.outcomesByStatus(ctx, id, messages, failure, again)
 }
 
-// wasThere is the outcome of a message that the broker has from before; where,
-// it doesn't say.
+// wasThere returns the outcome of a message that an earlier Send has written, at an
+// offset that is unknown.
 func wasThere(id batchID) sinks.Outcome { return sinks.Ok(strconv.Itoa(id.to.partition) + "/?") }
 
+// outcomesByStatus finds out whether a batch was written, and returns the outcomes
+// of its messages and the scope of the failure, if it can't find out.
 func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) ([]sinks.Outcome, int) {
 	n, began := len(messages), time.Now()
 	found, err := s.statusOf(ctx, id, messages)
@@ -84,9 +86,10 @@ func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messa
 	return sinks.All(n, wasThere(id)), whole
 }
 
-// statusOf asks the partition's leader how far it has come with the batch's
-// producer, whose batches it has without a gap. Where it doesn't know the producer,
-// the batch never came, or so long ago that only the log itself can tell.
+// statusOf asks the partition's leader for the last sequence of the batch's
+// producer, which has written all sequences up to that one. If the leader doesn't
+// know the producer, the batch was never written, or so long ago that only a search
+// of the log can tell.
 func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []sinks.Message) (deliveryStatus, error) {
 	if id.cluster != s.cluster.name() {
 		return absent, nil
@@ -98,7 +101,7 @@ func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []si
 	last, known, err := s.lastSequence(ctx, leader, id.to, id.producer)
 	switch {
 	case err != nil:
-		return absent, &partitionError{fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", id.to.topic, id.to.partition, err)}
+		return absent, &partitionError{fmt.Errorf("describe the producers of %s/%d, which needs the right to READ the topic: %w", id.to.topic, id.to.partition, err)}
 	case !known && s.remembered(id, messages):
 		return absent, nil
 	case !known:
@@ -114,7 +117,7 @@ func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []si
 	return present, nil
 }
 
-// leader returns the address of a partition's leader, and the topic as it is known.
+// leader returns the address of a partition's leader, and the cached topic.
 func (s *IdempotentSink) leader(ctx context.Context, p topicPartition) (string, *topic, error) {
 	topics, err := s.topics(ctx, []string{p.topic})
 	if err != nil {
@@ -129,22 +132,23 @@ func (s *IdempotentSink) leader(ctx context.Context, p topicPartition) (string, 
 	return leader, t, nil
 }
 
-// partitionError says that a partition has no leader, or one that gives no answer; others perhaps do.
+// partitionError is the error of a single partition: it has no leader, or its leader doesn't answer.
 type partitionError struct{ err error }
 
 func (e *partitionError) Error() string { return e.err.Error() }
 func (e *partitionError) Unwrap() error { return e.err }
 
-// The request that kafka-go can't be taught, as it has no room for its number:
-// which producers a partition knows, and the last sequence of each. Its form is
-// that of the protocol's guide,
+// The request DescribeProducers returns the producers that a partition knows, and
+// the last sequence of each. kafka-go doesn't support it, and can't be extended,
+// because its table of API keys is too short. The format is defined in
 // https://kafka.apache.org/protocol#The_Messages_DescribeProducers.
 const (
 	describeProducers        = 61
 	describeProducersVersion = 0
 )
 
-// lastSequence asks a partition's leader how far it has come with a producer.
+// lastSequence asks a partition's leader for the last sequence of a producer, and
+// whether the leader knows the producer.
 func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p topicPartition, producer int64) (last int32, known bool, err error) {
 	err = s.brokers.stream(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p), func(r *stream) error {
 		last, known, err = readProducers(r, producer)
@@ -154,14 +158,14 @@ func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p topi
 }
 
 func producersRequest(p topicPartition) []byte {
-	body := binary.AppendUvarint(nil, 2) // one topic: lengths are one more
+	body := binary.AppendUvarint(nil, 2) // one topic: compact arrays encode their length plus one
 	body = append(binary.AppendUvarint(body, uint64(len(p.topic)+1)), p.topic...)
 	body = binary.AppendUvarint(body, 2) // one partition
 	body = binary.BigEndian.AppendUint32(body, uint32(p.partition))
-	return append(body, 0, 0) // no tagged fields: of the topic, of the request
+	return append(body, 0, 0) // no tagged fields, in the topic and in the request
 }
 
-// readProducers reads the answer for one topic and partition.
+// readProducers parses the answer for one topic and partition.
 func readProducers(r *stream, producer int64) (last int32, known bool, err error) {
 	r.skip(4)               // throttle time
 	r.uvarint()             // topics
@@ -169,12 +173,12 @@ func readProducers(r *stream, producer int64) (last int32, known bool, err error
 	r.uvarint()             // partitions
 	r.skip(4)               // partition
 	code := kafkago.Error(r.int16())
-	r.skip(r.uvarint() - 1) // what that means, in words
+	r.skip(r.uvarint() - 1) // error message
 	for left := r.uvarint() - 1; left > 0 && r.err == nil; left-- {
 		id := r.int64()
 		r.skip(4) // epoch
 		sequence := r.int32()
-		r.skip(8 + 4 + 8) // last timestamp, coordinator's epoch, start of a transaction
+		r.skip(8 + 4 + 8) // last timestamp, coordinator epoch, start offset of the transaction
 		r.tags()
 		if id == producer {
 			last, known = sequence, true

@@ -17,21 +17,21 @@ func notInTopics(r rune) bool {
 	return !letter && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
 }
 
-// parseTopic reads the setting. Its errors complete "the topic …".
+// parseTopic parses the topic setting. Its errors complete the sentence "the topic …".
 func parseTopic(text string) (settings.Template, error) {
 	t, err := settings.ParseTemplate(text)
 	switch {
 	case err != nil:
 		return t, err
 	case strings.ContainsFunc(strings.Join(t.Texts(), ""), notInTopics):
-		return t, errors.New("must have letters, digits, dots, underscores and hyphens only")
+		return t, errors.New("may contain only letters, digits, dots, underscores and hyphens")
 	case t.Places() == 0:
 		return t, checkTopic(text)
 	}
 	return t, nil
 }
 
-// checkTopic completes "the topic …".
+// checkTopic checks a topic's name. Its errors complete the sentence "the topic …".
 func checkTopic(name string) error {
 	const longest = 249
 	switch {
@@ -40,9 +40,9 @@ func checkTopic(name string) error {
 	case len(name) > longest:
 		return fmt.Errorf("is longer than Kafka's %d characters", longest)
 	case name == "." || name == "..":
-		return errors.New("must not be a dot or two")
+		return errors.New("must not be \".\" or \"..\"")
 	case strings.ContainsFunc(name, notInTopics):
-		return errors.New("has a character that Kafka's topics can't have: there are letters, digits, dots, underscores and hyphens")
+		return errors.New("has a character that Kafka doesn't allow in topic names: use letters, digits, dots, underscores and hyphens")
 	}
 	return nil
 }
@@ -61,8 +61,9 @@ func (s *Sink) topicOf(m *sinks.Message) (string, error) {
 	return name, nil
 }
 
-// partitionOf chooses a message's partition. The sticky one is that of the
-// batch's messages without a key; it is chosen when the first of them is met.
+// partitionOf chooses a message's partition. Messages of a batch without a key
+// share one partition of each topic. The first of them chooses it and stores it in
+// sticky, by topic.
 func (s *Sink) partitionOf(m *sinks.Message, t *topic, sticky map[string]int) (int, error) {
 	if text, explicit := m.Headers[s.options.PartitionHeader]; explicit && s.options.PartitionHeader != "" {
 		return explicitPartition(s.options.PartitionHeader, text, t)
@@ -78,7 +79,7 @@ func (s *Sink) partitionOf(m *sinks.Message, t *topic, sticky map[string]int) (i
 	return partition, nil
 }
 
-// partitionOfKey is what Java's producer, and all that agree with it, choose.
+// partitionOfKey returns the partition that Kafka's Java producer chooses for the key.
 func partitionOfKey(key string, partitions []int) int {
 	return kafkago.Murmur2Balancer{}.Balance(kafkago.Message{Key: []byte(key)}, partitions...)
 }
@@ -86,7 +87,7 @@ func partitionOfKey(key string, partitions []int) int {
 func explicitPartition(name, text string, t *topic) (int, error) {
 	partition, err := strconv.Atoi(text)
 	if err != nil || partition < 0 {
-		return 0, fmt.Errorf("the header %q is no partition's number", name)
+		return 0, fmt.Errorf("the header %q is not a partition number", name)
 	}
 	if partition >= len(t.leaders) {
 		return 0, fmt.Errorf("the header %q asks for partition %d: the topic %s has %d partitions", name, partition, t.name, len(t.leaders))

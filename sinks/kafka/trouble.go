@@ -15,32 +15,32 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Trouble of one topic or of one partition holds up that topic's or partition's messages only:
-// they are postponed. The sink is unavailable where all messages go to one topic, or where
-// nothing was delivered to any partition between two failures of this one.
+// The failure of a topic or partition holds up only the messages of that topic or partition:
+// they are postponed. The sink is unavailable if all messages go to one topic, or if nothing was
+// delivered to any partition between two failures of a partition.
 
-// trouble is that of a partition: it has no leader, or its leader takes nothing.
+// trouble is the state of a failing partition: it has no leader, or its leader writes nothing.
 type trouble struct {
-	since time.Time // when the Send before the last one that it failed in began; the last one, if it is the first
-	began time.Time // when the last one did
-	at    time.Time // of its last failure
-	until time.Time // nothing is sent to the partition before
-	tries int
+	since time.Time // start of the Send of the failure before the last one; after one failure, equal to began
+	began time.Time // start of the Send of the last failure
+	at    time.Time // time of the last failure
+	until time.Time // nothing is sent to the partition before this time
+	tries int       // consecutive failures
 	why   sinks.Outcome
 }
 
 const (
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
-	longestWait  = time.Minute // of a message
+	longestWait  = time.Minute // of a postponed message
 )
 
-// pauseAfter is how long a topic or partition is left alone after failures in a row.
+// pauseAfter returns the pause of a topic or partition after consecutive failures.
 func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
 
-// fails notes that a partition's leader took nothing from a Send that began then.
+// fails records that a Send, which started at began, could not write to a partition.
 func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	t.at, t.until, t.why = now, now.Add(pauseAfter(t.tries)), why
 }
 
-// works notes that a partition's leader took a record batch.
+// works records that a record batch was written to a partition.
 func (c *cluster) works(p topicPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *cluster) works(p topicPartition) {
 	delete(c.troubles, p)
 }
 
-// troubleOf returns a partition's trouble; resting says that nothing is to be sent to it now.
+// troubleOf returns the trouble of a partition. Resting means that its pause is not over.
 func (c *cluster) troubleOf(p topicPartition) (t trouble, resting bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,15 +72,15 @@ func (c *cluster) troubleOf(p topicPartition) (t trouble, resting bool) {
 	return t, time.Now().Before(t.until)
 }
 
-// others says that another partition has taken something meanwhile.
+// others reports whether anything was delivered to another partition since t.since.
 func (c *cluster) others(t trouble) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.delivered.After(t.since)
 }
 
-// suspend remembers for a while that these topics can't be written to, so that they aren't asked
-// for with each Send. It returns the topics with the time until when.
+// suspend sets the pause of the topics that can't be written to, so that not every Send fetches
+// them again. It returns the topics with the end of their pause.
 func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
 	return topics
 }
 
-// topicTrouble is the outcome of messages whose topic can't be written to.
+// topicTrouble returns the outcome of messages whose topic can't be written to.
 func (s *Sink) topicTrouble(t *topic) sinks.Outcome {
 	m := meant(t.err)
 	detail := "the topic " + t.name + ": " + s.sanitize(t.err)
@@ -114,8 +114,8 @@ func (s *Sink) topicTrouble(t *topic) sinks.Outcome {
 	return sinks.Fail(m.result, m.reason, detail)
 }
 
-// ofTopic is the outcome of messages whose topic is in trouble. It is the sink's trouble where
-// all messages go to the one topic.
+// ofTopic returns the outcome of messages whose topic fails. If all messages go to one topic,
+// the sink is unavailable; otherwise the messages are postponed.
 func (s *Sink) ofTopic(reason sinks.Reason, detail string) sinks.Outcome {
 	if s.topic.Places() == 0 {
 		return sinks.Fail(sinks.Unavailable, reason, detail)
@@ -128,17 +128,18 @@ func (s *Sink) ofTopic(reason sinks.Reason, detail string) sinks.Outcome {
 
 func isPostponed(o sinks.Outcome) bool { return o.Result == sinks.Unsent && o.RetryAfter > 0 }
 
-// waitOf is how long a message is postponed, this long at least: the longer, the older it is, and
-// not as long as the others that are postponed with it.
+// waitOf returns how long to postpone a message: a quarter of its age up to longestWait, but at
+// least this time, plus up to 25 % at random so that messages don't return simultaneously.
 func waitOf(m *sinks.Message, least time.Duration) time.Duration {
 	wait := max(least, min(time.Since(m.CreatedAt)/4, longestWait))
 	return wait + rand.N(wait/4+1)
 }
 
-// apart decides what the trouble of partitions is to their messages, once all that can be
-// delivered was. A sink that has delivered nothing else is unavailable, with the partition as
-// the destination. If it was so before, and not all of the cluster is in trouble, the messages
-// make room for those of other partitions, all but one.
+// apart decides the outcomes of the messages of failing partitions, when all other messages are
+// settled. If another partition has taken a delivery meanwhile, the messages are postponed.
+// Otherwise the sink is unavailable, with the partition as the destination. If the partition has
+// failed before and another partition is healthy, only the first such message is unavailable.
+// The others are postponed, to make room for messages of other partitions.
 func (r *run) apart(ctx context.Context) {
 	tripped, sound := false, sync.OnceValue(func() bool { return r.sink.cluster.anySound(ctx, r.sink.fixed()) })
 	for _, i := range slices.Sorted(maps.Keys(r.troubled)) {
@@ -156,8 +157,9 @@ func (r *run) apart(ctx context.Context) {
 	}
 }
 
-// anySound says that some partition is not in trouble, as far as brokers can tell: of the topics
-// of these names, or of any. In an outage of the cluster none is.
+// anySound reports whether any partition of these topics is healthy: it has a leader, all its
+// replicas are in sync, and the sink has not failed to write to it. Without names it looks at all
+// topics. In an outage of the whole cluster no partition is healthy.
 func (c *cluster) anySound(ctx context.Context, names []string) bool {
 	answer, err := c.client.Metadata(ctx, &kafkago.MetadataRequest{Addr: kafkago.TCP(c.candidates()[0]), Topics: names})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// onBoth runs a test with a broker in memory and with a real one.
+// onBoth runs a test with a fake broker and with a real one.
 func onBoth(t *testing.T, test func(t *testing.T, addresses []string)) {
 	t.Parallel()
 	t.Run("fake", func(t *testing.T) {
@@ -34,7 +34,7 @@ func onBoth(t *testing.T, test func(t *testing.T, addresses []string)) {
 	})
 }
 
-// mixed makes messages for two topics in turns, each with a key of its own.
+// mixed returns messages that alternate between two topics. Each has its own key.
 func mixed(n int, healthy, other string) []sinks.Message {
 	batch := batchOf(healthy, make([]string, n)...)
 	for i := range batch {
@@ -46,14 +46,15 @@ func mixed(n int, healthy, other string) []sinks.Message {
 	return batch
 }
 
-// holdsUpOnly sends batches of which every other message goes to a topic in trouble: those are
-// answered with want, the others are delivered, and the sink is never unavailable.
+// holdsUpOnly sends batches in which every other message goes to a failing topic. It checks that
+// these messages have the outcome want, that the others are delivered, and that the sink is never
+// unavailable.
 func holdsUpOnly(t *testing.T, sink sinks.Sink, healthy, other, want string) {
 	t.Helper()
 	for range 3 {
 		wantSummary(t, "both topics", sink.Send(t.Context(), mixed(6, healthy, other)), strings.Repeat("D"+want, 3))
-		wantSummary(t, "the one in trouble", sink.Send(t.Context(), mixed(2, other, other)), want)
-		wantSummary(t, "the other one", sink.Send(t.Context(), mixed(2, healthy, healthy)), "D")
+		wantSummary(t, "the failing topic", sink.Send(t.Context(), mixed(2, other, other)), want)
+		wantSummary(t, "the healthy topic", sink.Send(t.Context(), mixed(2, healthy, healthy)), "D")
 	}
 }
 
@@ -110,13 +111,13 @@ func TestTopicThatCannotBeCreatedHoldsUpNoOther(t *testing.T) {
 		sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), CreateTopics: true})
 		holdsUpOnly(t, sink, "healthy", "new", "P")
 		if n := asked.Load(); n > 3 {
-			t.Errorf("it was tried to create the topic %d times in 9 sends", n)
+			t.Errorf("the sink tried to create the topic %d times in 9 sends", n)
 		}
 	})
 }
 
-// TestPartitionThatTakesNothingHoldsUpNoOther: it has too few replicas in sync, which one real broker never has.
-func TestPartitionThatTakesNothingHoldsUpNoOther(t *testing.T) {
+// TestFailingPartitionHoldsUpNoOther: a partition has too few in-sync replicas. This can't happen with a single real broker.
+func TestFailingPartitionHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
 	var refused atomic.Int32
@@ -137,12 +138,12 @@ func TestPartitionThatTakesNothingHoldsUpNoOther(t *testing.T) {
 	wantSummary(t, "again", sink.Send(t.Context(), mixed(3, "other", "other")), "UPP")
 	holdsUpOnly(t, sink, "healthy", "other", "P")
 	if n := refused.Load() - asked; n > 8 {
-		t.Errorf("the partition was asked %d times in 10 sends", n)
+		t.Errorf("the sink sent %d requests to the partition in 10 sends", n)
 	}
 }
 
-// TestTopicThatIsDeletedHoldsUpNoOther, nor does one that comes back with fewer partitions.
-func TestTopicThatIsDeletedHoldsUpNoOther(t *testing.T) {
+// TestDeletedTopicHoldsUpNoOther deletes a topic, then creates it again with fewer partitions.
+func TestDeletedTopicHoldsUpNoOther(t *testing.T) {
 	onBoth(t, func(t *testing.T, addresses []string) {
 		healthy, other := newTopic(t, addresses, 2), newTopic(t, addresses, 5)
 		sink := newSink(t, kafka.Options{Brokers: addresses, LeaderTimeout: 50 * time.Millisecond})
@@ -151,7 +152,7 @@ func TestTopicThatIsDeletedHoldsUpNoOther(t *testing.T) {
 		gone(t, addresses, other)
 		holdsUpOnly(t, sink, healthy, other, "P")
 		createAgain(t, addresses, other, 1)
-		for range 1000 { // until the sink asks for the topic again
+		for range 1000 { // until the sink fetches the topic again
 			outcomes := sink.Send(t.Context(), mixed(40, healthy, other))
 			if strings.Contains(summary(outcomes), "U") {
 				t.Fatalf("the topic has fewer partitions: %s", summary(outcomes))
@@ -161,11 +162,11 @@ func TestTopicThatIsDeletedHoldsUpNoOther(t *testing.T) {
 			}
 			kafka.Rest(sink)
 		}
-		t.Error("the topic is back, and its messages are postponed for ever")
+		t.Error("the topic exists again, but its messages are still postponed")
 	})
 }
 
-// TestMisspeltTopicAmongOthers: with a relay, the circuit of the sink stays closed.
+// TestMisspeltTopicAmongOthers: in a relay, a misspelt topic does not make the sink unavailable.
 func TestMisspeltTopicAmongOthers(t *testing.T) {
 	onBoth(t, func(t *testing.T, addresses []string) {
 		healthy := newTopic(t, addresses, 4)
@@ -216,7 +217,7 @@ func (c *counted) Open(ctx context.Context) error {
 	return c.Sink.Open(ctx)
 }
 
-// deliveries closes all once nothing is left to deliver.
+// deliveries closes all when every message is delivered.
 type deliveries struct {
 	relay.NoObserver
 	left int32
@@ -229,7 +230,7 @@ func (d *deliveries) Delivered(string, string, time.Duration) {
 	}
 }
 
-// gone waits until no broker knows a topic.
+// gone waits until the brokers no longer know a topic.
 func gone(t testing.TB, addresses []string, topic string) {
 	t.Helper()
 	c := client(t, addresses)

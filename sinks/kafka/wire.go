@@ -22,19 +22,19 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// wire is a pool of connections to brokers, each for one request at a time. It
-// stands in the place of kafka-go's Transport, which keeps goroutines of its own,
-// goes on writing after a context has ended, and doesn't tell whether a request
-// that failed has gone out.
+// wire is a pool of connections to brokers. Each connection has one request in
+// flight at a time. wire replaces kafka-go's Transport, which runs background
+// goroutines, continues writing after a context has ended, and doesn't say whether
+// any bytes of a failed request were written.
 type wire struct {
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	tls      *tls.Config    // nil: without
-	login    sasl.Mechanism // nil: without
+	tls      *tls.Config    // nil: no TLS
+	login    sasl.Mechanism // nil: no login
 	clientID string
-	timeout  time.Duration // for a connection to be made, all of it
+	timeout  time.Duration // for connecting, with TLS and login
 
 	mu   sync.Mutex
-	idle map[string][]*conn // by address, the one used last at the end
+	idle map[string][]*conn // by address, the most recently used last
 }
 
 func newWire(o Options) *wire {
@@ -45,9 +45,10 @@ func newWire(o Options) *wire {
 	return w
 }
 
-// wireError is an error of the connection, as against a broker's answer.
+// wireError is an error of the connection, in contrast to an error code in a
+// broker's answer.
 type wireError struct {
-	arrived bool // something of the request has gone out: it may have been obeyed
+	arrived bool // bytes of the request were written: the broker may have executed it
 	err     error
 }
 
@@ -55,14 +56,14 @@ func (e *wireError) Error() string { return e.err.Error() }
 
 func (e *wireError) Unwrap() error { return e.err }
 
-// mayHaveArrived says that a failed request may have been obeyed.
+// mayHaveArrived reports whether the broker may have executed the failed request.
 func mayHaveArrived(err error) bool {
 	failed := (*wireError)(nil)
 	return !errors.As(err, &failed) || failed.arrived
 }
 
-// RoundTrip sends a request to the broker at this address. Its errors are
-// wireErrors.
+// RoundTrip sends a request to the broker at an address and returns the answer.
+// Its errors are wireErrors.
 func (w *wire) RoundTrip(ctx context.Context, to net.Addr, request kafkago.Request) (kafkago.Response, error) {
 	c, err := w.take(ctx, to.String())
 	if err != nil {
@@ -71,16 +72,16 @@ func (w *wire) RoundTrip(ctx context.Context, to net.Addr, request kafkago.Reque
 	response, err := c.roundTrip(ctx, request)
 	if err != nil {
 		c.close()
-		w.drop(to.String()) // the others to it are likely to be dead too
+		w.drop(to.String()) // the other connections to this broker are probably broken, too
 		return nil, err
 	}
 	w.giveBack(to.String(), c)
 	return response, nil
 }
 
-// stream sends a request of the protocol's compact form, and has what the answer
-// has after its head be read as it comes. Its errors are wireErrors, or the reader's
-// own.
+// stream sends a request in the protocol's compact format. It calls read, which
+// parses the body of the answer while it arrives. Its errors are wireErrors, or
+// the error of read.
 func (w *wire) stream(ctx context.Context, address string, key, version int16, body []byte, read func(*stream) error) error {
 	c, err := w.take(ctx, address)
 	if err != nil {
@@ -93,7 +94,7 @@ func (w *wire) stream(ctx context.Context, address string, key, version int16, b
 		refused = read(answer)
 		err = answer.err
 	}
-	if err == nil { // what is left of it
+	if err == nil { // discard the rest of the answer
 		_, err = io.Copy(io.Discard, answer.from)
 	}
 	if !stop() && err == nil {
@@ -129,7 +130,7 @@ func (w *wire) pop(address string) *conn {
 	return c
 }
 
-// connect makes a connection that is ready for requests.
+// connect returns a new connection that is ready for requests.
 func (w *wire) connect(ctx context.Context, address string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -149,7 +150,7 @@ func (w *wire) connect(ctx context.Context, address string) (*conn, error) {
 	return c, nil
 }
 
-// greet does what comes before the first request.
+// greet prepares a connection: TLS handshake, API versions, login.
 func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, error) {
 	link := raw
 	if w.tls != nil {
@@ -168,7 +169,8 @@ func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, 
 	return c, c.logIn(ctx, w.login)
 }
 
-// giveBack keeps a connection, and closes those that nobody has needed for long.
+// giveBack returns a connection to the pool, and closes those that were idle for
+// longer than longestIdle.
 func (w *wire) giveBack(address string, c *conn) {
 	c.usedAt = time.Now()
 	w.mu.Lock()
@@ -188,7 +190,7 @@ func (w *wire) drop(address string) {
 	}
 }
 
-// closeIdle closes the connections that no Send uses.
+// closeIdle closes all idle connections.
 func (w *wire) closeIdle() {
 	w.mu.Lock()
 	idle := w.idle
@@ -201,17 +203,17 @@ func (w *wire) closeIdle() {
 	}
 }
 
-// conn is a connection to a broker. One goroutine at a time uses it.
+// conn is a connection to a broker. It must not be used concurrently.
 type conn struct {
 	raw      net.Conn
 	link     *countingConn
 	protocol *protocol.Conn
 	usedAt   time.Time
-	retireAt time.Time // when its login is about to end; zero: never
+	retireAt time.Time // when to stop using it, before its login expires; zero: never
 }
 
-// countingConn knows whether something was written. It counts what TLS is given,
-// not what TLS writes.
+// countingConn counts the bytes that were written. With TLS it counts plaintext
+// bytes.
 type countingConn struct {
 	net.Conn
 	written int64
@@ -228,15 +230,15 @@ func newConn(raw, link net.Conn, clientID string) *conn {
 	return &conn{raw: raw, link: counting, protocol: protocol.NewConn(counting, clientID)}
 }
 
-// agree asks which versions of each request the broker knows.
+// agree requests the API versions that the broker supports and selects one of each.
 func (c *conn) agree() error {
 	answer, err := c.protocol.RoundTrip(new(apiversions.Request))
 	if err != nil {
-		return fmt.Errorf("greet the broker (is TLS set as it expects?): %w", err)
+		return fmt.Errorf("ask for the broker's API versions (does the broker expect TLS, or none?): %w", err)
 	}
 	known := answer.(*apiversions.Response)
 	if known.ErrorCode != 0 {
-		return fmt.Errorf("greet the broker: %w", kafkago.Error(known.ErrorCode))
+		return fmt.Errorf("ask for the broker's API versions: %w", kafkago.Error(known.ErrorCode))
 	}
 	versions := make(map[protocol.ApiKey]int16, len(known.ApiKeys))
 	for _, k := range known.ApiKeys {
@@ -246,14 +248,14 @@ func (c *conn) agree() error {
 	return nil
 }
 
-// roundTrip is cut off when the context ends: nothing of the request is written
-// from then on.
+// roundTrip sends a request and returns the answer. When the context ends, it
+// closes the connection, so that nothing is written after that.
 func (c *conn) roundTrip(ctx context.Context, request kafkago.Request) (kafkago.Response, error) {
 	before := c.link.written
 	stop := context.AfterFunc(ctx, c.close)
 	response, err := c.protocol.RoundTrip(request)
 	if !stop() && err == nil {
-		c.retireAt = time.Now() // it is being closed, though the answer came in time
+		c.retireAt = time.Now() // the answer came in time, but the connection is being closed
 	}
 	if err != nil {
 		return nil, &wireError{arrived: c.link.written > before, err: err}
@@ -261,7 +263,7 @@ func (c *conn) roundTrip(ctx context.Context, request kafkago.Request) (kafkago.
 	return response, nil
 }
 
-// ask sends a request, and reads the head of the answer.
+// ask sends a request and reads the header of the answer.
 func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, error) {
 	const correlation = 1
 	head := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(key))
@@ -275,25 +277,27 @@ func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, e
 	}
 	var size [4]byte
 	if _, err := io.ReadFull(c.link, size[:]); err != nil {
-		return nil, fmt.Errorf("read the answer (does the broker know request %d? Kafka 2.8 and newer do): %w", key, err)
+		return nil, fmt.Errorf("read the answer (does the broker support API key %d? Kafka 2.8 and newer do): %w", key, err)
 	}
 	n := int64(binary.BigEndian.Uint32(size[:]))
 	answer := &stream{from: bufio.NewReaderSize(io.LimitReader(c.link, n), 64<<10)}
-	answer.skip(4) // which request it is to
+	answer.skip(4) // correlation id
 	answer.tags()
 	return answer, answer.err
 }
 
-// close doesn't say good-bye as TLS would, which can take time.
+// close closes the TCP connection without TLS's closing alert, which could block.
 func (c *conn) close() { _ = c.raw.Close() }
 
-// Brokers and what is between close connections that are idle for minutes.
+// Brokers, firewalls and load balancers close connections that are idle for
+// minutes. So the pool closes a connection after longestIdle. After suspiciousIdle
+// it checks whether the connection is still open.
 const (
 	longestIdle    = time.Minute
 	suspiciousIdle = time.Second
 )
 
-// usable says that an idle connection is likely to work still.
+// usable reports whether an idle connection probably still works.
 func (c *conn) usable() bool {
 	idle := time.Since(c.usedAt)
 	switch {
@@ -305,8 +309,8 @@ func (c *conn) usable() bool {
 	return c.silent()
 }
 
-// silent looks whether the other side has closed the connection: then there is
-// something to read.
+// silent reports whether nothing can be read from the connection. If the other
+// side has closed it, a read returns immediately.
 func (c *conn) silent() bool {
 	if err := c.raw.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		return false
@@ -315,15 +319,15 @@ func (c *conn) silent() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && c.raw.SetReadDeadline(time.Time{}) == nil
 }
 
-// stream reads an answer in the protocol's compact form while it comes. After an
-// error all it reads is zero.
+// stream parses an answer in the protocol's compact format while it arrives.
+// After an error its methods return zero values.
 type stream struct {
 	from *bufio.Reader
 	err  error
 	head [batchBytes]byte
 }
 
-// take returns up to batchBytes, until the next call.
+// take reads n bytes, at most batchBytes. The result is valid until the next call.
 func (r *stream) take(n int) []byte {
 	taken := r.head[:n]
 	clear(taken)
@@ -351,7 +355,7 @@ func (r *stream) uvarint() int {
 	}
 	value, err := binary.ReadUvarint(r.from)
 	if err == nil && value > 1<<31 {
-		err = errors.New("the broker's answer makes no sense")
+		err = errors.New("the broker's answer is malformed")
 	}
 	if r.err = err; err != nil {
 		return 0
@@ -359,6 +363,7 @@ func (r *stream) uvarint() int {
 	return int(value)
 }
 
+// tags skips tagged fields.
 func (r *stream) tags() {
 	for left := r.uvarint(); left > 0 && r.err == nil; left-- {
 		r.uvarint()
@@ -366,6 +371,7 @@ func (r *stream) tags() {
 	}
 }
 
+// failure returns the error of reading or, if there is none, the broker's error code.
 func (r *stream) failure(code kafkago.Error) error {
 	if r.err == nil && code != 0 {
 		return code

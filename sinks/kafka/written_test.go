@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// TestCompression: each way arrives as it was, and takes less room.
+// TestCompression: with each codec, batches are smaller and records arrive unchanged.
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
@@ -26,7 +26,7 @@ func TestCompression(t *testing.T) {
 	for _, compression := range []string{"gzip", "snappy", "lz4", "zstd"} {
 		sink := newSink(t, kafka.Options{Brokers: addresses, Compression: compression, MaxMessageBytes: 20000})
 		batch := batchOf(topic, compression, compression)
-		batch[0].Payload = bytes.Repeat([]byte("0123456789"), 10000) // over the limit without
+		batch[0].Payload = bytes.Repeat([]byte("0123456789"), 10000) // over the limit without compression
 		if outcomes := sink.Send(t.Context(), batch); summary(outcomes) != "DD" {
 			t.Errorf("%s: %s %s", compression, summary(outcomes), outcomes[0].Detail)
 		}
@@ -38,7 +38,8 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// TestTimes: records have the time of sending, or that of their message.
+// TestTimes: a record's timestamp is the time of sending or, with CreatedTime, the
+// time at which the message was written.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
@@ -49,15 +50,15 @@ func TestTimes(t *testing.T) {
 	}
 	got := records(t, cluster.ListenAddrs(), "t", 2)
 	if got[0].Timestamp.Before(before) || got[0].Timestamp.After(time.Now()) {
-		t.Errorf("by default, a record's time is %v", got[0].Timestamp)
+		t.Errorf("by default, a record's timestamp is %v", got[0].Timestamp)
 	}
 	if !got[1].Timestamp.Equal(m.CreatedAt) {
-		t.Errorf("a record's time is %v, want the message's, %v", got[1].Timestamp, m.CreatedAt)
+		t.Errorf("a record's timestamp is %v, want the message's, %v", got[1].Timestamp, m.CreatedAt)
 	}
 }
 
-// TestTopics: the topic is the message's, a fixed one, or made of both and
-// headers; a message that names none that Kafka can have is rejected.
+// TestTopics: the topic is the message's, a fixed one, or a template with headers. A
+// message is rejected if its topic is not a valid name in Kafka.
 func TestTopics(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "orders", "fixed", "eu.orders.v1"))
@@ -99,8 +100,8 @@ func headerOf(r *kgo.Record, name string) string {
 	return string(r.Headers[i].Value)
 }
 
-// TestPartitions: a header may name the partition; else a key has always the
-// same, and messages without one share a batch's.
+// TestPartitions: a header can name the partition. Otherwise a key always has the
+// same partition, and messages without a key share one partition per batch.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(5, "t"))
@@ -119,7 +120,7 @@ func TestPartitions(t *testing.T) {
 		free = append(free, one)
 	}
 	if slices.Sort(free); len(slices.Compact(free)) != 5 {
-		t.Errorf("five batches without keys took the partitions %v", free)
+		t.Errorf("five batches without keys used the partitions %v", free)
 	}
 	for header, want := range map[string]string{"3": "D", "0": "D", "5": "X", "-1": "X", "three": "X"} {
 		m := message("t", "foobar", "")
@@ -131,7 +132,7 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// TestReceipts are partition and offset.
+// TestReceipts: a receipt is the record's partition and offset.
 func TestReceipts(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
@@ -145,8 +146,8 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-// TestKeyInSeveralTopics: a key's messages for several partitions go one after
-// the other; where one fails, those that follow wait.
+// TestKeyInSeveralTopics: messages of a key for several partitions are sent one by
+// one. After a failed message, the later ones wait.
 func TestKeyInSeveralTopics(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t", "u"))
@@ -160,15 +161,15 @@ func TestKeyInSeveralTopics(t *testing.T) {
 	}
 	batch[1].Payload = make([]byte, 3000)
 	if got := summary(sink.Send(t.Context(), batch)); got != "DXBDBDD" {
-		t.Errorf("with one that is too large: %s", got)
+		t.Errorf("with a message that is too large: %s", got)
 	}
 	if got := values(records(t, cluster.ListenAddrs(), "t", 5), "a"); got != "0 2 0" {
 		t.Errorf("of the key, %s arrived", got)
 	}
 }
 
-// TestHeadersThatAreTheSinks can't be set by a message.
-func TestHeadersThatAreTheSinks(t *testing.T) {
+// TestReservedHeadersAreRejected: a message can't set headers that are reserved or not UTF-8.
+func TestReservedHeadersAreRejected(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"))
 	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
@@ -181,7 +182,7 @@ func TestHeadersThatAreTheSinks(t *testing.T) {
 	}
 }
 
-// TestConsoleConsumer: Kafka's own program reads what arrived.
+// TestConsoleConsumer: Kafka's console consumer reads the records.
 func TestConsoleConsumer(t *testing.T) {
 	t.Parallel()
 	address := broker(t)

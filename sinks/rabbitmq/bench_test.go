@@ -19,14 +19,14 @@ import (
 const (
 	benchBatch   = 500
 	benchRounds  = 15
-	benchRound   = 12 // batches in a round, over the workers
+	benchRound   = 12 // batches in a round, over all workers
 	benchWorkers = 2
 )
 
-// BenchmarkAgainstBarePublisher sends the same messages through the sink and
-// through a bare publisher of the same library, with the same window and the
-// same connections and channels, in turns, and prints the medians. A queue for each
-// connection, which is emptied after each round.
+// BenchmarkAgainstBarePublisher compares the sink with a bare publisher of the same
+// library. Both send the same messages with the same window, connections and
+// channels. They alternate, and the reported figures are medians. Each connection has
+// its own queue, which is emptied after each round.
 func BenchmarkAgainstBarePublisher(b *testing.B) {
 	for _, kind := range []string{"classic", "quorum"} {
 		for _, connections := range []int{1, 2, 4} {
@@ -60,8 +60,8 @@ func compare(b *testing.B, kind string, connections int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// side is what one of the two took, round by round: messages a second, and
-// microseconds of this process a message.
+// side has the figures of one of the two, by round: messages per second, and CPU
+// microseconds of this process per message.
 type side struct{ rates, cpu []float64 }
 
 func (s *side) measure(f func()) {
@@ -100,7 +100,8 @@ func inTurns(b *testing.B, c client, queues []string, first, second func()) (one
 	return one, other
 }
 
-// benchMessages alternates between the queues, which are the topics.
+// benchMessages returns messages that alternate between the queues. The topic is the
+// name of the queue.
 func benchMessages(queues []string) []sinks.Message {
 	batch := make([]sinks.Message, benchBatch)
 	for i := range batch {
@@ -128,7 +129,7 @@ func bySink(b *testing.B, sink *rabbitmq.Sink, batch []sinks.Message) {
 	workers.Wait()
 }
 
-// bare is a publisher without anything: no returns, no outcomes, no keys.
+// bare is a publisher without returns, outcomes and keys.
 type bare struct{ channels []*amqp.Channel }
 
 func newBare(b *testing.B, target *broker, connections int) bare {

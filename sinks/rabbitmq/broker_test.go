@@ -33,7 +33,7 @@ type broker struct {
 	hosts []string
 }
 
-// newBroker returns the broker that the environment names.
+// newBroker returns the broker whose URL is in an environment variable.
 func newBroker(t testing.TB, variable string) *broker {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -52,7 +52,7 @@ func newBroker(t testing.TB, variable string) *broker {
 
 func theBroker(t testing.TB) *broker { return newBroker(t, "ROWRELAY_TEST_RABBITMQ") }
 
-// options connect to the broker, or to what stands before it.
+// options returns options for the broker, or for other hosts, such as a proxy.
 func (b *broker) options(hosts ...string) rabbitmq.Options {
 	password, _ := b.url.User.Password()
 	if len(hosts) == 0 {
@@ -61,28 +61,29 @@ func (b *broker) options(hosts ...string) rabbitmq.Options {
 	return rabbitmq.Options{Hosts: hosts, Username: b.url.User.Username(), Password: settings.Secret(password)}
 }
 
-// patient is options whose own time-outs end nothing within a test.
+// patient returns options with time-outs that are longer than any test.
 func (b *broker) patient(hosts ...string) rabbitmq.Options {
 	o := b.options(hosts...)
 	o.ConnectTimeout, o.Heartbeat = 5*time.Minute, 5*time.Minute
 	return o
 }
 
-// port returns another port of the same node: 1 is the management API, 2 is TLS.
+// port returns the address of another port of the node: offset 1 is the management
+// API, offset 2 is TLS.
 func (b *broker) port(offset int) string {
 	host, port, _ := strings.Cut(b.hosts[0], ":")
 	number, _ := strconv.Atoi(port)
 	return host + ":" + strconv.Itoa(number+offset)
 }
 
-// api calls the management API and reads the answer into result, if that is not
+// api calls the management API and decodes the answer into result, unless it is
 // nil.
 func (b *broker) api(t testing.TB, method, path string, body, result any) {
 	t.Helper()
 	b.call(t.Context(), t, method, path, body, result)
 }
 
-// apiAfter is api when the test is over.
+// apiAfter calls the management API in a cleanup, when the test's context has ended.
 func (b *broker) apiAfter(t testing.TB, method, path string) {
 	t.Helper()
 	b.call(context.Background(), t, method, path, nil, nil)
@@ -100,7 +101,7 @@ func (b *broker) call(ctx context.Context, t testing.TB, method, path string, bo
 	}
 	password, _ := b.url.User.Password()
 	request.SetBasicAuth(b.url.User.Username(), password)
-	request.Close = true // no goroutine is left
+	request.Close = true // leaves no goroutine behind
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +118,7 @@ func (b *broker) call(ctx context.Context, t testing.TB, method, path string, bo
 	}
 }
 
-// client is the tests' own channel to the broker.
+// client is a channel that tests use without the sink.
 type client struct {
 	*amqp.Channel
 	t testing.TB
@@ -128,7 +129,7 @@ func (b *broker) client(t testing.TB) client {
 	return client{b.channels(t, 1)[0], t}
 }
 
-// channels opens so many channels of one connection.
+// channels opens count channels on one connection.
 func (b *broker) channels(t testing.TB, count int) []*amqp.Channel {
 	t.Helper()
 	connection, err := amqp.Dial("amqp://" + b.url.User.String() + "@" + b.hosts[0] + "/")
@@ -147,7 +148,7 @@ func (b *broker) channels(t testing.TB, count int) []*amqp.Channel {
 
 func name() string { return "test." + rand.Text() }
 
-// queue makes a queue that lives as long as the test.
+// queue creates a queue and deletes it after the test.
 func (c client) queue(kind string, arguments amqp.Table) string {
 	c.t.Helper()
 	queue := name()
@@ -162,7 +163,7 @@ func (c client) queue(kind string, arguments amqp.Table) string {
 	return queue
 }
 
-// exchange makes an exchange that lives as long as the test.
+// exchange creates an exchange and deletes it after the test.
 func (c client) exchange(kind string, arguments amqp.Table) string {
 	c.t.Helper()
 	exchange := name()
@@ -180,7 +181,7 @@ func (c client) bind(queue, key, exchange string) {
 	}
 }
 
-// mailbox collects what arrives in a queue.
+// mailbox collects the messages of a queue.
 type mailbox struct {
 	client client
 	queue  string

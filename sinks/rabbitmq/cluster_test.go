@@ -19,8 +19,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// These tests stop nodes, so they have a cluster of their own, which is brought
-// up by its name: deploy/servers/servers up rabbitmq3.
+// These tests stop nodes, so they need their own cluster, which only this command
+// starts: deploy/servers/servers up rabbitmq3.
 const clusterVariable = "ROWRELAY_TEST_RABBITMQ3"
 
 func theCluster(t testing.TB) *broker {
@@ -31,7 +31,7 @@ func theCluster(t testing.TB) *broker {
 	return newBroker(t, clusterVariable)
 }
 
-// ctl is the program beside the cluster's files that calls rabbitmqctl.
+// ctl returns the path of the cluster's program that calls rabbitmqctl.
 func (b *broker) ctl(t testing.TB) string {
 	t.Helper()
 	var parameter struct{ Value struct{ Ctl string } }
@@ -46,14 +46,14 @@ func run(t testing.TB, program string, arguments ...string) {
 	}
 }
 
-// TestANodeDies: the node with the queue's leader is killed under load, comes
-// back, and then another one. Delivery goes on, nothing is lost, and each key
-// stays in order.
-func TestANodeDies(t *testing.T) {
+// TestKilledNodesLoseNothing kills and restarts, under load, the node with the queue's leader
+// and then another node. Delivery continues, no message is lost, and each key stays
+// in order.
+func TestKilledNodesLoseNothing(t *testing.T) {
 	b := theCluster(t)
 	ctl := b.ctl(t)
 	b.hosts[0], b.hosts[1] = b.hosts[1], b.hosts[0]
-	queue := b.client(t).queue("quorum", amqp.Table{"x-quorum-initial-group-size": 3}) // whose leader is where it is made
+	queue := b.client(t).queue("quorum", amqp.Table{"x-quorum-initial-group-size": 3}) // its leader is on the node of the client
 	b.hosts[0], b.hosts[1] = b.hosts[1], b.hosts[0]
 	options := b.options()
 	options.Connections = 3
@@ -66,13 +66,13 @@ func TestANodeDies(t *testing.T) {
 		start(t, ctl, node)
 		l.during(t, 5_000, func() {})
 	}
-	t.Logf("%d messages, %d duplicates at most, the longest pause %v", len(l.sent), l.again.Load(), l.pause)
+	t.Logf("%d messages, at most %d duplicates, longest pause %v", len(l.sent), l.again.Load(), l.pause)
 	box := &mailbox{client: b.client(t), queue: queue}
 	box.consume(t)
 	arrivedInOrder(t, box, l.sent)
 }
 
-// consume reads the queue faster than received does, until nothing comes.
+// consume reads all messages of the queue. It is faster than received.
 func (b *mailbox) consume(t testing.TB) {
 	t.Helper()
 	deliveries, err := b.client.Consume(b.queue, "", true, false, false, false, nil)
@@ -101,14 +101,14 @@ func kill(t testing.TB, ctl string, node int) {
 	}
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", process))
 	if err != nil || !strings.Contains(string(command), "rabbit") {
-		t.Fatalf("the node's process is not there: %v", err)
+		t.Fatalf("the node's process doesn't exist: %v", err)
 	}
 	if err := syscall.Kill(process, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// start starts a node as the user that the others run as.
+// start starts a node as the user of the other nodes.
 func start(t testing.TB, ctl string, node int) {
 	t.Helper()
 	info, err := os.Stat(ctl)
@@ -125,7 +125,7 @@ func start(t testing.TB, ctl string, node int) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := command.Process.Release(); err != nil { // it lives on
+	if err := command.Process.Release(); err != nil { // the node outlives the test
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(2 * time.Minute); ; {
@@ -139,18 +139,18 @@ func start(t testing.TB, ctl string, node int) {
 	}
 }
 
-// load sends as a relay does: two workers, each with its keys, which open the
-// sink again when it is unavailable.
+// load sends like a relay: it sends messages again until they are delivered, and
+// opens the sink again when a message was not delivered.
 type load struct {
 	sink      *rabbitmq.Sink
 	queue     string
 	delivered atomic.Int64
-	again     atomic.Int64 // outcomes that don't say whether it arrived
+	again     atomic.Int64 // number of retries, whose messages may have arrived
 	pause     time.Duration
 	sent      []sinks.Message
 }
 
-// during sends so many messages while f runs.
+// during sends count messages while f runs.
 func (l *load) during(t testing.TB, count int, f func()) {
 	t.Helper()
 	before := l.delivered.Load()
@@ -177,7 +177,7 @@ func (l *load) send(t testing.TB, batch []sinks.Message) {
 	defer func() { l.pause = max(l.pause, time.Since(begin)) }()
 	for len(batch) > 0 {
 		if time.Since(begin) > time.Minute {
-			t.Error("nothing is delivered for a minute")
+			t.Error("a batch was not delivered within a minute")
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -207,16 +207,17 @@ func (l *load) waitFor(t testing.TB, more int64) {
 	t.Helper()
 	for goal, end := l.delivered.Load()+more, time.Now().Add(time.Minute); l.delivered.Load() < goal; {
 		if time.Now().After(end) {
-			t.Fatal("delivery doesn't go on")
+			t.Fatal("delivery doesn't continue")
 		}
 		<-time.After(time.Millisecond)
 	}
 }
 
-// TestNoMajority: two of three nodes are dead, the third one takes connections
-// and confirms nothing. What was in flight is charged once, and from then on one
-// message a connection and try. When the nodes are back, all is delivered.
-func TestNoMajority(t *testing.T) {
+// TestQueueWithoutMajority: two of three nodes are dead. The third one accepts connections
+// but confirms nothing. The first Send charges the messages in flight, and each later
+// Send only one message per connection. When the nodes are back, all messages are
+// delivered.
+func TestQueueWithoutMajority(t *testing.T) {
 	b := theCluster(t)
 	ctl := b.ctl(t)
 	queue := b.client(t).queue("quorum", amqp.Table{"x-quorum-initial-group-size": 3})
@@ -252,8 +253,8 @@ func TestNoMajority(t *testing.T) {
 	}
 }
 
-// TestMemoryAlarm: a real one. The sink pauses until it is over, and nothing is
-// charged but what was under way.
+// TestMemoryAlarm triggers a real memory alarm. The sink is unavailable until it
+// ends, and only the messages in flight are charged.
 func TestMemoryAlarm(t *testing.T) {
 	b := theCluster(t)
 	ctl := b.ctl(t)
@@ -284,7 +285,7 @@ func TestMemoryAlarm(t *testing.T) {
 			soon(t, "Open", func() { unavailable(t, sink.Open(t.Context()), sinks.ReasonThrottled, "low on memory") })
 		}
 	}
-	t.Logf("%d messages were under way", charged)
+	t.Logf("%d messages were in flight", charged)
 	fresh := unopened(t, b.options())
 	unavailable(t, fresh.Open(t.Context()), sinks.ReasonThrottled, "low on memory")
 	run(t, ctl, "0", "set_vm_memory_high_watermark", "0.4")

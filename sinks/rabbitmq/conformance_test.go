@@ -19,8 +19,8 @@ func newSink(t testing.TB, options rabbitmq.Options) *rabbitmq.Sink {
 	return sink
 }
 
-// TestConformance: a classic queue by the default exchange, which knows it by
-// the messages' topic.
+// TestConformance uses a classic queue and the default exchange. The messages' topic
+// is the name of the queue.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -33,9 +33,9 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceQuorum: a quorum queue, and answers for single messages. Their
-// routing key is their id; those that are bound to nothing take the alternate
-// exchange, which leads to the queue.
+// TestConformanceQuorum uses a quorum queue and answers for single messages. The
+// routing key of a message is its id. A message without a binding goes through the
+// alternate exchange to the queue.
 func TestConformanceQuorum(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -60,7 +60,7 @@ func TestConformanceQuorum(t *testing.T) {
 	})
 }
 
-// alwaysFull are the arguments of a classic queue that nacks everything.
+// alwaysFull are the arguments of a classic queue that nacks all messages.
 var alwaysFull = amqp.Table{"x-max-length": 0, "x-overflow": "reject-publish"}
 
 func harness(t testing.TB, b *broker, queue string, options rabbitmq.Options) sinktest.Harness {

@@ -27,11 +27,11 @@ func ExampleNew() {
 	// Output: true
 }
 
-// What is wrong with the options is found before anything is connected to.
+// New reports all problems of the options, without connecting.
 func ExampleNew_wrong() {
 	_, err := rabbitmq.New(rabbitmq.Options{Hosts: []string{"rabbit-1.example"}, RoutingKey: "{customer}", Window: 5000})
 	fmt.Println(err)
 	// Output:
-	// make a rabbitmq sink: the routing key has a placeholder that is not known: there are {topic}, {key}, {id} and {header:NAME}, and {{ and }} for braces
+	// make a rabbitmq sink: the routing key has an unknown placeholder: use {topic}, {key}, {id} or {header:NAME}, and {{ and }} for braces
 	// the window must be 1 to 1000
 }

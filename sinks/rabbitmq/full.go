@@ -9,28 +9,28 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A nack says that one of the queues that a message goes to has not taken it: it is full, or in trouble.
-// Others may have taken it, and get it again with each repetition. So after two nacks in a row nothing is
-// published to the exchange with this routing key for a while, and then one message first, until one is
-// confirmed. The first nack is a message's own retry.
+// A nack means that one of the queues of a message has rejected it, because the queue is full or failed.
+// Other queues may have accepted the message, and get it again with each repetition. So after two
+// consecutive nacks, the sink publishes nothing with this exchange and routing key for a while, and then
+// one message at a time until the broker confirms one. After a first nack, the message is only a retry.
 
 // destination is an exchange and a routing key.
 type destination struct{ exchange, routingKey string }
 
-// full are the destinations that nack.
+// full is the state of all destinations whose messages are nacked.
 type full struct {
 	mu        sync.Mutex
 	closed    map[destination]*closure
-	delivered time.Time // when the last Send ended of which a message was confirmed
+	delivered time.Time // end of the last Send in which a message was confirmed
 }
 
-// closure is a destination that nacks.
+// closure is the state of a destination whose messages are nacked.
 type closure struct {
-	since  time.Time // when the Send before the last one that was nacked began; the last one, if it is the first
-	began  time.Time // when the last one did
-	until  time.Time // nothing is published before
-	tries  int
-	trying bool // one message was let through since
+	since  time.Time // start of the Send of the nack before the last one; after one nack, equal to began
+	began  time.Time // start of the Send of the last nack
+	until  time.Time // nothing is published before this time
+	tries  int       // consecutive nacks
+	trying bool      // a message was published since the last nack
 }
 
 const (
@@ -38,12 +38,13 @@ const (
 	longestPause = time.Minute
 )
 
+// pauseAfter returns the pause after consecutive nacks.
 func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
 
-// mayPublish says whether a message may be published to a destination. Where it nacks, one may once its
-// pause is over.
+// mayPublish reports whether a message may be published to a destination. After two consecutive nacks it
+// allows one message per pause.
 func (f *full) mayPublish(to destination) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,14 +61,14 @@ func (f *full) mayPublish(to destination) bool {
 	return true
 }
 
-// nacked closes a destination that a Send which began then has found full. What was published before it
-// was closed tells nothing new.
+// nacked records a nack in a Send that started at began. It ignores nacks of messages that were published
+// before the last pause started, because they contain no new information.
 func (f *full) nacked(to destination, began time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, now := f.closed[to], time.Now()
 	if c == nil {
-		for other, c := range f.closed { // of long ago: nothing was sent to them since
+		for other, c := range f.closed { // drop old entries to which nothing was sent since
 			if now.Sub(c.until) > longestPause {
 				delete(f.closed, other)
 			}
@@ -83,19 +84,21 @@ func (f *full) nacked(to destination, began time.Time) {
 	}
 }
 
+// confirmed records that the broker has confirmed a message for a destination.
 func (f *full) confirmed(to destination) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.closed, to)
 }
 
+// works records that a Send in which a message was confirmed ends now.
 func (f *full) works() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.delivered = time.Now()
 }
 
-// look returns what is known of a destination that nacks, and whether others have confirmed meanwhile.
+// look returns the state of a destination, and whether messages for others were confirmed since.
 func (f *full) look(to destination) (c closure, others bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,11 +108,13 @@ func (f *full) look(to destination) (c closure, others bool) {
 	return c, f.delivered.After(c.since)
 }
 
-const fullDetail = "the broker has not taken the message (nack): a queue of it is full, or in trouble"
+const fullDetail = "the broker rejected the message (nack): one of its queues is full or failed"
 
-// apart decides what a destination that nacks is to its messages, once all others have their outcomes. A
-// sink that nothing else has confirmed meanwhile is unavailable. If it was so before, the messages
-// make room for those of other destinations, all but one.
+// apart decides the outcomes of nacked messages, when all other messages have their outcomes. After the
+// first nack of a destination, they are a retry. If messages for other destinations were confirmed
+// meanwhile, the nacked messages are postponed. Otherwise the sink is unavailable. If the destination had
+// more than two nacks, only the first such message is unavailable. The others are postponed, to make room
+// for messages for other destinations.
 func (s *Sink) apart(b *batch) {
 	if slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool { return o.Result == sinks.Delivered }) {
 		s.full.works()

@@ -48,7 +48,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreWrong(t *testing.T) {
+func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{
 		"amqp:":                                    "it must be like amqp://",
@@ -61,7 +61,7 @@ func TestURLsThatAreWrong(t *testing.T) {
 		"amqp://h/?no=x":                           "setting no: is not known",
 		"amqp://h/?exchange=%zz":                   "must be settings like",
 		"amqp://h/?connections=17":                 "setting connections: must be at most 16",
-		"amqp://h/?exchange={topic":                "setting exchange: has a placeholder that is not known",
+		"amqp://h/?exchange={topic":                "setting exchange: has an unknown placeholder",
 		"amqp://h/?ca_file=x":                      "are for TLS",
 	} {
 		if _, err := registry(t).FromURL(rawURL); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
@@ -70,7 +70,7 @@ func TestURLsThatAreWrong(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 256)
 	tests := []struct {
@@ -80,9 +80,9 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}{
 		{"hosts", []any{}, "setting hosts: is empty"},
 		{"hosts", []any{"a:b:c"}, "setting hosts: has \"a:b:c\""},
-		{"routing_key", "a}", "setting routing_key: has a placeholder that is not known"},
-		{"routing_key", "{payload}", "setting routing_key: has a placeholder that is not known"},
-		{"routing_key", "{header:}", "setting routing_key: has a placeholder that is not known"},
+		{"routing_key", "a}", "setting routing_key: has an unknown placeholder"},
+		{"routing_key", "{payload}", "setting routing_key: has an unknown placeholder"},
+		{"routing_key", "{header:}", "setting routing_key: has an unknown placeholder"},
 		{"content_type", long, "setting content_type: has 256 bytes"},
 		{"window", 1001, "setting window: must be at most 1000"},
 		{"heartbeat", "1s", "setting heartbeat: must be at least 2s"},
@@ -101,7 +101,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
-func TestTLSFilesThatAreWrong(t *testing.T) {
+func TestInvalidTLSFiles(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "none.pem")
 	empty := filepath.Join(t.TempDir(), "empty.pem")

@@ -5,27 +5,27 @@ import (
 	"sync/atomic"
 )
 
-// connection is one of the sink's connections, made again whenever it was lost: by
-// Open, and by the next Send that needs it.
+// connection is one of the sink's connections. If it was lost, Open or the next
+// Send that needs it opens it again.
 type connection struct {
 	sink *Sink
-	turn chan struct{} // held by who connects
-	next int           // the host to begin with; who has the turn may use it
+	turn chan struct{} // semaphore: only one goroutine connects at a time
+	next int           // the host to try first; guarded by turn
 
-	// silent says that a time was over without a single confirmation. Then one
-	// message goes ahead of the others: a queue that has lost its majority
-	// confirms nothing for as long as that takes, and not all shall pay for it.
+	// silent means that the last Send ran out of time without any confirmation. The
+	// next Send then publishes a single message first: a queue without a majority
+	// confirms nothing, and only one message should be charged an attempt for that.
 	silent atomic.Bool
 
 	current atomic.Pointer[session]
 }
 
-// newConnection returns a connection. Each begins with another host.
+// newConnection returns a connection that tries the host with this number first.
 func newConnection(s *Sink, number int) *connection {
 	return &connection{sink: s, turn: make(chan struct{}, 1), next: number}
 }
 
-// ready returns a session that was checked.
+// ready returns a checked session.
 func (l *connection) ready(ctx context.Context) (*session, error) {
 	if n := l.current.Load(); n != nil && !n.dead() && n.checked.Load() {
 		return n, n.blockedNow()
@@ -33,7 +33,7 @@ func (l *connection) ready(ctx context.Context) (*session, error) {
 	return l.connect(ctx)
 }
 
-// open connects if necessary, and checks in any case.
+// open connects if necessary, and checks the session in any case.
 func (l *connection) open(ctx context.Context) error {
 	if n := l.current.Load(); n != nil {
 		n.checked.Store(false)
@@ -42,7 +42,7 @@ func (l *connection) open(ctx context.Context) error {
 	return err
 }
 
-// connect returns a session that it has checked. It tries each host once.
+// connect returns a checked session. It tries each host once.
 func (l *connection) connect(ctx context.Context) (*session, error) {
 	select {
 	case l.turn <- struct{}{}:
@@ -52,12 +52,12 @@ func (l *connection) connect(ctx context.Context) (*session, error) {
 	}
 	n, err := l.checked(ctx)
 	if err != nil && n != nil && n.dead() && ctx.Err() == nil {
-		n, err = l.checked(ctx) // it was lost while nobody used it
+		n, err = l.checked(ctx) // the connection was lost while it was idle
 	}
 	return n, err
 }
 
-// checked returns the current session, or a new one, when it was checked.
+// checked checks the current session, or a new one, and returns it.
 func (l *connection) checked(ctx context.Context) (n *session, err error) {
 	n = l.current.Load()
 	if n == nil || n.dead() {
@@ -72,7 +72,7 @@ func (l *connection) checked(ctx context.Context) (n *session, err error) {
 		l.current.Store(n)
 	}
 	if n.checked.Load() {
-		return n, n.blockedNow() // by another Send, meanwhile
+		return n, n.blockedNow() // another Send has checked it meanwhile
 	}
 	return n, n.check(ctx)
 }

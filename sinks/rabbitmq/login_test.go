@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// certificates are what the scripts that start the broker made for its tests.
+// certificates are the certificates that the scripts of the test broker created.
 type certificates struct {
 	CA, Certificate, Key string
 }
@@ -45,7 +45,7 @@ func (c certificates) client(t testing.TB) *tls.Config {
 	return config
 }
 
-// unopened makes a sink that is closed with the test.
+// unopened returns a sink that is closed after the test.
 func unopened(t testing.TB, options rabbitmq.Options) *rabbitmq.Sink {
 	t.Helper()
 	sink := newSink(t, options)
@@ -70,7 +70,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestWrongTLS(t *testing.T) {
+func TestTLSErrors(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	made := b.certificates(t)
@@ -88,8 +88,8 @@ func TestWrongTLS(t *testing.T) {
 	}{
 		"another authority": {2, other, sinks.ReasonConfig, "unknown authority"},
 		"another name":      {2, named, sinks.ReasonConfig, "other.example"},
-		"its own judgement": {2, byItself, sinks.ReasonConfig, "unknown authority"},
-		"TLS to no TLS":     {0, made.config(t), sinks.ReasonConfig, "agree on TLS"},
+		"its own verifier":  {2, byItself, sinks.ReasonConfig, "unknown authority"},
+		"TLS to no TLS":     {0, made.config(t), sinks.ReasonConfig, "TLS handshake"},
 		"no TLS to TLS":     {2, nil, sinks.ReasonConnection, "connect to"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,8 +101,8 @@ func TestWrongTLS(t *testing.T) {
 	}
 }
 
-// TestSettingsForTLS: the same from a configuration file.
-func TestSettingsForTLS(t *testing.T) {
+// TestTLSSettings connects over TLS with the settings of a configuration file.
+func TestTLSSettings(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	made, settings := b.certificates(t), map[string]any{"hosts": []any{b.port(2)}, "tls": true, "login_by_certificate": true}
@@ -123,7 +123,7 @@ func TestSettingsForTLS(t *testing.T) {
 	}
 }
 
-func TestWrongLogins(t *testing.T) {
+func TestLoginErrors(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	user := b.user(t, name(), "", "")
@@ -149,7 +149,8 @@ func TestWrongLogins(t *testing.T) {
 	}
 }
 
-// user makes a user who may write to, and create, what the patterns say.
+// user creates a user with the right to write to and to create the objects that match
+// the patterns.
 func (b *broker) user(t testing.TB, name, write, configure string) rabbitmq.Options {
 	t.Helper()
 	b.api(t, "PUT", "/api/users/"+name, map[string]any{"password": "p4ss", "tags": ""}, nil)
@@ -168,8 +169,9 @@ func (b *broker) virtualHost(t testing.TB) string {
 	return host
 }
 
-// TestNoRightToPublish: to the exchange of all messages is the sink's trouble,
-// with one routing key the message's.
+// TestNoRightToPublish: without the right to publish to the exchange of all messages,
+// the sink is unavailable. Without the right to publish with a routing key, only the
+// messages with this key are rejected.
 func TestNoRightToPublish(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -178,7 +180,7 @@ func TestNoRightToPublish(t *testing.T) {
 	c.bind(queue, "#", exchange)
 	none := b.user(t, name(), "^$", "")
 	none.Exchange = exchange
-	sink := opened(t, none) // which publishes its probe in vain
+	sink := opened(t, none) // the broker refuses the probe, too
 	expect(t, sink.Send(t.Context(), []sinks.Message{to("t", "a"), to("t", "a")}), func(i int) string {
 		return []string{"unavailable auth", "unsent blocked"}[i]
 	})
@@ -195,8 +197,8 @@ func TestNoRightToPublish(t *testing.T) {
 	})
 }
 
-// TestDeclare: nothing is created unless asked for, what is created works, and
-// what is there in another shape is left alone.
+// TestDeclare: the created exchange and queue work. If the queue exists with other
+// properties, or the user has no right to create it, the sink is unavailable.
 func TestDeclare(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -237,10 +239,10 @@ func TestCheckDeclaresNothing(t *testing.T) {
 		t.Errorf("check before the first start: %v", err)
 	}
 	if _, err := b.client(t).QueueDeclarePassive(options.Declare.Queue, true, false, false, false, nil); err == nil {
-		t.Error("check has declared the queue")
+		t.Error("Check has created the queue")
 	}
 	if err := b.client(t).ExchangeDeclarePassive(options.Exchange, "topic", true, false, false, false, nil); err == nil {
-		t.Error("check has declared the exchange")
+		t.Error("Check has created the exchange")
 	}
 	options.Declare = nil
 	unavailable(t, unopened(t, options).Check(t.Context()), sinks.ReasonConfig, options.Exchange)

@@ -30,7 +30,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns the parsed templates, or all that is wrong.
+// check returns the parsed templates, or an error that lists every problem.
 func (o Options) check() (exchange, routingKey settings.Template, err error) {
 	exchange, err = settings.ParseTemplate(o.Exchange)
 	problems := []error{settings.PrefixError("exchange", err)}
@@ -66,7 +66,7 @@ func (o Options) checkLogin() error {
 	return nil
 }
 
-// checkHosts completes "the list of hosts …".
+// checkHosts checks the list of hosts. Its errors complete the sentence "the list of hosts …".
 func checkHosts(hosts []string) error {
 	if len(hosts) == 0 {
 		return errors.New("is empty")
@@ -79,23 +79,23 @@ func checkHosts(hosts []string) error {
 	return nil
 }
 
-// address completes a host with the port.
+// address adds the port to a host that has none.
 func address(host, port string) (string, error) {
 	name, given := host, port
 	if strings.Contains(strings.TrimPrefix(host, "["), ":") {
 		var err error
 		if name, given, err = net.SplitHostPort(host); err != nil {
-			return "", fmt.Errorf("has %q, which is not like host or host:port", host)
+			return "", fmt.Errorf("has %q, which is not host or host:port", host)
 		}
 	}
 	number, err := strconv.ParseUint(given, 10, 16)
 	if name == "" || err != nil || number == 0 {
-		return "", fmt.Errorf("has %q, which is not like host or host:port", host)
+		return "", fmt.Errorf("has %q, which is not host or host:port", host)
 	}
 	return net.JoinHostPort(name, given), nil
 }
 
-// addresses are the hosts with their ports.
+// addresses returns the hosts with their ports.
 func (o Options) addresses() []string {
 	port := "5672"
 	if o.TLS != nil {
@@ -103,16 +103,16 @@ func (o Options) addresses() []string {
 	}
 	list := make([]string, len(o.Hosts))
 	for i, host := range o.Hosts {
-		list[i], _ = address(host, port) // checked
+		list[i], _ = address(host, port) // checkHosts has checked it
 	}
 	return list
 }
 
-// mostShort is how many bytes AMQP's short strings have: names, routing keys,
-// most properties.
+// mostShort is the maximum length in bytes of AMQP's short strings: names, routing
+// keys and most properties.
 const mostShort = 255
 
-// checkShort says what is wrong with a short string.
+// checkShort returns an error if a text is too long for a short string.
 func checkShort(text string) error {
 	if len(text) > mostShort {
 		return fmt.Errorf("has %d bytes, and AMQP carries at most %d", len(text), mostShort)
@@ -120,9 +120,9 @@ func checkShort(text string) error {
 	return nil
 }
 
-// Kind describes the sink for a registry: the kind "rabbitmq", and URLs like
-// amqp://user:password@host:5672,other/vhost?exchange=orders, whose query may
-// have any of the settings that are no secret.
+// Kind returns the description of the sink for a registry. Its name is "rabbitmq",
+// and its URLs look like amqp://user:password@host:5672,other/vhost?exchange=orders.
+// The query may have all settings that don't stand elsewhere in the URL.
 func Kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "rabbitmq",
@@ -136,27 +136,27 @@ func Kind() sinks.Kind {
 
 func fields() []settings.Field {
 	return []settings.Field{
-		{Name: "hosts", Type: settings.TypeList, Required: true, Check: settings.Check(checkHosts), Help: "The nodes of one cluster, as host or host:port. The port is 5672 by default, 5671 with TLS."},
+		{Name: "hosts", Type: settings.TypeList, Required: true, Check: settings.Check(checkHosts), Help: "The nodes of one cluster, as host or host:port. The default port is 5672, or 5671 with TLS."},
 		{Name: "virtual_host", Type: settings.TypeString, Default: "/", Help: "The virtual host."},
-		{Name: "username", Type: settings.TypeString, Help: "The user's name. Without it and a password, guest."},
+		{Name: "username", Type: settings.TypeString, Help: "The user name. Without a user name and a password, the sink logs in as guest."},
 		{Name: "password", Type: settings.TypeSecret, Help: "The user's password."},
 		{Name: "tls", Type: settings.TypeBool, Default: "false", Help: "Connects over TLS."},
-		{Name: "login_by_certificate", Type: settings.TypeBool, Default: "false", Help: "Logs in by the client's certificate instead of a password (SASL EXTERNAL)."},
-		{Name: "exchange", Type: settings.TypeString, Check: settings.Parses(settings.ParseTemplate), Help: "The exchange to publish to, the default one if empty. A template: {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
-		{Name: "routing_key", Type: settings.TypeString, Default: DefaultRoutingKey, Check: settings.Parses(settings.ParseTemplate), Help: "The routing key, a template as well."},
-		{Name: "mandatory", Type: settings.TypeBool, Default: "true", Help: "Parks messages that no queue receives. Otherwise they count as delivered."},
-		{Name: "persistent", Type: settings.TypeBool, Default: "true", Help: "Has the broker write messages to its disk."},
-		{Name: "content_type", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The content type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
-		{Name: "expiration", Type: settings.TypeDuration, Min: "0s", Max: "1000h", Help: "How long a message may wait in a queue before the broker drops or dead-letters it. Without it, no limit."},
-		{Name: "priority", Type: settings.TypeBool, Default: "false", Help: "Sets AMQP's priority to the message's, cut to 0 to 255."},
-		{Name: "connections", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConnections), Min: "1", Max: "16", Help: "How many connections are kept. A key always goes through the same one."},
-		{Name: "window", Type: settings.TypeInt, Default: fmt.Sprint(DefaultWindow), Min: "1", Max: "1000", Help: "How many messages may be unconfirmed on a channel; one of a key."},
-		{Name: "connect_timeout", Type: settings.TypeDuration, Default: DefaultConnectTimeout.String(), Min: "100ms", Max: "5m", Help: "How long one host may take to answer, up to the end of the login."},
-		{Name: "heartbeat", Type: settings.TypeDuration, Default: DefaultHeartbeat.String(), Min: "2s", Max: "10m", Help: "How often both sides show that they live, in whole seconds."},
-		{Name: "declare_exchange", Type: settings.TypeString, Choices: exchangeTypes, Help: "Creates the exchange, durable and of this type, if it isn't there."},
-		{Name: "declare_queue", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "Creates a durable queue of this name, if it isn't there, and binds it to the exchange."},
+		{Name: "login_by_certificate", Type: settings.TypeBool, Default: "false", Help: "Logs in with the client's certificate instead of a password (SASL EXTERNAL)."},
+		{Name: "exchange", Type: settings.TypeString, Check: settings.Parses(settings.ParseTemplate), Help: "The exchange to publish to; empty means the default exchange. A template: the message's values replace {topic}, {key}, {id} and {header:NAME}."},
+		{Name: "routing_key", Type: settings.TypeString, Default: DefaultRoutingKey, Check: settings.Parses(settings.ParseTemplate), Help: "The routing key, a template like exchange."},
+		{Name: "mandatory", Type: settings.TypeBool, Default: "true", Help: "Parks messages that no queue receives. If false, they count as delivered."},
+		{Name: "persistent", Type: settings.TypeBool, Default: "true", Help: "Publishes messages as persistent, so that the broker writes them to disk."},
+		{Name: "content_type", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The content type of messages without a Content-Type header. By default it is application/json for a JSON object or array, and application/octet-stream for any other payload."},
+		{Name: "expiration", Type: settings.TypeDuration, Min: "0s", Max: "1000h", Help: "How long a message may wait in a queue before the broker drops or dead-letters it. Without this setting there is no limit."},
+		{Name: "priority", Type: settings.TypeBool, Default: "false", Help: "Sets the AMQP priority to the message's priority, limited to the range 0 to 255."},
+		{Name: "connections", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConnections), Min: "1", Max: "16", Help: "The number of connections. All messages of a key go through the same connection."},
+		{Name: "window", Type: settings.TypeInt, Default: fmt.Sprint(DefaultWindow), Min: "1", Max: "1000", Help: "The maximum number of unconfirmed messages on a channel; at most one per key."},
+		{Name: "connect_timeout", Type: settings.TypeDuration, Default: DefaultConnectTimeout.String(), Min: "100ms", Max: "5m", Help: "How long connecting to one host may take, including the login."},
+		{Name: "heartbeat", Type: settings.TypeDuration, Default: DefaultHeartbeat.String(), Min: "2s", Max: "10m", Help: "The interval of the heartbeats that both sides send, in whole seconds."},
+		{Name: "declare_exchange", Type: settings.TypeString, Choices: exchangeTypes, Help: "Creates the exchange, durable and of this type, if it does not exist."},
+		{Name: "declare_queue", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "Creates a durable queue of this name if it does not exist, and binds it to the exchange."},
 		{Name: "declare_queue_type", Type: settings.TypeString, Default: "quorum", Choices: queueTypes, Help: "The type of the queue to create."},
-		{Name: "declare_binding_key", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The routing key that the queue is bound with. With a topic exchange, # takes everything."},
+		{Name: "declare_binding_key", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The routing key of the queue's binding. With a topic exchange, # matches all routing keys."},
 	}
 }
 
@@ -195,7 +195,7 @@ func topologyFrom(s settings.Values) *Topology {
 	return &t
 }
 
-// fromURL reads amqp://user:password@host:port,host/vhost?setting=value.
+// fromURL returns the settings in amqp://user:password@host:port,host/vhost?setting=value.
 func fromURL(u *url.URL) (map[string]any, error) {
 	if u.Host == "" || u.Opaque != "" || u.Fragment != "" {
 		return nil, errors.New("it must be like amqp://user:password@host:5672/vhost?exchange=name, with %23 for a # and %2F for a / in a name")

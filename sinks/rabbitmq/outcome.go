@@ -14,7 +14,7 @@ func blockedError(reason string) error {
 	return &sinks.OpenError{Reason: sinks.ReasonThrottled, Detail: "the broker has blocked the connection: " + reason}
 }
 
-// unavailable says of any error what it means for the sink as a whole.
+// unavailable converts any error to an OpenError.
 func (s *Sink) unavailable(err error) *sinks.OpenError {
 	if known := (*sinks.OpenError)(nil); errors.As(err, &known) {
 		return known
@@ -26,14 +26,14 @@ func reasonOf(err error) sinks.Reason {
 	if answer := (*amqp.Error)(nil); errors.As(err, &answer) {
 		return reasonOfAnswer(answer)
 	}
-	if text := err.Error(); strings.Contains(text, "tls: ") || strings.Contains(text, "x509: ") { // as all errors of TLS say
+	if text := err.Error(); strings.Contains(text, "tls: ") || strings.Contains(text, "x509: ") { // the prefixes of all TLS errors
 		return sinks.ReasonConfig
 	}
 	return sinks.ReasonConnection
 }
 
-// reasonOfAnswer reads what the broker closed a connection or a channel with,
-// outside of a publication.
+// reasonOfAnswer returns the reason for the error with which the broker closed a
+// connection or a channel, outside of a publication.
 func reasonOfAnswer(answer *amqp.Error) sinks.Reason {
 	switch answer.Code {
 	case amqp.AccessRefused:
@@ -43,13 +43,13 @@ func reasonOfAnswer(answer *amqp.Error) sinks.Reason {
 	case amqp.NotFound, amqp.PreconditionFailed, amqp.ResourceLocked, amqp.CommandInvalid:
 		return sinks.ReasonConfig
 	}
-	if strings.Contains(answer.Reason, "tls: ") { // the library knows it as a frame that could not be read
+	if strings.Contains(answer.Reason, "tls: ") { // the library reports it as a frame that could not be read
 		return sinks.ReasonConfig
 	}
 	return sinks.ReasonConnection
 }
 
-// reasonNotAllowed tells apart what RabbitMQ answers about a virtual host.
+// reasonNotAllowed distinguishes RabbitMQ's errors about a virtual host.
 func reasonNotAllowed(text string) sinks.Reason {
 	switch {
 	case strings.Contains(text, "limit"):
@@ -60,14 +60,15 @@ func reasonNotAllowed(text string) sinks.Reason {
 	return sinks.ReasonConfig
 }
 
-// tellsMore prefers an error that an operator can do something about.
+// tellsMore reports whether the first error is more useful to an operator, because
+// only the second one is a plain connection error.
 func tellsMore(err, than error) bool {
 	return reasonOf(err) != sinks.ReasonConnection && reasonOf(than) == sinks.ReasonConnection
 }
 
-// refused is the outcome of a message that was alone on its channel when the
-// broker closed that. Where the cause is the same for all messages, the sink is
-// in trouble and not the message.
+// refused returns the outcome of a message that was the only one in flight on its
+// channel when the broker closed the channel. If the cause affects all messages,
+// the sink is unavailable.
 func (s *Sink) refused(answer *amqp.Error) sinks.Outcome {
 	detail := s.sanitize(fmt.Sprintf("the broker closed the channel: %d %s", answer.Code, answer.Reason))
 	everywhere := s.exchange.Places() == 0 && (!strings.Contains(answer.Reason, "topic '") || s.routingKey.Places() == 0)
@@ -88,11 +89,11 @@ func (s *Sink) refused(answer *amqp.Error) sinks.Outcome {
 	return sinks.Fail(sinks.Retry, sinks.ReasonServerError, detail)
 }
 
-// isException says that a channel was closed over what was published, not
-// because the connection was lost or the broker stops.
+// isException reports whether the broker closed a channel because of a message, and
+// not because the connection was lost or the broker stops.
 func isException(answer *amqp.Error) bool {
 	return answer != nil && answer.Server && answer.Code != amqp.ConnectionForced
 }
 
-// sanitize makes text from elsewhere fit for an operator's screen.
+// sanitize returns a text without secrets, printable, and at most 500 bytes long.
 func (s *Sink) sanitize(text string) string { return s.redactor.Present(text, 500) }

@@ -13,16 +13,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// batch is a Send under way.
+// batch is the state of one Send.
 type batch struct {
 	messages []sinks.Message
 	outcomes []sinks.Outcome
-	full     []*destination // by message: the one that has nacked, and not taken it
+	full     []*destination // by message: its destination, if it was nacked or held back
 	began    time.Time
-	next     []int // by message: the next one of its key; 0 if none
+	next     []int // by message: the next message of its key; 0 if none
 }
 
-// Send publishes the batch, each key through its own connection.
+// Send publishes the messages of a batch, all messages of a key through the same
+// connection.
 func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outcome {
 	b := &batch{messages: messages, outcomes: make([]sinks.Outcome, len(messages)), next: make([]int, len(messages)), full: make([]*destination, len(messages)), began: time.Now()}
 	parts := s.split(ctx, b)
@@ -36,8 +37,8 @@ func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outco
 	return b.outcomes
 }
 
-// split deals the messages out to the connections and returns the parts that have
-// some. Of each key only the first one is ready to be published.
+// split distributes the messages to the connections and returns the parts that
+// have messages. Of each key, only the first message is ready to be published.
 func (s *Sink) split(ctx context.Context, b *batch) []*batchPart {
 	all, last := make([]*batchPart, len(s.links)), make(map[string]int, len(b.messages))
 	var parts []*batchPart
@@ -64,7 +65,7 @@ func (s *Sink) split(ctx context.Context, b *batch) []*batchPart {
 	return parts
 }
 
-// batchPart is what a batch sends through one connection. One goroutine works on it.
+// batchPart has the messages of a batch for one connection. A single goroutine uses it.
 type batchPart struct {
 	*batch
 	ctx  context.Context
@@ -72,20 +73,20 @@ type batchPart struct {
 	link *connection
 
 	ready  queue[int]      // messages that may be published now
-	flight queue[inFlight] // published, not confirmed, in order
+	flight queue[inFlight] // published and not yet confirmed, in order
 	ids    map[string]bool // of the messages in flight
 
 	session *session
 	channel *channel
-	release func() bool // ends the watch on the context
+	release func() bool // stops cutting the connection when the context ends
 
-	alone      int             // so many of the next messages travel alone
+	alone      int             // how many of the next messages to publish one at a time
 	unresolved map[int]bool    // messages that may have arrived and are published again
-	idle       int             // channels that closed without a message in flight
-	heard      bool            // something was confirmed
-	trouble    *sinks.Outcome  // nothing is begun any more, because of this
-	blocked    <-chan struct{} // the session's
-	grace      *time.Timer     // runs from when the session got blocked
+	idle       int             // number of channels that closed without a message in flight
+	heard      bool            // a message was confirmed
+	trouble    *sinks.Outcome  // if not nil, publish nothing more; the outcome of the rest
+	blocked    <-chan struct{} // closed when the session gets blocked
+	grace      *time.Timer     // started when the session got blocked
 }
 
 type inFlight struct {
@@ -102,8 +103,8 @@ func newPart(ctx context.Context, s *Sink, l *connection, b *batch) *batchPart {
 	return &batchPart{alone: alone, batch: b, ctx: ctx, sink: s, link: l, ids: make(map[string]bool, s.options.Window)}
 }
 
-// run publishes and waits for confirmations in turns: as many messages as fit
-// into the window, then the oldest one's confirmation.
+// run alternates between publishing and waiting: it fills the window, then waits
+// for the confirmation of the oldest message.
 func (p *batchPart) run() {
 	for p.flight.len() > 0 || p.ready.len() > 0 && p.trouble == nil && p.attach() {
 		p.fill()
@@ -116,8 +117,8 @@ func (p *batchPart) run() {
 	}
 }
 
-// attach gets a channel. When the context ends the connection is cut: nothing
-// else interrupts a write or a wait for an answer.
+// attach gets a channel. When the context ends, it resets the connection, because
+// nothing else interrupts a write or the wait for an answer.
 func (p *batchPart) attach() bool {
 	if p.channel != nil {
 		return true
@@ -140,7 +141,8 @@ func (p *batchPart) attach() bool {
 	return p.stopFor(err)
 }
 
-// fill publishes what may be published now, and writes it at once.
+// fill publishes ready messages until the window is full, and flushes them in one
+// write.
 func (p *batchPart) fill() {
 	if p.session != nil {
 		wire := p.session.wire
@@ -160,7 +162,8 @@ func (p *batchPart) fill() {
 	}
 }
 
-// hasRoom keeps messages of one id apart too: what is returned is known by it.
+// hasRoom reports whether the next message may be published: the window has room,
+// and no message with the same id is in flight. Returned messages are matched by id.
 func (p *batchPart) hasRoom() bool {
 	most := p.sink.options.Window
 	if p.alone > 0 {
@@ -176,7 +179,7 @@ func (p *batchPart) publish(i int) {
 		return
 	}
 	if most := p.session.connection.Config.FrameSize; most > 0 && l.header > most {
-		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the headers take more than the broker's largest frame of %d bytes", most)))
+		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the headers exceed the broker's maximum frame size of %d bytes", most)))
 		return
 	}
 	to := destination{l.exchange, l.routingKey}
@@ -190,7 +193,7 @@ func (p *batchPart) publish(i int) {
 		p.ids[p.messages[i].ID] = true
 		p.flight.push(inFlight{i, to, confirmation})
 	case errors.Is(err, amqp.ErrClosed):
-		p.ready.putBack([]int{i}) // it didn't go out whole, and so not at all
+		p.ready.putBack([]int{i}) // it was not completely sent, so the broker does not have it
 		p.lost()
 	default:
 		p.settle(i, unknown(p.sink.sanitize(err.Error())))
@@ -198,8 +201,9 @@ func (p *batchPart) publish(i int) {
 	}
 }
 
-// await finds out about the oldest message in flight, and about those behind it
-// of which the broker has told meanwhile: it confirms many at once.
+// await waits for the confirmation of the oldest message in flight. It also handles
+// the following messages that are already confirmed, because the broker often
+// confirms several messages together.
 func (p *batchPart) await() {
 	for first := true; p.flight.len() > 0 && (first || isKnown(p.flight.first())); first = false {
 		oldest := p.flight.first()
@@ -215,12 +219,12 @@ func (p *batchPart) await() {
 	}
 }
 
-// blockedGrace is how long messages may stay unconfirmed once the broker has
-// blocked the connection: it still confirms what it had read.
+// blockedGrace is how long to wait for confirmations after the broker has blocked
+// the connection. It still confirms the messages that it had read before.
 const blockedGrace = time.Second
 
-// confirmed waits for a confirmation, or for the end of the channel, which
-// looks the same. On a blocked connection it doesn't wait for long.
+// confirmed waits for a confirmation or the end of the channel, both of which close
+// Done. On a blocked connection it returns false after blockedGrace.
 func (p *batchPart) confirmed(f inFlight) bool {
 	if isKnown(f) {
 		return true
@@ -231,7 +235,7 @@ func (p *batchPart) confirmed(f inFlight) bool {
 	case <-p.blocked:
 	}
 	p.stopFor(p.session.blockedBefore())
-	if p.grace == nil { // nothing is published any more, so one timer does for all that is in flight
+	if p.grace == nil { // nothing more is published, so one timer serves all messages in flight
 		p.grace = time.NewTimer(blockedGrace)
 	}
 	select {
@@ -251,7 +255,7 @@ func isKnown(f inFlight) bool {
 	}
 }
 
-// judge gives a confirmed message its outcome.
+// judge settles a message that was confirmed, nacked or returned.
 func (p *batchPart) judge(f inFlight) {
 	delete(p.ids, p.messages[f.message].ID)
 	switch r, returned := p.channel.takeReturn(p.messages[f.message].ID); {
@@ -268,15 +272,15 @@ func (p *batchPart) judge(f inFlight) {
 	p.sink.full.confirmed(f.destination)
 }
 
-// isFull leaves it to apart what the outcome of a message is.
+// isFull settles a message whose destination nacks. apart decides the final outcome.
 func (p *batchPart) isFull(i int, to destination) {
 	p.full[i] = &to
 	p.settle(i, sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, fullDetail))
 }
 
-// giveUp leaves the messages in flight to a connection that is blocked. It is
-// kept: the broker reads them when it can, before what is sent again. The sink
-// stays unavailable until then.
+// giveUp settles the messages in flight on a blocked connection as unknown. It
+// keeps the connection open, so that the broker reads these messages before their
+// repetitions. The sink stays unavailable until the broker unblocks the connection.
 func (p *batchPart) giveUp() {
 	why := p.sink.unavailable(p.session.blockedBefore())
 	for p.flight.len() > 0 {
@@ -291,17 +295,17 @@ func (p *batchPart) giveUp() {
 	p.stop(sinks.Fail(sinks.Unavailable, why.Reason, why.Detail))
 }
 
-// lost deals with a channel that is closed. What was confirmed before is so;
-// what became of the rest is unknown, since the broker forgets what it has yet to
-// confirm.
+// lost handles a closed channel. Confirmations that arrived before are valid. The
+// outcome of all other messages in flight is unknown, because the broker drops
+// outstanding confirmations when a channel closes.
 func (p *batchPart) lost() {
 	why, text := p.channel.end(), p.sink.sanitize("the connection to the broker is lost: "+p.channel.why().Error())
 	suspects := p.unconfirmed()
 	p.detach()
 	switch {
 	case isException(why) && len(suspects) == 0 && p.idle < 3:
-		p.idle++ // the next try has a new channel
-	case isException(why) && len(suspects) == 1: // the broker closed its channel over this one
+		p.idle++ // try again with a new channel
+	case isException(why) && len(suspects) == 1: // this message is the cause
 		o := p.sink.refused(why)
 		if o.Result == sinks.Unavailable {
 			p.stop(o)
@@ -314,7 +318,8 @@ func (p *batchPart) lost() {
 	}
 }
 
-// unconfirmed empties the flight, and returns what was not confirmed.
+// unconfirmed removes all messages in flight, and returns those that were not
+// confirmed.
 func (p *batchPart) unconfirmed() []inFlight {
 	var rest []inFlight
 	for p.flight.len() > 0 {
@@ -328,10 +333,10 @@ func (p *batchPart) unconfirmed() []inFlight {
 	return rest
 }
 
-// isolate publishes the suspects again, each one alone on its channel, so that
-// the one that the broker closes it over is known and its neighbours go on.
-// Halving would take fewer steps where the window is large, but those before
-// the culprit would arrive once more with each of them; so they do once.
+// isolate has the suspects published again, one at a time, to find the message
+// because of which the broker closed the channel. Bisecting would need fewer steps,
+// but messages before the cause would arrive again in each step. This way they
+// arrive only twice.
 func (p *batchPart) isolate(suspects []inFlight) {
 	if p.unresolved == nil {
 		p.unresolved = map[int]bool{}
@@ -344,7 +349,7 @@ func (p *batchPart) isolate(suspects []inFlight) {
 	p.alone = len(again)
 }
 
-// broken settles what was in flight on a connection that is gone.
+// broken settles the messages that were in flight on a lost connection.
 func (p *batchPart) broken(suspects []inFlight, detail string) {
 	o := unknown(detail)
 	p.stop(sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail))
@@ -358,7 +363,8 @@ func (p *batchPart) broken(suspects []inFlight, detail string) {
 	}
 }
 
-// settle notes a message's outcome, and what that means for its key.
+// settle records a message's outcome. If it was delivered, the next message of its
+// key becomes ready; otherwise the later messages of its key are blocked.
 func (p *batchPart) settle(i int, o sinks.Outcome) {
 	p.outcomes[i] = o
 	if p.alone > 0 {
@@ -375,15 +381,15 @@ func (p *batchPart) settle(i int, o sinks.Outcome) {
 	}
 }
 
-// behind gives an outcome to the messages behind this one, which are of its key:
-// none of them may be sent.
+// behind sets the outcome of all later messages of the same key, which must not be
+// sent.
 func (b *batch) behind(i int, o sinks.Outcome) {
 	for i = b.next[i]; i != 0; i = b.next[i] {
 		b.outcomes[i] = o
 	}
 }
 
-// stop ends the part, after what is in flight.
+// stop makes the part publish nothing more. Messages in flight are still settled.
 func (p *batchPart) stop(why sinks.Outcome) bool {
 	if p.trouble == nil {
 		p.trouble = &why
@@ -391,13 +397,13 @@ func (p *batchPart) stop(why sinks.Outcome) bool {
 	return false
 }
 
-// stopFor ends the part because the broker can't be used.
+// stopFor makes the part publish nothing more because the broker is unavailable.
 func (p *batchPart) stopFor(err error) bool {
 	u := p.sink.unavailable(err)
 	return p.stop(sinks.Fail(sinks.Unavailable, u.Reason, u.Detail))
 }
 
-// detach gives the channel back, if it owes nothing.
+// detach returns the channel to the session, if it is still open.
 func (p *batchPart) detach() {
 	if p.release != nil {
 		p.release()
@@ -411,8 +417,8 @@ func (p *batchPart) detach() {
 	p.channel, p.release = nil, nil
 }
 
-// leave says of what was not begun, why. A message that went out before and was
-// to be published again may have arrived.
+// leave settles the messages that were not published. The outcome of a message that
+// was published once, and should have been published again, is unknown.
 func (p *batchPart) leave() {
 	if p.trouble == nil {
 		return
@@ -420,7 +426,7 @@ func (p *batchPart) leave() {
 	for p.ready.len() > 0 {
 		i := p.ready.pop()
 		if p.unresolved[i] {
-			p.settle(i, unknown("published once, and not again: "+p.trouble.Detail))
+			p.settle(i, unknown("published once without a confirmation, and not again: "+p.trouble.Detail))
 			continue
 		}
 		p.outcomes[i] = *p.trouble
@@ -432,7 +438,7 @@ func unknown(detail string) sinks.Outcome {
 	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
 }
 
-// queue is a queue without bounds.
+// queue is an unbounded FIFO queue.
 type queue[T any] struct {
 	items []T
 	head  int
@@ -453,7 +459,7 @@ func (q *queue[T]) pop() T {
 	return item
 }
 
-// putBack puts items before the first.
+// putBack inserts items at the front.
 func (q *queue[T]) putBack(items []T) {
 	q.items, q.head = append(append([]T(nil), items...), q.items[q.head:]...), 0
 }

@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// publish is how AMQP writes the method basic.publish.
+// publish is the encoding of the AMQP method basic.publish.
 var publish = []byte("\x00\x3c\x00\x28")
 
-// proxy stands before a broker and does what networks and brokers do.
+// proxy is a TCP proxy in front of a broker. It simulates failures of the network and
+// of the broker.
 type proxy struct {
 	t        testing.TB
 	target   string
@@ -21,11 +22,11 @@ type proxy struct {
 	mu      sync.Mutex
 	down    bool
 	pairs   map[*pair]bool
-	reached chan struct{} // not nil: closed when a message goes to the broker
-	held    chan struct{} // not nil: nothing comes from the broker until it is closed
-	deaf    chan struct{} // not nil: nothing goes to the broker until it is closed
-	short   bool          // deaf to those alone who publish, who are told
-	count   int           // of connections
+	reached chan struct{} // not nil: closed when a message is sent to the broker
+	held    chan struct{} // not nil: data from the broker waits until it is closed
+	deaf    chan struct{} // not nil: data to the broker waits until it is closed
+	short   bool          // only publishing connections are deaf, and get connection.blocked
+	count   int           // number of connections so far
 }
 
 type pair struct{ client, server net.Conn }
@@ -83,7 +84,7 @@ func (p *proxy) serve(client net.Conn) {
 	back.Wait()
 }
 
-// pump copies, and waits before each write for as long as wait does.
+// pump copies data, and calls wait before each write.
 func (p *proxy) pump(to io.Writer, from io.Reader, wait func([]byte)) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -106,7 +107,7 @@ func (p *proxy) waitHeld([]byte) {
 	}
 }
 
-// forward is called with what goes to the broker.
+// forward is called before data is written to the broker.
 func (p *proxy) forward(client net.Conn, text []byte) {
 	isMessage := bytes.Contains(text, publish)
 	p.mu.Lock()
@@ -156,7 +157,7 @@ func (p *proxy) remove(c *pair) {
 	delete(p.pairs, c)
 }
 
-// cut ends all connections.
+// cut closes all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +166,7 @@ func (p *proxy) cut() {
 	}
 }
 
-// setDown ends all connections and lets none through, or lets them again.
+// setDown closes all connections and refuses new ones, or accepts connections again.
 func (p *proxy) setDown(down bool) {
 	p.mu.Lock()
 	p.down = down
@@ -175,8 +176,8 @@ func (p *proxy) setDown(down bool) {
 	}
 }
 
-// stall holds back what the broker says, until release. Reached is closed when
-// a message has gone to the broker.
+// stall holds back data from the broker until release. Reached is closed when a
+// message is sent to the broker.
 func (p *proxy) stall() (reached <-chan struct{}, release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,8 +185,8 @@ func (p *proxy) stall() (reached <-chan struct{}, release func()) {
 	return p.reached, p.release
 }
 
-// stopReading lets nothing through to the broker, until release. Reached is closed
-// when the first bytes of a message have come.
+// stopReading holds back data to the broker until release. Reached is closed when
+// the first bytes of a message arrive.
 func (p *proxy) stopReading() (reached <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,8 +194,8 @@ func (p *proxy) stopReading() (reached <-chan struct{}) {
 	return p.reached
 }
 
-// block does what a broker does that is short of memory: whoever publishes is
-// told so, and not read any more, until release.
+// block simulates a broker that is short of memory: until release, it blocks each
+// connection that publishes and reads nothing more from it.
 func (p *proxy) block() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +214,7 @@ func (p *proxy) release() {
 	}
 }
 
-// connections returns how many there were.
+// connections returns the number of connections so far.
 func (p *proxy) connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

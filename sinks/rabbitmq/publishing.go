@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// The headers that are the sink's own.
+// The headers that the sink adds to a message.
 const (
 	headerTopic   = "rowrelay-topic"
 	headerKey     = "rowrelay-key"
@@ -21,16 +21,16 @@ const (
 	headerPayload = "rowrelay-payload"
 )
 
-// publishing is a message as it is published.
+// publishing is a message in the form in which it is published.
 type publishing struct {
 	exchange, routingKey string
 	publishing           amqp.Publishing
-	header               int // bytes of the frame with the properties, at most
+	header               int // upper bound of the size of the frame with the properties, in bytes
 }
 
-// prepare makes a message ready. It finds everything that the client library
-// would find in the middle of writing, when only the connection's end is left,
-// and what makes the broker close the channel.
+// prepare converts a message to a publishing. It returns an error for everything
+// that the client library would only detect while writing, when the connection has
+// to be closed, and for headers because of which the broker would close the channel.
 func (s *Sink) prepare(m sinks.Message) (publishing, error) {
 	event, err := s.events.Message(m)
 	if err != nil {
@@ -51,7 +51,8 @@ func (s *Sink) prepare(m sinks.Message) (publishing, error) {
 	return l, err
 }
 
-// short returns a template's text for a message, if AMQP can carry it.
+// short returns a template's text for a message, or an error if it is too long for
+// AMQP.
 func short(t settings.Template, m *sinks.Message) (string, error) {
 	text, err := t.Fill(&m.Message, nil)
 	if err != nil {
@@ -60,7 +61,8 @@ func short(t settings.Template, m *sinks.Message) (string, error) {
 	return text, checkShort(text)
 }
 
-// checkID wants an id: returned messages are known by it.
+// checkID checks a message's id. It must not be empty, because returned messages are
+// matched by id.
 func checkID(id string) error {
 	if id == "" {
 		return errors.New("is empty")
@@ -85,8 +87,8 @@ func (s *Sink) publishing(m sinks.Message) amqp.Publishing {
 	return p
 }
 
-// putHeaders adds the message's headers and the sink's own. A Content-Type is a
-// property of AMQP.
+// putHeaders adds the headers of the message and of the sink. The header
+// Content-Type becomes a property.
 func (l *publishing) putHeaders(m sinks.Message) error {
 	table := make(amqp.Table, len(m.Headers)+4)
 	for name, value := range m.Headers {
@@ -120,8 +122,8 @@ func putOwn(table amqp.Table, m sinks.Message) {
 	}
 }
 
-// lists are headers that RabbitMQ reads as lists of routing keys. It closes the
-// channel where they are texts, which a message's headers are.
+// lists are the headers that RabbitMQ interprets as lists of routing keys. If they
+// have another type, it closes the channel. The headers of messages are texts.
 var lists = []string{"CC", "BCC"}
 
 func checkHeader(name string) error {
@@ -131,15 +133,15 @@ func checkHeader(name string) error {
 	case sinks.ReservedHeader(name):
 		return errors.New("belongs to the sink and can't be set")
 	case slices.Contains(lists, name):
-		return errors.New("is a list of routing keys to RabbitMQ, which the text of a header can't be")
+		return errors.New("is a list of routing keys in RabbitMQ, and a message's header is a text")
 	case len(name) > mostShort:
 		return fmt.Errorf("has a name of %d bytes, and AMQP carries at most %d", len(name), mostShort)
 	}
 	return nil
 }
 
-// frameBytes is how large the frame with these properties can be. It can't be
-// split, and a broker closes the connection over one that is too large.
+// frameBytes returns an upper bound of the size of the frame with these properties.
+// This frame can't be split, and a broker closes the connection if it is too large.
 func frameBytes(p amqp.Publishing) int {
 	const fixed = 128 // the frame itself, flags, numbers, lengths
 	size := fixed + len(p.MessageId) + len(p.ContentType)

@@ -1,17 +1,17 @@
-// Package rabbitmq is a sink that publishes each message to RabbitMQ, over AMQP
-// 0-9-1 and with the broker's confirmation. README.md has what arrives, what is
-// promised, and what each trouble leads to.
+// Package rabbitmq is a sink that publishes each message to RabbitMQ over
+// AMQP 0-9-1, with publisher confirms. README.md describes the published messages,
+// the guarantees and the outcome of each error.
 //
 // # Order
 //
-// The sink promises [sinks.OrderPrefix]. A channel keeps the order of what is
-// published on it, and yet several messages of one key can't be in flight at
-// once: the first can be nacked by a full queue or returned as unroutable when
-// the ones behind it have arrived. So of each key one message at a time is in
-// flight, and the next follows when the broker has confirmed it; messages of
-// other keys, and without a key, fill the window meanwhile. A connection that
-// dies takes at most one message of a key with it, of which nobody knows whether it
-// arrived, and none behind it has been sent.
+// The sink guarantees [sinks.OrderPrefix]. A channel keeps the order of the messages
+// that are published on it. Nevertheless, the sink can't have several messages of a
+// key in flight: a full queue could nack the first, or the broker could return it as
+// unroutable, when later ones have already arrived. So each key has one message in
+// flight, and the sink publishes the next one when the broker has confirmed it.
+// Meanwhile, messages of other keys and without a key fill the window. If a
+// connection breaks, the outcome of at most one message of each key is unknown, and
+// no later message of that key was sent.
 package rabbitmq
 
 import (
@@ -37,44 +37,45 @@ const (
 	DefaultHeartbeat      = 10 * time.Second
 )
 
-// Options say where messages are published and how. Only Hosts is required.
+// Options configure a [Sink]. Only Hosts is required.
 type Options struct {
-	// Hosts are the nodes of one cluster, as host or host:port; the port is
-	// 5672 by default, and 5671 with TLS. A connection that is lost is made
-	// again to the next of them.
+	// Hosts are the nodes of one cluster, as host or host:port. The port defaults
+	// to 5672, or 5671 with TLS. A lost connection is opened again to the next host.
 	Hosts []string
 
 	// VirtualHost defaults to "/".
 	VirtualHost string
 
-	// Username and Password log in. Without either, guest and guest do, whom a
-	// broker lets in from its own machine only.
+	// Username and Password are the login. If both are empty, they default to guest
+	// and guest. By default, brokers accept this user only from their own machine.
 	Username string
 	Password settings.Secret
 
-	// TLS makes the connections over TLS: own roots, a client certificate. Nil
-	// connects without.
+	// TLS configures TLS, for example root certificates and a client certificate.
+	// Nil connects without TLS.
 	TLS *tls.Config
 
-	// External logs in by the client certificate instead of a password.
+	// External logs in with the client certificate instead of a password (SASL
+	// EXTERNAL).
 	External bool
 
 	// Exchange is the exchange to publish to, the default one if empty, and
 	// RoutingKey the routing key, [DefaultRoutingKey] if empty. Both are
-	// templates: {topic}, {key}, {id} and {header:NAME} stand for what the
-	// message has, {{ and }} for braces.
+	// templates: the message's values replace {topic}, {key}, {id} and
+	// {header:NAME}, and {{ and }} are braces.
 	Exchange   string
 	RoutingKey string
 
-	// Unroutable lets messages that no queue receives pass as delivered.
-	// Otherwise they are rejected.
+	// Unroutable reports messages that no queue receives as delivered. By default
+	// they are rejected.
 	Unroutable bool
 
-	// Transient asks the broker not to write messages to its disk.
+	// Transient publishes messages as transient, so that the broker doesn't write
+	// them to its disk.
 	Transient bool
 
-	// ContentType is that of messages without a Content-Type header. Defaults
-	// to application/json for a JSON object or array, and to
+	// ContentType is the content type of messages without a Content-Type header.
+	// Defaults to application/json for a JSON object or array, and to
 	// application/octet-stream for any other payload.
 	ContentType string
 
@@ -82,32 +83,33 @@ type Options struct {
 	// drops or dead-letters it, in whole milliseconds. Zero sets no limit.
 	Expiration time.Duration
 
-	// Priority sets AMQP's priority to the message's, cut to 0 to 255.
+	// Priority sets the AMQP priority to the message's priority, limited to the
+	// range 0 to 255.
 	Priority bool
 
-	// Declare is what the sink creates on each new connection where it isn't
-	// there. Nil creates nothing.
+	// Declare describes objects that the sink creates on each new connection if they
+	// don't exist. Nil creates nothing.
 	Declare *Topology
 
-	// CloudEvents makes the messages CloudEvents; off by default.
+	// CloudEvents configures messages in the CloudEvents format; off by default.
 	CloudEvents cloudevents.Options
 
-	// Connections is how many connections are kept, 1 to 16. A key always goes
+	// Connections is the number of connections, 1 to 16. All messages of a key go
 	// through the same one. Defaults to [DefaultConnections].
 	Connections int
 
-	// Window is how many messages may be unconfirmed on a channel, 1 to 1000.
-	// Each Send under way has a channel of its own on each connection. Defaults
-	// to [DefaultWindow].
+	// Window is the maximum number of unconfirmed messages on a channel, 1 to 1000.
+	// Each running Send has its own channel on each connection. Defaults to
+	// [DefaultWindow].
 	Window int
 
-	// ConnectTimeout is how long one node may take to answer, up to the end of
-	// the login. Defaults to [DefaultConnectTimeout].
+	// ConnectTimeout limits the time to connect to one node, including the login.
+	// Defaults to [DefaultConnectTimeout].
 	ConnectTimeout time.Duration
 
-	// Heartbeat is how often both sides show that they live, in whole seconds.
-	// A node that is silent for one and a half is given up. Defaults to
-	// [DefaultHeartbeat].
+	// Heartbeat is the interval of the heartbeats that both sides send, in whole
+	// seconds. The sink closes a connection on which it receives nothing for one and
+	// a half intervals. Defaults to [DefaultHeartbeat].
 	Heartbeat time.Duration
 }
 
@@ -129,8 +131,8 @@ var (
 	_ sinks.Checker = (*Sink)(nil)
 )
 
-// New returns a sink. It connects to nothing. The error has all that is wrong
-// with the options, and shows no secret.
+// New returns a sink. It makes no connection. The error lists every problem of the
+// options, and contains no secret.
 func New(options Options) (*Sink, error) {
 	redactor := settings.NewRedactor(options.Password)
 	options = options.withDefaults()
@@ -152,18 +154,18 @@ func New(options Options) (*Sink, error) {
 	return s, nil
 }
 
-// Destination is the hosts, and the virtual host, exchange and routing key as they are written in the settings.
+// Destination returns the hosts, and the virtual host, exchange and routing key as the settings have them.
 func (s *Sink) Destination() string {
 	o := s.options
 	return fmt.Sprintf("rabbitmq %s, virtual host %s, exchange %q, routing key %s", strings.Join(o.Hosts, ","), o.VirtualHost, o.Exchange, o.RoutingKey)
 }
 
-// Order promises that what is delivered is a prefix of the batch within each
-// key.
+// Order returns [sinks.OrderPrefix]: within each key, the delivered messages are
+// a prefix of the batch.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Open connects, creates what it was asked to create, and checks that the
-// exchange is there and that the broker takes messages. Its errors wrap a
+// Open connects, creates the objects of [Options.Declare], and checks that the
+// exchange exists and that the broker accepts messages. Its errors wrap a
 // [sinks.OpenError].
 func (s *Sink) Open(ctx context.Context) error {
 	for _, l := range s.links {
@@ -174,12 +176,12 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// Check does what Open does over one connection, and creates nothing. An exchange that Open would
-// create may be missing.
+// Check does what Open does, but with a single connection, and creates nothing. An exchange that
+// Open would create may be missing.
 func (s *Sink) Check(ctx context.Context) error {
 	looking := *s
 	if t := s.options.Declare; t != nil && t.ExchangeType != "" {
-		looking.exchange, _ = settings.ParseTemplate("") // the default exchange is always there
+		looking.exchange, _ = settings.ParseTemplate("") // the default exchange always exists
 	}
 	looking.options.Declare = nil
 	l := newConnection(&looking, 0)
@@ -190,7 +192,7 @@ func (s *Sink) Check(ctx context.Context) error {
 	return nil
 }
 
-// Close says good-bye to the broker, for at most two seconds.
+// Close closes the connections. It waits at most two seconds for the broker.
 func (s *Sink) Close(ctx context.Context) error {
 	var closing sync.WaitGroup
 	for _, l := range s.links {

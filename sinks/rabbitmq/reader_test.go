@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
-// seen is a message as RabbitMQ's management API shows it, which is a client
-// that nobody here wrote.
+// seen is a message as RabbitMQ's management API returns it. Reading through this API
+// makes the tests independent of the client library.
 type seen struct {
 	Exchange   string         `json:"exchange"`
 	RoutingKey string         `json:"routing_key"`
@@ -27,12 +27,12 @@ func (b *broker) seen(t testing.TB, queue string, count int) []seen {
 	var messages []seen
 	b.api(t, "POST", "/api/queues/%2F/"+queue+"/get", map[string]any{"count": count, "ackmode": "ack_requeue_false", "encoding": "auto"}, &messages)
 	if len(messages) != count {
-		t.Fatalf("%d messages are there, want %d", len(messages), count)
+		t.Fatalf("the queue has %d messages, want %d", len(messages), count)
 	}
 	return messages
 }
 
-func TestWhatAReaderSees(t *testing.T) {
+func TestPropertiesAndHeaders(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	c := b.client(t)
@@ -57,7 +57,7 @@ func TestWhatAReaderSees(t *testing.T) {
 		}},
 	}
 	got := b.seen(t, queue, 2)
-	delete(got[1].Properties, "priority") // RabbitMQ 4 shows a zero, 3 doesn't
+	delete(got[1].Properties, "priority") // RabbitMQ 4 returns a zero, RabbitMQ 3 no priority
 	for i := range want {
 		if !reflect.DeepEqual(got[i], want[i]) {
 			t.Errorf("message %d is\n%+v, want\n%+v", i, got[i], want[i])
@@ -105,8 +105,8 @@ func TestCloudEvents(t *testing.T) {
 	}
 }
 
-// TestSingleActiveConsumer: a quorum queue hands a key's messages in order to
-// the one consumer that is active.
+// TestSingleActiveConsumer: the single active consumer of a quorum queue gets the
+// messages of each key in order.
 func TestSingleActiveConsumer(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)

@@ -17,10 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// TestQueueThatTakesNothing: a queue that is full, or has lost its majority, nacks
-// what is published. No message is charged for it, and all are
-// delivered when it is over.
-func TestQueueThatTakesNothing(t *testing.T) {
+// TestRelayWaitsForAFailingQueue: a full queue nacks all messages. The relay parks
+// none, and delivers all of them when the queue has room again.
+func TestRelayWaitsForAFailingQueue(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue, end := fullQueue(t, b)
@@ -34,20 +33,20 @@ func TestQueueThatTakesNothing(t *testing.T) {
 		<-watch.tried
 	}
 	if counts := countsOf(t, store); counts[storage.StateError]+counts[storage.StateDone] > 0 {
-		t.Errorf("in trouble: %v", counts)
+		t.Errorf("while the queue is full: %v", counts)
 	}
 	end()
 	for countsOf(t, store)[storage.StateDone] < 200 && ctx.Err() == nil {
 		<-time.After(10 * time.Millisecond)
 	}
 	if counts := countsOf(t, store); counts[storage.StateDone] != 200 {
-		t.Errorf("after it: %v, want 200 done", counts)
+		t.Errorf("afterwards: %v, want 200 done", counts)
 	}
 	stop()
 }
 
-// TestFirstMessagesForAFullQueue: a relay that has just begun finds the sink unavailable, as its first messages all go to a queue that
-// takes nothing. Those that are written later, for another queue, are delivered.
+// TestFirstMessagesForAFullQueue: the first messages of a new relay all go to a full queue, so that the sink is unavailable. The relay
+// delivers messages that are written later for another queue.
 func TestFirstMessagesForAFullQueue(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -67,12 +66,12 @@ func TestFirstMessagesForAFullQueue(t *testing.T) {
 		<-time.After(10 * time.Millisecond)
 	}
 	if counts := countsOf(t, store); counts[storage.StateDone] != 20 || counts[storage.StateError] > 0 {
-		t.Errorf("%v, want those of the other queue done", counts)
+		t.Errorf("%v, want 20 done: the messages for the other queue", counts)
 	}
 	stop()
 }
 
-// relaying runs a relay that sends each message to the queue of its topic's name, and tries again soon. stop waits for its end.
+// relaying runs a relay with short back-offs. It publishes each message to the queue named by its topic. stop waits until the relay has stopped.
 func relaying(t *testing.T, b *broker, db *memstore.DB, watch relay.Observer, to relay.SinkOptions) (store *memstore.Store, ctx context.Context, stop func()) {
 	options := b.options()
 	options.RoutingKey = "{topic}"
@@ -97,7 +96,7 @@ func relaying(t *testing.T, b *broker, db *memstore.DB, watch relay.Observer, to
 	}
 }
 
-// fullQueue is one that nacks until it is made anew.
+// fullQueue creates a full queue that nacks all messages. end replaces it with an unlimited queue.
 func fullQueue(t *testing.T, b *broker) (queue string, end func()) {
 	c := b.client(t)
 	queue = c.queue("classic", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
@@ -123,11 +122,11 @@ func fullQueue(t *testing.T, b *broker) (queue string, end func()) {
 	}
 }
 
-// watch tells when a sink is called down, and of each batch.
+// watch observes a relay.
 type watch struct {
 	relay.NoObserver
-	told  chan string
-	tried chan struct{}
+	told  chan string   // gets the reason whenever the sink becomes unavailable
+	tried chan struct{} // gets a value for each Send
 }
 
 func (w *watch) SinkDown(_ string, reason sinks.Reason, detail string) {

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// opened makes and opens a sink that is closed with the test.
+// opened returns an open sink that is closed after the test.
 func opened(t testing.TB, options rabbitmq.Options) *rabbitmq.Sink {
 	t.Helper()
 	sink := newSink(t, options)
@@ -27,7 +27,7 @@ func opened(t testing.TB, options rabbitmq.Options) *rabbitmq.Sink {
 	return sink
 }
 
-// to makes a message for a queue.
+// to returns a message for a queue.
 func to(queue, key string, headers ...string) sinks.Message {
 	m := sinks.Message{Message: outbox.Message{ID: outbox.NewID(), Topic: queue, Key: key, Payload: []byte(`{"a":1}`)}, Attempt: 1, CreatedAt: time.Unix(1767225600, 0)}
 	for i := 0; i < len(headers); i += 2 {
@@ -47,8 +47,8 @@ func many(n int, make func(i int) sinks.Message) []sinks.Message {
 	return batch
 }
 
-// expect compares outcomes, written like "reject unroutable", with what is
-// wanted of each message.
+// expect compares outcomes with the wanted ones, which are written like "reject
+// unroutable".
 func expect(t testing.TB, outcomes []sinks.Outcome, want func(i int) string) {
 	t.Helper()
 	for i, o := range outcomes {
@@ -62,7 +62,7 @@ func always(want string) func(int) string { return func(int) string { return wan
 
 func each(want ...string) func(int) string { return func(i int) string { return want[i] } }
 
-// count counts what arrived, by id.
+// count returns how often each message arrived, by id.
 func (b *mailbox) count() map[string]int {
 	count := map[string]int{}
 	for _, m := range b.received() {
@@ -71,9 +71,9 @@ func (b *mailbox) count() map[string]int {
 	return count
 }
 
-// TestUnroutable: a message that is returned is also confirmed, and the library
-// drops returns that nobody takes. None may pass as delivered, also where all
-// the window comes back.
+// TestUnroutable: the broker also confirms messages that it returns, and the library
+// drops returns that are not received in time. No returned message may count as
+// delivered, even if many messages of a window are returned.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -105,17 +105,16 @@ func TestUnroutable(t *testing.T) {
 	}
 }
 
-// TestNotMandatory: whoever doesn't mind may say so.
-func TestNotMandatory(t *testing.T) {
+func TestUnroutableIsDeliveredWithoutMandatory(t *testing.T) {
 	t.Parallel()
 	options := theBroker(t).options()
 	options.Unroutable = true
 	expect(t, opened(t, options).Send(t.Context(), []sinks.Message{to("no such queue", "")}), always("delivered"))
 }
 
-// TestOneIDTwice: what is returned is known by its id, so two of one id must not
-// be mixed up.
-func TestOneIDTwice(t *testing.T) {
+// TestTwoMessagesWithOneID: returned messages are matched by their id. The sink must not
+// confuse messages that have the same id.
+func TestTwoMessagesWithOneID(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue := b.client(t).queue("classic", nil)
@@ -126,8 +125,8 @@ func TestOneIDTwice(t *testing.T) {
 	expect(t, opened(t, options).Send(t.Context(), batch), func(i int) string { return []string{"delivered", "reject unroutable", "delivered"}[i] })
 }
 
-// TestNackHoldsItsKey: a full queue takes the third message of a key not, and
-// would take the fourth.
+// TestNackHoldsItsKey: the broker nacks the third message of a key, because its queue
+// is full. The sink must not send the fourth, which goes to another queue.
 func TestNackHoldsItsKey(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -146,10 +145,10 @@ func TestNackHoldsItsKey(t *testing.T) {
 	}
 }
 
-// TestPoison: the broker closes the channel over one message, and doesn't say
-// which. It alone pays, wherever it stands, and its neighbours arrive, those
-// before it once more at most.
-func TestPoison(t *testing.T) {
+// TestMessageThatClosesTheChannelIsIsolated: the broker closes the channel because of
+// a message, and doesn't name it. Only that message is rejected, at any position. The
+// others arrive, at most twice.
+func TestMessageThatClosesTheChannelIsIsolated(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	c := b.client(t)
@@ -185,7 +184,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestMissingExchange is found when the sink is opened, before a message is lost.
+// TestMissingExchange: Open notices that the exchange of all messages doesn't exist.
 func TestMissingExchange(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -207,7 +206,7 @@ func TestMissingExchange(t *testing.T) {
 	expect(t, sink.Send(t.Context(), []sinks.Message{to("t", ""), to("t", "")}), always("delivered"))
 }
 
-// unavailable checks an error of Open, which has one of the texts.
+// unavailable checks that an error of Open has a reason and one of the texts.
 func unavailable(t testing.TB, err error, reason sinks.Reason, texts ...string) {
 	t.Helper()
 	var u *sinks.OpenError
@@ -220,9 +219,9 @@ func unavailable(t testing.TB, err error, reason sinks.Reason, texts ...string) 
 	}
 }
 
-// TestExchangeGone: it is deleted while the sink is open. Nothing is lost and
-// nothing parked, and only what was in flight is charged, once.
-func TestExchangeGone(t *testing.T) {
+// TestExchangeIsDeletedWhileOpen: the exchange is deleted while the sink is open. No
+// message is lost or rejected, and only the messages in flight are charged, once.
+func TestExchangeIsDeletedWhileOpen(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	c := b.client(t)
@@ -244,9 +243,9 @@ func TestExchangeGone(t *testing.T) {
 	expect(t, sink.Send(t.Context(), batch), always("unavailable config"))
 }
 
-// TestWhatTheProtocolCantCarry is rejected before it is sent: the library would
-// give up the connection, and the broker the channel.
-func TestWhatTheProtocolCantCarry(t *testing.T) {
+// TestMessagesThatAMQPCannotCarry: the sink rejects these messages before it sends
+// them. Otherwise the library would close the connection, or the broker the channel.
+func TestMessagesThatAMQPCannotCarry(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	c := b.client(t)
@@ -262,7 +261,7 @@ func TestWhatTheProtocolCantCarry(t *testing.T) {
 		detail string
 	}{
 		"routing key":       {func(m *sinks.Message) { m.Headers["to"] = long }, "reject invalid", "the routing key has 256 bytes, and AMQP carries at most 255"},
-		"no routing key":    {func(m *sinks.Message) { delete(m.Headers, "to") }, "reject invalid", `the routing key needs the message's header to, which is not there`},
+		"no routing key":    {func(m *sinks.Message) { delete(m.Headers, "to") }, "reject invalid", `the routing key needs the message's header to, which is missing`},
 		"no id":             {func(m *sinks.Message) { m.ID = "" }, "reject invalid", "the id is empty"},
 		"long id":           {func(m *sinks.Message) { m.ID = long }, "reject invalid", "the id has 256 bytes, and AMQP carries at most 255"},
 		"header's name":     {func(m *sinks.Message) { m.Headers[long] = "v" }, "reject invalid", "has a name of 256 bytes"},
@@ -292,11 +291,11 @@ func TestWhatTheProtocolCantCarry(t *testing.T) {
 		})
 	}
 	if p.connections() != 1 {
-		t.Errorf("%d connections, want the same one all the time", p.connections())
+		t.Errorf("the sink used %d connections, want 1", p.connections())
 	}
 }
 
-// TestTooLarge: RabbitMQ 4 takes 16 MiB, and 3.10 takes 128.
+// TestTooLarge: RabbitMQ 4 accepts messages up to 16 MiB, and RabbitMQ 3.10 up to 128 MiB.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -315,9 +314,9 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestFullQueueOfAFanOut: of two queues behind an exchange one is full. What the other one gets again and
-// again is bounded: what was in flight at first, and one message for each pause.
-func TestFullQueueOfAFanOut(t *testing.T) {
+// TestFullQueueBehindAFanOutExchange: one of two queues behind an exchange is full. The duplicates in the other queue are
+// limited to the messages that were first in flight, and one message per pause.
+func TestFullQueueBehindAFanOutExchange(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	c := b.client(t)
@@ -330,7 +329,7 @@ func TestFullQueueOfAFanOut(t *testing.T) {
 			options.Exchange, options.RoutingKey = exchange, key
 			sink, batch := opened(t, options), many(20, func(i int) sinks.Message { return to("orders", fmt.Sprint("k", i)) })
 			const sends, pauses = 100, 10
-			for range sends { // as a relay without any back-off
+			for range sends { // like a relay without back-off
 				if err := sink.Open(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -347,7 +346,7 @@ func TestFullQueueOfAFanOut(t *testing.T) {
 	}
 }
 
-// TestFullQueueHoldsUpNoOther: messages for other queues are delivered, and its own once it takes them again.
+// TestFullQueueHoldsUpNoOther: messages for other queues are delivered, and those for the full queue when it has room again.
 func TestFullQueueHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -369,7 +368,7 @@ func TestFullQueueHoldsUpNoOther(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	for ctx.Err() == nil { // until its pause is over
+	for ctx.Err() == nil { // until the pause of the destination ends
 		outcomes := sink.Send(ctx, []sinks.Message{to(full, "a")})
 		if outcomes[0].Result == sinks.Delivered {
 			return
@@ -378,5 +377,5 @@ func TestFullQueueHoldsUpNoOther(t *testing.T) {
 			t.Fatalf("got %+v", outcomes[0])
 		}
 	}
-	t.Error("the queue takes messages again, and gets none")
+	t.Error("the queue has room again, but gets no messages")
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// frameSize is the largest frame to ask for. It is RabbitMQ's own default.
+// frameSize is the maximum frame size that the sink proposes. It is RabbitMQ's default.
 const frameSize = 128 << 10
 
-// dial connects to the first host that lets us in, beginning with the one at
-// first, and returns which one that was; first itself where there is none.
+// dial tries the hosts in order, starting with the one at index first, and connects to
+// the first one that works. It returns the index of that host, or first if none works.
 func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
 	addresses, trouble := s.options.addresses(), error(nil)
 	for i := range addresses {
@@ -33,7 +33,8 @@ func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
 	return nil, first, trouble
 }
 
-// dialOne connects to one host within its share of the time.
+// dialOne connects to one host. If the context has a deadline, the host gets an
+// equal share of the remaining time.
 func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session, error) {
 	limit := s.options.ConnectTimeout
 	if deadline, bounded := ctx.Deadline(); bounded {
@@ -46,10 +47,10 @@ func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session,
 		return nil, err
 	}
 	w := &wire{Conn: plain}
-	stop := context.AfterFunc(ctx, w.cut) // ends the handshakes
+	stop := context.AfterFunc(ctx, w.cut) // interrupts the handshakes
 	connection, err := s.handshake(ctx, w, address)
 	if !stop() {
-		err = fmt.Errorf("no end of the login in time: %w", context.Cause(ctx))
+		err = fmt.Errorf("log in within the time limit: %w", context.Cause(ctx))
 	}
 	if err != nil {
 		w.cut()
@@ -73,26 +74,26 @@ func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Co
 	}
 	secured, err := settings.Handshake(ctx, w, s.options.TLS, address)
 	if err != nil {
-		return nil, fmt.Errorf("agree on TLS: %w", err)
+		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
 	return amqp.Open(secured, config)
 }
 
-// session is one connection, from its beginning to its end.
+// session is one AMQP connection. A connection uses a new session after each reconnect.
 type session struct {
 	sink       *Sink
 	connection *amqp.Connection
 	wire       *wire
 	background sync.WaitGroup // goroutines that end with the connection
 
-	checked atomic.Bool // the exchange was there and the broker took messages
+	checked atomic.Bool // the exchange exists and the broker accepts messages
 
 	mu      sync.Mutex
 	free    []*channel    // ready for the next Send
-	blocked bool          // the broker reads nothing until it says so
-	reason  string        // why
-	signal  chan struct{} // closed when it gets blocked
-	closing bool          // nothing is started in the background any more
+	blocked bool          // the broker has blocked the connection
+	reason  string        // the broker's reason for the last block
+	signal  chan struct{} // closed when the connection gets blocked
+	closing bool          // start no more goroutines in background
 }
 
 func newSession(s *Sink, connection *amqp.Connection, w *wire) *session {
@@ -121,7 +122,7 @@ func (n *session) setBlocked(notice amqp.Blocking) {
 	}
 }
 
-// blockedNow returns trouble where the broker has blocked the connection.
+// blockedNow returns an error if the broker has blocked the connection.
 func (n *session) blockedNow() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,14 +132,15 @@ func (n *session) blockedNow() error {
 	return blockedError(n.reason)
 }
 
-// blockedBefore is blockedNow, also if that is over.
+// blockedBefore returns the error of the last block, even if the broker has
+// unblocked the connection since.
 func (n *session) blockedBefore() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return blockedError(n.reason)
 }
 
-// getsBlocked is closed when the broker blocks the connection.
+// getsBlocked returns a channel that is closed when the broker blocks the connection.
 func (n *session) getsBlocked() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -147,7 +149,7 @@ func (n *session) getsBlocked() <-chan struct{} {
 
 func (n *session) dead() bool { return n.connection.IsClosed() }
 
-// take returns a channel that nobody else uses.
+// take returns a free channel, or opens a new one.
 func (n *session) take() (*channel, error) {
 	n.mu.Lock()
 	for len(n.free) > 0 {
@@ -169,8 +171,8 @@ func (n *session) giveBack(c *channel) {
 	n.free = append(n.free, c)
 }
 
-// abandon closes a channel that still owes confirmations. On a blocked
-// connection that takes as long as it is blocked.
+// abandon closes a channel with outstanding confirmations in the background. On a
+// blocked connection, this takes until the broker unblocks it.
 func (n *session) abandon(c *channel) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,16 +181,16 @@ func (n *session) abandon(c *channel) {
 	}
 }
 
-// closeTime is how long the farewell of a connection may take.
+// closeTime limits the AMQP closing handshake.
 const closeTime = 2 * time.Second
 
-// close takes leave of the broker if that reads what we write, and returns when
-// nothing of the session runs any more.
+// close performs the closing handshake, unless the connection is blocked. It
+// returns when all goroutines of the session have ended.
 func (n *session) close(ctx context.Context) {
 	if n.startClosing() {
 		stop := context.AfterFunc(ctx, n.wire.cut)
 		timer := time.AfterFunc(closeTime, n.wire.cut)
-		_ = n.connection.Close() // it is cut in any case
+		_ = n.connection.Close() // on an error, cut closes it below
 		timer.Stop()
 		stop()
 	}
@@ -196,7 +198,8 @@ func (n *session) close(ctx context.Context) {
 	n.background.Wait()
 }
 
-// startClosing says whether the broker will hear a farewell.
+// startClosing marks the session as closing. It reports whether the closing
+// handshake is possible, because the connection is not blocked.
 func (n *session) startClosing() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,19 +207,19 @@ func (n *session) startClosing() bool {
 	return !n.blocked
 }
 
-// channel is a channel with confirmations. One Send uses it at a time.
+// channel is a channel with publisher confirms. Only one Send uses it at a time.
 type channel struct {
 	*amqp.Channel
 	returns  <-chan amqp.Return
 	closed   <-chan *amqp.Error
-	returned map[string]amqp.Return // by message id, from their arrival to their confirmation
-	ended    *amqp.Error            // why it is closed, once that was asked for
+	returned map[string]amqp.Return // by message id, until the message's confirmation
+	ended    *amqp.Error            // why the channel closed, after the first call of end
 }
 
-// openChannel opens a channel. Each one has to be told anew to confirm. The
-// returns of a whole window fit in: the library drops those that it can't hand
-// over within five seconds, and a message that is returned is also confirmed,
-// so that each one dropped would be a message lost.
+// openChannel opens a channel and enables confirms. The buffer of returns has room
+// for a whole window. This is important because the library drops a return that is
+// not received within five seconds. The broker also confirms returned messages, so
+// a dropped return would make an unroutable message look delivered.
 func (n *session) openChannel() (*channel, error) {
 	plain, err := n.connection.Channel()
 	if err != nil {
@@ -233,14 +236,14 @@ func (n *session) openChannel() (*channel, error) {
 	return c, nil
 }
 
-// send publishes a message. The error is [amqp.ErrClosed] if nothing of it went
-// out because the channel or the connection is closed.
+// send publishes a message. The error is [amqp.ErrClosed] if nothing was sent
+// because the channel or the connection is closed.
 func (c *channel) send(l publishing, mandatory bool) (*amqp.DeferredConfirmation, error) {
 	return c.PublishWithDeferredConfirm(l.exchange, l.routingKey, mandatory, false, l.publishing)
 }
 
-// takeReturn returns what came back of a message that is confirmed. It comes
-// before the confirmation.
+// takeReturn returns the return of a confirmed message, and whether the message was
+// returned. A return arrives before the confirmation.
 func (c *channel) takeReturn(id string) (amqp.Return, bool) {
 	for len(c.returns) > 0 {
 		if c.returned == nil {
@@ -255,8 +258,7 @@ func (c *channel) takeReturn(id string) (amqp.Return, bool) {
 	return r, found
 }
 
-// end returns why a closed channel is closed. Nil means that it was closed from
-// this side.
+// end returns why a channel was closed. Nil means that the sink closed it.
 func (c *channel) end() *amqp.Error {
 	if reason, first := <-c.closed; first {
 		c.ended = reason
@@ -264,7 +266,7 @@ func (c *channel) end() *amqp.Error {
 	return c.ended
 }
 
-// why is end as an error.
+// why returns the result of end as an error, which is never nil.
 func (c *channel) why() error {
 	if reason := c.end(); reason != nil {
 		return reason

@@ -13,10 +13,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// check creates what it was asked to create and finds out what would close a
-// channel under messages, or swallow them: an exchange that isn't there, and a
-// broker that has run out of memory or disk. What can close a channel is done on
-// one that is thrown away.
+// check creates the objects of [Options.Declare]. Then it detects two problems
+// before messages are affected: a missing exchange, which would close the channel,
+// and a broker that is out of memory or disk. Steps that can close a channel use a
+// temporary one.
 func (n *session) check(ctx context.Context) error {
 	if err := n.blockedNow(); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (n *session) check(ctx context.Context) error {
 func (n *session) checkTopology() error {
 	exchange, fixed := n.sink.fixedExchange()
 	if n.sink.options.Declare == nil && (exchange == "" || !fixed) {
-		return nil // the default exchange is always there
+		return nil // the default exchange always exists
 	}
 	c, err := n.connection.Channel()
 	if err != nil {
@@ -45,23 +45,22 @@ func (n *session) checkTopology() error {
 		return err
 	}
 	if exchange != "" && fixed {
-		// Passive: the type and the rest are not compared.
+		// A passive declaration compares only the name.
 		if err := c.ExchangeDeclarePassive(exchange, amqp.ExchangeDirect, true, false, false, false, nil); err != nil {
-			return fmt.Errorf("look for the exchange %q: %w", exchange, err)
+			return fmt.Errorf("find the exchange %q: %w", exchange, err)
 		}
 	}
 	return c.Close()
 }
 
-// fixedExchange is the exchange, if it is the same for all messages.
+// fixedExchange returns the exchange, and whether it is the same for all messages.
 func (s *Sink) fixedExchange() (name string, fixed bool) {
 	return s.exchange.Texts()[0], s.exchange.Places() == 0
 }
 
-// probe publishes a message that goes nowhere. A broker that has run out of
-// memory or disk lets everybody connect, and says that it reads no more only
-// when somebody publishes: better this than a message of ours, of which
-// nobody would know whether it arrived.
+// probe publishes a message that no queue receives. A broker that is out of memory
+// or disk accepts connections, and blocks a connection only when it publishes. With
+// a real message instead of the probe, the outcome of that message would be unknown.
 func (n *session) probe(ctx context.Context) error {
 	c, err := n.openChannel()
 	if err != nil {
@@ -81,16 +80,16 @@ func (n *session) probe(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case n.dead():
-		return fmt.Errorf("ask whether the broker takes messages: %w", c.why())
+		return fmt.Errorf("publish a probe message: %w", c.why())
 	case c.IsClosed():
-		return nil // a broker that doesn't let this user publish to the default exchange has answered, too
+		return nil // the broker closed the channel: this user may not publish to the default exchange, but the broker works
 	}
 	n.giveBack(c)
 	return nil
 }
 
-// Topology is what a sink creates where it isn't there: its exchange, a queue,
-// and a binding of the two. All are durable.
+// Topology describes what a sink creates if it does not exist: its exchange, a
+// queue, and a binding between them. All are durable.
 type Topology struct {
 	// ExchangeType is direct, fanout, topic or headers. Empty creates no
 	// exchange.
@@ -103,7 +102,7 @@ type Topology struct {
 	QueueType string
 
 	// BindingKey is the routing key of the binding. With a topic exchange, "#"
-	// takes everything.
+	// matches all routing keys.
 	BindingKey string
 }
 
@@ -128,8 +127,8 @@ func (t *Topology) check(o Options, exchange settings.Template) error {
 	return settings.PrefixError("queue's name", checkShort(t.Queue))
 }
 
-// declare creates what the sink was asked to create. What is there in another
-// shape is an error.
+// declare creates the objects of [Options.Declare]. It returns an error if one
+// exists with other properties.
 func (s *Sink) declare(c *amqp.Channel) error {
 	t := s.options.Declare
 	if t == nil {
@@ -153,7 +152,7 @@ func (t *Topology) declareQueue(c *amqp.Channel, exchange string) error {
 		return fmt.Errorf("create the queue %q: %w", t.Queue, err)
 	}
 	if exchange == "" {
-		return nil // the default exchange knows every queue by its name
+		return nil // the default exchange routes to every queue by its name
 	}
 	if err := c.QueueBind(t.Queue, t.BindingKey, exchange, false, nil); err != nil {
 		return fmt.Errorf("bind the queue %q to the exchange %q: %w", t.Queue, exchange, err)

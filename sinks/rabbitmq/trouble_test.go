@@ -12,11 +12,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// TestConnectionDiesWithAWindowInFlight: the broker has taken what was in
-// flight, and no confirmation comes. Of each key one message is unknown, and
-// those behind it are not sent. Sent again, all arrive, each key in order, and
-// only those twice.
-func TestConnectionDiesWithAWindowInFlight(t *testing.T) {
+// TestConnectionBreaksWithAWindowInFlight: the broker has accepted the messages in
+// flight, but no confirmation arrives. The outcome of one message of each key is
+// unknown, and the later ones are not sent. When they are sent again, all arrive,
+// each key in order, none more than twice.
+func TestConnectionBreaksWithAWindowInFlight(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"classic", "quorum"} {
 		t.Run(kind, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestConnectionDiesWithAWindowInFlight(t *testing.T) {
 			reached, release := p.stall()
 			go func() {
 				<-reached
-				box := &mailbox{client: b.client(t), queue: queue} // only to see that something arrived
+				box := &mailbox{client: b.client(t), queue: queue} // used only for the depth of the queue
 				for d := box.depth(); d < 50; d = box.depth() {
 				}
 				p.cut()
@@ -48,9 +48,9 @@ func TestConnectionDiesWithAWindowInFlight(t *testing.T) {
 	}
 }
 
-// TestTheRestWaits: what was not begun when the connection died is not sent by
-// the same Send, whose batch would take as long as the outage.
-func TestTheRestWaits(t *testing.T) {
+// TestSendStopsAfterALostConnection: after a lost connection, the same Send publishes no further
+// messages. Otherwise it would take as long as the outage.
+func TestSendStopsAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue, p := b.client(t).queue("classic", nil), newProxy(t, b.hosts[0])
@@ -74,21 +74,21 @@ func TestTheRestWaits(t *testing.T) {
 		}
 	}
 	if known < 90 {
-		t.Errorf("%d messages found the connection lost, want 90", known)
+		t.Errorf("%d messages are unavailable, want at least 90", known)
 	}
 }
 
-// depth is how many messages wait in the queue.
+// depth returns the number of messages in the queue.
 func (b *mailbox) depth() int {
 	q, err := b.client.QueueDeclarePassive(b.queue, true, false, false, false, nil)
 	if err != nil {
-		b.client.t.Errorf("look at the queue: %v", err)
+		b.client.t.Errorf("get the depth of the queue: %v", err)
 		return 1 << 30
 	}
 	return q.Messages
 }
 
-// deliverAll opens the sink and sends until everything is delivered.
+// deliverAll opens the sink and sends until all messages are delivered.
 func deliverAll(t testing.TB, sink *rabbitmq.Sink, batch []sinks.Message) {
 	t.Helper()
 	for sends := 0; len(batch) > 0; sends++ {
@@ -108,8 +108,8 @@ func deliverAll(t testing.TB, sink *rabbitmq.Sink, batch []sinks.Message) {
 	}
 }
 
-// arrivedInOrder: each key's messages arrived in order, if a message counts when
-// it comes first, and none more than twice.
+// arrivedInOrder checks that the first copies of the messages of each key arrived in
+// order, and that each message arrived once or twice.
 func arrivedInOrder(t testing.TB, box *mailbox, sent []sinks.Message) {
 	t.Helper()
 	at, seen := map[string]int{}, map[string]int{}
@@ -134,7 +134,8 @@ func arrivedInOrder(t testing.TB, box *mailbox, sent []sinks.Message) {
 	}
 }
 
-// soon fails where f takes until a time-out or a heartbeat ends it: the tests' options set those to five minutes and more.
+// soon fails the test if f takes more than a minute, because then only a time-out or a heartbeat has ended it. The options of
+// these tests set both to five minutes.
 func soon(t testing.TB, what string, f func()) {
 	t.Helper()
 	start := time.Now()
@@ -144,10 +145,9 @@ func soon(t testing.TB, what string, f func()) {
 	}
 }
 
-// TestBlocked: the broker is short of memory, says so to whoever publishes, and
-// reads no more from them. Only what was under way is charged, and nothing
-// hangs.
-func TestBlocked(t *testing.T) {
+// TestBlockedConnection: the broker is short of memory and blocks the connection. Only the
+// messages in flight are charged, and no call hangs.
+func TestBlockedConnection(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	c := b.client(t)
@@ -171,7 +171,7 @@ func TestBlocked(t *testing.T) {
 		}
 	}
 	if charged == 0 || charged > rabbitmq.DefaultWindow || throttled == 0 {
-		t.Errorf("%d messages are charged, %d find the sink throttled", charged, throttled)
+		t.Errorf("%d messages are charged, %d are throttled", charged, throttled)
 	}
 	for range 2 {
 		soon(t, "Open", func() {
@@ -206,8 +206,8 @@ func recovers(t testing.TB, sink *rabbitmq.Sink, m sinks.Message) {
 	t.Error("the sink has not recovered")
 }
 
-// TestBlockedFromTheStart: a broker that is short of memory lets everyone
-// connect. The sink finds out before a message is swallowed.
+// TestBlockedFromTheStart: a broker that is short of memory accepts connections. Open
+// notices it before a message is sent.
 func TestBlockedFromTheStart(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
@@ -226,9 +226,9 @@ func TestBlockedFromTheStart(t *testing.T) {
 	})
 }
 
-// TestTheSocketIsStuck: nobody reads more than a message's begin, and says nothing.
-// When the context ends, Send returns, and so does Close.
-func TestTheSocketIsStuck(t *testing.T) {
+// TestStuckSocket: the broker reads only the start of a message and never answers.
+// When the context ends, Send returns, and Close returns as well.
+func TestStuckSocket(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue := b.client(t).queue("classic", nil)
@@ -247,7 +247,7 @@ func TestTheSocketIsStuck(t *testing.T) {
 		go func() {
 			select {
 			case <-reached:
-				time.AfterFunc(200*time.Millisecond, cancel) // by then it is stuck, if it had a processor for some
+				time.AfterFunc(200*time.Millisecond, cancel) // by then the write or the wait is normally stuck
 			case <-t.Context().Done():
 				cancel()
 			}
@@ -257,7 +257,7 @@ func TestTheSocketIsStuck(t *testing.T) {
 		switch {
 		case size == 10:
 			expect(t, outcomes, each("retry timeout", "unsent blocked", "retry timeout"))
-		case outcomes[0].Result == sinks.Unsent: // cut between two of its parts: it can't have arrived
+		case outcomes[0].Result == sinks.Unsent: // interrupted between two frames: the message can't have arrived
 			expect(t, outcomes, always("unsent cancelled"))
 		default:
 			expect(t, outcomes, each("retry unknown", "unsent blocked", "unsent cancelled"))
@@ -267,8 +267,7 @@ func TestTheSocketIsStuck(t *testing.T) {
 	}
 }
 
-// TestCloseOfAStuckConnection doesn't wait for its farewell to be heard.
-func TestCloseOfAStuckConnection(t *testing.T) {
+func TestCloseDoesNotWaitForAStuckConnection(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	p := newProxy(t, b.hosts[0])
@@ -285,8 +284,8 @@ func TestCloseOfAStuckConnection(t *testing.T) {
 	}
 }
 
-// TestHosts: the first host is not there, and later the second one goes.
-func TestHosts(t *testing.T) {
+// TestUnreachableHosts: the first host is unreachable, and later the second one.
+func TestUnreachableHosts(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue := b.client(t).queue("classic", nil)
@@ -298,15 +297,15 @@ func TestHosts(t *testing.T) {
 	second.setDown(true)
 	deliverAll(t, sink, []sinks.Message{to(queue, ""), to(queue, "")})
 	if first.connections() == 0 {
-		t.Error("nobody came to the first host")
+		t.Error("the sink did not connect to the first host")
 	}
 	first.setDown(true)
 	unavailable(t, sink.Open(t.Context()), sinks.ReasonConnection, first.address(), second.address())
 }
 
-// TestTheNextHost: a connection that was lost is made again to the next host,
-// though the one before is still there.
-func TestTheNextHost(t *testing.T) {
+// TestReconnectsToTheNextHost: after a lost connection, the sink connects to the next host,
+// even if the previous one still works.
+func TestReconnectsToTheNextHost(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue := b.client(t).queue("classic", nil)
@@ -325,8 +324,9 @@ func TestTheNextHost(t *testing.T) {
 	}
 }
 
-// TestASilentHost has its share of the time, and no more.
-func TestASilentHost(t *testing.T) {
+// TestSilentHostGetsItsShareOfTheTime: a host that doesn't answer uses only its share of
+// the time, so that the sink still connects to the next host.
+func TestSilentHostGetsItsShareOfTheTime(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue := b.client(t).queue("classic", nil)
@@ -342,9 +342,9 @@ func TestASilentHost(t *testing.T) {
 	expect(t, sink.Send(t.Context(), []sinks.Message{to(queue, "")}), always("delivered"))
 }
 
-// TestIdleConnectionsThatWereLost: the next Send makes them again, and nobody
-// needs to know.
-func TestIdleConnectionsThatWereLost(t *testing.T) {
+// TestLostIdleConnectionsAreReplaced: the next Sends replace idle connections that
+// were lost.
+func TestLostIdleConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	queue, p := b.client(t).queue("classic", nil), newProxy(t, b.hosts[0])
@@ -353,7 +353,7 @@ func TestIdleConnectionsThatWereLost(t *testing.T) {
 		p.cut()
 		outcomes := sink.Send(t.Context(), many(10, func(i int) sinks.Message { return to(queue, "") }))
 		for i, o := range outcomes {
-			// A connection whose end was not noticed yet may have taken some.
+			// Some messages may have been sent on a connection whose loss was not noticed yet.
 			lost := o.Result == sinks.Retry && o.Reason == sinks.ReasonUnknown || o.Result == sinks.Unavailable && o.Reason == sinks.ReasonConnection
 			if o.Result != sinks.Delivered && !lost {
 				t.Errorf("message %d: %+v", i, o)

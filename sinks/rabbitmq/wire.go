@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// writeTimeout is how long the broker may read nothing before a connection is
-// given up: one write to the socket, not one message.
+// writeTimeout limits a write to the socket. If the broker reads nothing for that
+// long, the connection is closed.
 const writeTimeout = 10 * time.Second
 
-// wire is a connection whose writes don't wait for ever, which can be cut, and
-// which writes several messages at once: the library flushes after each one,
-// and that costs more than all the rest of a small message.
+// wire is a connection whose writes have a time limit, which can be reset, and which
+// combines several messages into one write. The library flushes after each message,
+// which costs more than all other work for a small message.
 type wire struct {
 	net.Conn
 
 	mu      sync.Mutex
-	holders int    // parts that are publishing
-	held    []byte // what they have published
-	err     error  // of the first write that failed; nothing is written after it
-	limited int64  // when the limit was set, in Unix time
+	holders int    // number of parts that are publishing
+	held    []byte // buffered bytes of these parts
+	err     error  // of the first failed write; nothing is written after it
+	limited int64  // when the write deadline was set, in Unix time
 }
 
-// mostHeld is how much is held back, at most.
+// mostHeld is the maximum number of buffered bytes.
 const mostHeld = 32 << 10
 
-// hold lets writes gather until release, which belongs to it.
+// hold buffers writes until release. Each hold needs one release.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holders++
 }
 
-// release writes what has gathered, unless somebody else is about to. A failure
-// ends the connection, so that those who wait for an answer learn of it.
+// release writes the buffer, unless another part still holds it. A failed write
+// closes the connection, so that goroutines that wait for an answer return.
 func (w *wire) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *wire) Write(text []byte) (int, error) {
 	return w.flush(text)
 }
 
-// flush writes what was held, and a text.
+// flush writes the buffer, then text.
 func (w *wire) flush(text []byte) (int, error) {
 	if len(w.held) > 0 {
 		_ = w.write(w.held)
@@ -69,8 +69,8 @@ func (w *wire) flush(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// write sets the limit anew when a second has passed, not each time, which
-// would cost more than a small message does.
+// write writes to the socket. It updates the write deadline only once a second,
+// because doing so for each write would cost more than writing a small message.
 func (w *wire) write(text []byte) error {
 	if now := time.Now(); w.err == nil && now.Unix() != w.limited {
 		w.limited = now.Unix()
@@ -84,8 +84,8 @@ func (w *wire) write(text []byte) error {
 	return w.err
 }
 
-// cut ends the connection at once: what the broker has not read yet is thrown
-// away, as far as this side can, instead of arriving late.
+// cut resets the connection immediately. As far as possible, this discards data that
+// the broker has not read yet, so that it does not arrive late.
 func (w *wire) cut() {
 	if tcp, ok := w.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

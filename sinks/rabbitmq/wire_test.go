@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// recording is a connection that notes each write.
+// recording is a connection that records each write.
 type recording struct {
 	net.Conn
 	writes []string
@@ -32,7 +32,7 @@ func (r *recording) Close() error {
 	return nil
 }
 
-func TestWireGathers(t *testing.T) {
+func TestWireCombinesWrites(t *testing.T) {
 	t.Parallel()
 	r := &recording{}
 	w := &wire{Conn: r}
@@ -49,10 +49,10 @@ func TestWireGathers(t *testing.T) {
 	write("c")
 	w.release()
 	write("d")
-	w.release() // the last one
+	w.release() // the last holder: writes the buffer
 	w.hold()
 	write("e")
-	write(large) // doesn't fit
+	write(large) // doesn't fit into the buffer
 	write("f")
 	w.release()
 	w.hold()
@@ -62,9 +62,9 @@ func TestWireGathers(t *testing.T) {
 	}
 }
 
-// TestWireFails: after a write that failed, nothing is written any more, or
-// bytes would be missing in the middle.
-func TestWireFails(t *testing.T) {
+// TestWireWritesNothingAfterAFailure: after a failed write nothing more is written, because
+// bytes would be missing in the middle of the stream.
+func TestWireWritesNothingAfterAFailure(t *testing.T) {
 	t.Parallel()
 	r := &recording{err: errors.New("broken")}
 	w := &wire{Conn: r}

@@ -13,9 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Secret is text that must not be seen: a password, a token. However it is
-// printed, logged or marshalled, it shows as [secret]; [Secret.Reveal] alone
-// gives the text itself.
+// Secret is a text that must not be shown, such as a password or a token. Printing,
+// logging or marshalling it gives "[secret]". Only [Secret.Reveal] returns the text.
 type Secret string
 
 const hidden = "[secret]"
@@ -23,7 +22,7 @@ const hidden = "[secret]"
 // Reveal returns the secret's text.
 func (s Secret) Reveal() string { return string(s) }
 
-// String returns "[secret]", or "" where there is none.
+// String returns "[secret]", or "" if the secret is empty.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -40,15 +39,15 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue hides the secret from package slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Redactor takes secrets out of text that comes from elsewhere: a server's
-// answer that repeats the request, an error of a client library. Its methods
-// may be called concurrently; the zero Redactor knows no secret.
+// Redactor removes secrets from texts of other programs and libraries, such as a
+// server's answer that repeats the request, or an error of a client library. Its
+// methods may be called concurrently. The zero Redactor removes nothing.
 type Redactor struct {
 	replacer *strings.Replacer
 }
 
-// NewRedactor returns a Redactor of these secrets, each as it is and in the
-// escaped forms of JSON, URLs and base64. Empty ones are ignored.
+// NewRedactor returns a Redactor that removes these secrets, both unescaped and in
+// the escaped forms of JSON, URLs and base64. It ignores empty secrets.
 func NewRedactor(secrets ...Secret) Redactor {
 	var forms []string
 	for _, secret := range secrets {
@@ -84,9 +83,9 @@ func escapedForms(secret string) []string {
 	}
 }
 
-// Present makes text from elsewhere, such as a server's answer, fit for an
-// operator's screen: without the secrets, printable, on one line, and at most so
-// many bytes long, with an ellipsis where it was longer.
+// Present prepares a text, such as a server's answer, for an operator's screen. It
+// removes secrets and characters that can't be printed, and joins lines. If the
+// text has more than most bytes, it is cut there and an ellipsis is added.
 func (r Redactor) Present(text string, most int) string {
 	text = strings.Map(printable, r.Redact(text))
 	text = strings.Join(strings.Fields(text), " ")

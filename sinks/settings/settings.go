@@ -1,6 +1,6 @@
-// Package settings is how a sink is set up: what may be written of each setting
-// ([Field]), the checked values ([Values]), and what several sinks read in the same
-// way: secrets, templates, files for TLS, URLs.
+// Package settings describes and checks the settings of sinks. A [Field] describes
+// one setting, and [Values] has the checked values of all settings. The package also
+// has the parts that several sinks share: secrets, templates, TLS files and URLs.
 package settings
 
 import (
@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// Settings come as a configuration file, a URL or Go code holds them: texts,
-// numbers, true or false, lists and maps. A Field says of each what may be
-// written, and Parse makes typed Values of all, or tells everything that is wrong
-// with them. No error here repeats a value: it may be a secret in the wrong place.
+// Settings come from a configuration file, a URL or Go code, as texts, numbers,
+// booleans, lists and maps. Parse converts them to typed Values as their Fields
+// specify, or returns all problems. No error in this package contains a value,
+// because a user may have put a secret into the wrong setting.
 
 // FieldType is the type of a setting.
 type FieldType string
 
-// The types of settings, and how a value of each is written.
+// The types of settings. The comments show how a value is written.
 const (
 	TypeString    FieldType = "string"      // text
 	TypeInt       FieldType = "int"         // a whole number
@@ -36,45 +36,44 @@ const (
 	TypeSecretMap FieldType = "secret map"  // texts by name, the texts never shown
 )
 
-// Secret says whether values of this type must never be shown.
+// Secret reports whether values of this type must never be shown.
 func (t FieldType) Secret() bool { return t == TypeSecret || t == TypeSecretMap }
 
-// Field describes one setting of a sink. It is data: settings are checked by
-// it, and the documentation is made from it.
+// Field describes one setting of a sink. It is used to check the setting and to
+// generate its documentation.
 type Field struct {
 	Name string // lower_snake_case
 	Type FieldType
 
-	// Default is the value without the setting, written as a user would write
-	// it. Empty means the type's zero value.
+	// Default is the default value, as a user would write it. Empty means the
+	// type's zero value.
 	Default string
 
-	// Required settings must be given, and texts among them must not be empty.
+	// Required means that the setting must be given. A text must not be empty.
 	Required bool
 
-	// Help says in a sentence what the setting does.
+	// Help describes the setting in one or a few sentences.
 	Help string
 
-	// Min and Max are the limits of an int, duration or size, themselves
-	// allowed, written as a user would write them. Empty means no limit.
+	// Min and Max are the inclusive limits of an int, duration or size, as a user
+	// would write them. Empty means no limit.
 	Min, Max string
 
-	// Choices are the only values that a string may have. Empty means any.
+	// Choices are the allowed values of a string. Empty allows all values.
 	Choices []string
 
-	// Check finds what the rest of the Field can't say, and returns an error
-	// that completes the sentence "the setting …". It is given the value as the
-	// getter of [Values] returns it. The error must not hold a secret. Nil
-	// means no such check.
+	// Check checks what the other fields can't express. Its argument has the type
+	// that the getter of [Values] returns. Its error completes the sentence "the
+	// setting …" and must not contain a secret. Check may be nil.
 	Check func(value any) error
 }
 
-// Check makes a [Field.Check] of a check of one type.
+// Check returns a [Field.Check] that calls a function with a typed argument.
 func Check[T any](check func(T) error) func(any) error {
 	return func(value any) error { return check(value.(T)) }
 }
 
-// Parses makes a [Field.Check] of what reads a value.
+// Parses returns a [Field.Check] that reports the errors of a parser.
 func Parses[T, P any](parse func(T) (P, error)) func(any) error {
 	return func(value any) error {
 		_, err := parse(value.(T))
@@ -82,9 +81,8 @@ func Parses[T, P any](parse func(T) (P, error)) func(any) error {
 	}
 }
 
-// Parse reads a value as it comes from a configuration, checks it, and returns it
-// as the getter of [Values] does. Its error completes the sentence "the
-// setting …".
+// Parse checks a value of a configuration. It returns the value with the type that
+// the getter of [Values] returns. Its error completes the sentence "the setting …".
 func (f Field) Parse(raw any) (any, error) {
 	if raw == nil {
 		return nil, errors.New("has no value; leave it out for the default")
@@ -110,14 +108,15 @@ func (f Field) Parse(raw any) (any, error) {
 	return value, nil
 }
 
-// limit is Min or Max as a number. Field.Valid has checked them.
+// limit returns Min or Max as a number. Field.Valid has checked that it is one.
 func (f Field) limit(written string) int64 {
 	value, _ := types[f.Type].parse(written)
 	n, _ := magnitude(value)
 	return n
 }
 
-// magnitude is the number to compare with limits.
+// magnitude returns the number to compare with limits, and false if the value is
+// not a number.
 func magnitude(value any) (int64, bool) {
 	switch v := value.(type) {
 	case int:
@@ -132,7 +131,7 @@ func magnitude(value any) (int64, bool) {
 
 var fieldName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// Valid finds mistakes in the Field itself.
+// Valid returns an error if the Field itself has a mistake.
 func (f Field) Valid() error {
 	if !fieldName.MatchString(f.Name) {
 		return fmt.Errorf("the name %q is not in lower_snake_case", f.Name)
@@ -154,7 +153,7 @@ func (f Field) Valid() error {
 	return nil
 }
 
-// Bounds says in a few words which values the Field takes, and its default.
+// Bounds describes the allowed values and the default in a few words.
 func (f Field) Bounds() string {
 	var parts []string
 	switch {
@@ -181,7 +180,7 @@ func (f Field) Bounds() string {
 	return strings.Join(parts, "; ")
 }
 
-// types are how a value of each type is read, and what it is without one.
+// types has the zero value and the parser of each type.
 var types = map[FieldType]struct {
 	zero  any
 	parse func(raw any) (any, error)
@@ -201,7 +200,7 @@ func parseString(raw any) (any, error) {
 	if text, ok := raw.(string); ok {
 		return text, nil
 	}
-	return nil, fmt.Errorf("must be text; write the value, now %s, in quotes", typeOf(raw))
+	return nil, fmt.Errorf("must be text, not %s: write the value in quotes", typeOf(raw))
 }
 
 func parseSecret(raw any) (any, error) {
@@ -213,7 +212,7 @@ func parseSecret(raw any) (any, error) {
 	case err != nil:
 		return nil, err
 	case text == "":
-		return nil, errors.New("is empty; leave it out where there is none")
+		return nil, errors.New("is empty; remove the setting if there is no value")
 	}
 	return Secret(text.(string)), nil
 }
@@ -226,15 +225,15 @@ func parseInt(raw any) (any, error) {
 	return int(n), nil
 }
 
-// wholeNumber writes a number of any Go type as decimal digits, and anything
-// else as what isn't one.
+// wholeNumber returns a whole number of any Go type as decimal digits. A string is
+// returned unchanged. For other values the result is "".
 func wholeNumber(raw any) string {
 	switch v := raw.(type) {
 	case string:
 		return v
 	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
 		return fmt.Sprint(v)
-	case float64: // what a JSON decoder makes of every number
+	case float64: // the type of all numbers from a JSON decoder
 		if v == math.Trunc(v) {
 			return strconv.FormatFloat(v, 'f', -1, 64)
 		}
@@ -287,7 +286,7 @@ func parseSize(raw any) (any, error) {
 	if unit := sizeUnits[parts[2]]; err == nil && n <= math.MaxInt64/unit {
 		return n * unit, nil
 	}
-	return nil, errors.New("is a larger number of bytes than there can be")
+	return nil, errors.New("is too large a number of bytes")
 }
 
 func parseList(raw any) (any, error) {
@@ -301,7 +300,7 @@ func parseList(raw any) (any, error) {
 	list := make([]string, len(elements))
 	for i, element := range elements {
 		if list[i], ok = element.(string); !ok {
-			return nil, fmt.Errorf("must be a list of texts: write element %d, now %s, in quotes", i+1, typeOf(element))
+			return nil, fmt.Errorf("must be a list of texts: element %d is %s; write it in quotes", i+1, typeOf(element))
 		}
 	}
 	return list, nil
@@ -320,7 +319,7 @@ func parseMap[T ~string](raw any) (any, error) {
 		for name, value := range v {
 			text, ok := value.(string)
 			if !ok {
-				return nil, fmt.Errorf("must have texts as values: write that of %q, now %s, in quotes", name, typeOf(value))
+				return nil, fmt.Errorf("must have texts as values: the value of %q is %s; write it in quotes", name, typeOf(value))
 			}
 			texts[name] = T(text)
 		}
@@ -338,7 +337,7 @@ func typeOf(raw any) string {
 	case string:
 		return "text"
 	case bool:
-		return "true or false"
+		return "a boolean"
 	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
 		return "a number"
 	case []any, []string:
@@ -349,10 +348,10 @@ func typeOf(raw any) string {
 	return fmt.Sprintf("a value of type %T", raw)
 }
 
-// Values are the checked settings of one sink, with a value for each of its
-// fields: the one that was given, or the default. A getter panics where the
-// sink's kind has no such field of that type: a mistake in the sink's code,
-// which the first test of its constructor finds.
+// Values are the checked settings of one sink. Each of its fields has the given
+// value or the default. A getter panics if the sink's kind has no field with this
+// name and type. That is a mistake in the sink's code, which the first test of its
+// constructor finds.
 type Values struct {
 	kind   string
 	values map[string]any
@@ -395,8 +394,8 @@ func setting[T any](s Values, name string) T {
 	return value
 }
 
-// Parse checks the settings of a sink of this kind as a configuration holds them,
-// and returns them typed. The error is [Errors] with all that is wrong.
+// Parse checks the settings of a sink of this kind and returns their typed values.
+// The error is an [Errors] with every problem.
 func Parse(kind string, fields []Field, raw map[string]any) (Values, error) {
 	s, problems, names := Values{kind: kind, values: map[string]any{}}, Errors(nil), []string(nil)
 	for _, field := range fields {
@@ -432,11 +431,11 @@ func Parse(kind string, fields []Field, raw map[string]any) (Values, error) {
 	return s, nil
 }
 
-// Errors is everything that is wrong with the settings of one sink, in
-// the order of the kind's fields, unknown settings last.
+// Errors has all problems of the settings of one sink, in the order of the kind's
+// fields, with unknown settings last.
 type Errors []*FieldError
 
-// Error has one line a problem.
+// Error returns one line per problem.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, problem := range e {
@@ -454,14 +453,14 @@ func (e Errors) Unwrap() []error {
 	return problems
 }
 
-// FieldError is one thing that is wrong with one setting.
+// FieldError is a problem of one setting.
 type FieldError struct {
 	Kind  string // the sink's kind
-	Field string // the setting's name, as it was written
+	Field string // the setting's name, as the user wrote it
 	Err   error  // completes the sentence "the setting …"
 }
 
-// Error names the kind and the field, and says what is wrong.
+// Error returns the kind, the setting and the problem.
 func (e *FieldError) Error() string {
 	return fmt.Sprintf("sink kind %s, setting %s: %v", e.Kind, e.Field, e.Err)
 }
@@ -469,8 +468,8 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// PrefixError makes a whole sentence of an error that completes "the subject …"; nil of
-// nil.
+// PrefixError puts "the", a subject and a space before an error that completes this
+// sentence. It returns nil if err is nil.
 func PrefixError(subject string, err error) error {
 	if err == nil {
 		return nil

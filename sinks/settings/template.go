@@ -9,19 +9,19 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Template is text with places that each message fills: {topic}, {key}, {id} and
-// {header:NAME}; {{ and }} stand for braces themselves.
+// Template is a text with the placeholders {topic}, {key}, {id} and {header:NAME},
+// which the values of each message replace. {{ and }} are literal braces.
 type Template struct {
-	texts []string // one more than places
-	names []string // of the places, as they are written between the braces
+	texts []string // the texts around the placeholders; one more than names
+	names []string // the placeholders, without braces
 }
 
 var templateParts = regexp.MustCompile(`\{\{|\}\}|\{(?:topic|key|id|header:[^{}]+)\}|[{}]`)
 
 const headerPlace = "header:"
 
-// ParseTemplate reads a template. A brace that belongs to no place is an error,
-// which completes the sentence "the setting …".
+// ParseTemplate parses a template. It returns an error if a brace belongs to no
+// placeholder. The error completes the sentence "the setting …".
 func ParseTemplate(text string) (Template, error) {
 	t, end := Template{texts: []string{""}}, 0
 	for _, at := range templateParts.FindAllStringIndex(text, -1) {
@@ -31,7 +31,7 @@ func ParseTemplate(text string) (Template, error) {
 		case part == "{{" || part == "}}":
 			*last += part[:1]
 		case len(part) == 1:
-			return Template{}, errors.New("has a placeholder that is not known: there are {topic}, {key}, {id} and {header:NAME}, and {{ and }} for braces")
+			return Template{}, errors.New("has an unknown placeholder: use {topic}, {key}, {id} or {header:NAME}, and {{ and }} for braces")
 		default:
 			t.names, t.texts = append(t.names, part[1:len(part)-1]), append(t.texts, "")
 		}
@@ -41,18 +41,17 @@ func ParseTemplate(text string) (Template, error) {
 	return t, nil
 }
 
-// Texts returns what stands between the places: one text more than there are
-// places.
+// Texts returns the texts around the placeholders. Their number is Places plus one.
 func (t Template) Texts() []string { return t.texts }
 
-// Places returns how many places a message fills; without one, the text is the
-// same for all messages.
+// Places returns the number of placeholders. If it is 0, the text is the same for
+// all messages.
 func (t Template) Places() int { return len(t.names) }
 
-// Fill returns the text of a message. Escape makes a value, which may be empty, fit
-// for the place of this number, from 0; nil leaves it as it is. A header that the
-// message doesn't have is an error, as is what escape returns; it completes the
-// sentence "the text …".
+// Fill returns the text with the values of a message. It calls escape, unless it is
+// nil, with the index of a placeholder, from 0, and its value, which may be empty,
+// and uses the result in place of the value. Fill returns an error if the message
+// lacks a header or escape fails. The error completes the sentence "the text …".
 func (t Template) Fill(m *outbox.Message, escape func(place int, value string) (string, error)) (string, error) {
 	text := t.texts[0]
 	for i, name := range t.names {
@@ -67,13 +66,13 @@ func (t Template) Fill(m *outbox.Message, escape func(place int, value string) (
 		default:
 			var there bool
 			if value, there = m.Headers[strings.TrimPrefix(name, headerPlace)]; !there {
-				return "", fmt.Errorf("needs the message's %s, which is not there", spoken(name))
+				return "", fmt.Errorf("needs the message's %s, which is missing", spoken(name))
 			}
 		}
 		if escape != nil {
 			var err error
 			if value, err = escape(i, value); err != nil {
-				return "", fmt.Errorf("can't have the message's %s, which %w", spoken(name), err)
+				return "", fmt.Errorf("can't contain the message's %s, which %w", spoken(name), err)
 			}
 		}
 		text += value + t.texts[i+1]
@@ -81,8 +80,8 @@ func (t Template) Fill(m *outbox.Message, escape func(place int, value string) (
 	return text, nil
 }
 
-// NotEmpty is an escape for [Template.Fill] that changes nothing, and refuses what
-// is empty.
+// NotEmpty is an escape function for [Template.Fill]. It returns the value
+// unchanged, and an error if it is empty.
 func NotEmpty(_ int, value string) (string, error) {
 	if value == "" {
 		return "", errors.New("is empty")

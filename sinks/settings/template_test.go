@@ -19,8 +19,8 @@ func TestTemplates(t *testing.T) {
 		"{topic}":                            "<0 t>",
 		"{key}{id}":                          "<0 k><1 i>",
 		"a{header:x-a}b{header:a b}c{topic}": "a<0 {topic}>b<1 c>c<2 t>",
-		"{header:none}":                      "needs the message's header none, which is not there",
-		"{header:X-A}":                       "needs the message's header X-A, which is not there",
+		"{header:none}":                      "needs the message's header none, which is missing",
+		"{header:X-A}":                       "needs the message's header X-A, which is missing",
 		"{id} {header:a b}{key}bad":          "<0 i> <1 c><2 k>bad",
 		"{{topic}} {{{key}}}":                "{topic} {<0 k>}",
 	} {
@@ -39,10 +39,10 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-func TestTemplatesThatAreWrong(t *testing.T) {
+func TestInvalidTemplates(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"{", "}", "{}", "{nothing}", "{Topic}", "{header:}", "{header}", "{{topic}", "{topic", "{header:a{b}"} {
-		if _, err := settings.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), "not known") {
+		if _, err := settings.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), "unknown placeholder") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -52,14 +52,14 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 	}
 	m := &outbox.Message{Topic: "t"}
 	_, err = template.Fill(m, func(int, string) (string, error) { return "", errors.New("is odd") })
-	if err == nil || err.Error() != "can't have the message's topic, which is odd" {
+	if err == nil || err.Error() != "can't contain the message's topic, which is odd" {
 		t.Errorf("an escape that fails: %v", err)
 	}
 	m.Topic = ""
 	if text, err := template.Fill(m, nil); text != "" || err != nil {
 		t.Errorf("without an escape: %q, %v", text, err)
 	}
-	if _, err := template.Fill(m, settings.NotEmpty); err == nil || err.Error() != "can't have the message's topic, which is empty" {
+	if _, err := template.Fill(m, settings.NotEmpty); err == nil || err.Error() != "can't contain the message's topic, which is empty" {
 		t.Errorf("an empty value: %v", err)
 	}
 }

@@ -11,26 +11,29 @@ import (
 	"os"
 )
 
-// TLSFields are the settings with which a sink's kind takes its certificates from
-// files: ca_file, cert_file and key_file. [Values.TLS] reads them.
+// TLSFields returns the settings of a kind that reads certificates from files:
+// ca_file, cert_file and key_file. [Values.TLS] evaluates them.
 func TLSFields() []Field {
 	return []Field{
-		{Name: "ca_file", Type: TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
-		{Name: "cert_file", Type: TypeString, Help: "A file with the client's certificate, in PEM form, for servers that ask for one. It and its key are read anew for each connection, so they can be renewed."},
-		{Name: "key_file", Type: TypeString, Help: "A file with the key of that certificate, in PEM form."},
+		{Name: "ca_file", Type: TypeString, Help: "A PEM file with the certificates of the authorities to trust instead of the system's."},
+		{Name: "cert_file", Type: TypeString, Help: "A PEM file with the client's certificate, for servers that request one. The sink reads it and its key again for each connection, so that they can be renewed."},
+		{Name: "key_file", Type: TypeString, Help: "A PEM file with the private key of the client's certificate."},
 	}
 }
 
-// TLS returns what the settings of [TLSFields] ask for; nil where none is given.
+// TLS returns the configuration for the settings of [TLSFields], or nil if none is given.
 func (s Values) TLS() (*tls.Config, error) {
 	return TLSConfig(s.Text("ca_file"), s.Text("cert_file"), s.Text("key_file"))
 }
 
-// TLSConfig returns a client's configuration: it trusts the certificates of the
-// file ca instead of the system's, and shows that of cert and key to servers that
-// ask for one. All files are in PEM form, and any may be empty, but not one of cert
-// and key; nil where all are. All are read now, to find what is wrong; cert and key
-// are read anew for each connection, so that a renewed certificate is taken up.
+// TLSConfig returns a client's TLS configuration from the names of PEM files. If ca
+// is not empty, the client trusts the certificates in this file instead of the
+// system's. If cert and key are not empty, the client presents this certificate to
+// servers that request one. TLSConfig returns an error if only one of cert and key
+// is given, and a nil configuration if all names are empty.
+//
+// TLSConfig reads all files to find problems early. The client reads cert and key
+// again for each connection, so that it uses a renewed certificate.
 func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
@@ -63,8 +66,9 @@ func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	return config, err
 }
 
-// Handshake makes a connection to an address, host:port, one with TLS. The server's name is
-// the host's, unless the configuration, which may be nil, has another.
+// Handshake performs a TLS handshake over a connection to address, a host:port, and returns the
+// TLS connection. The expected name of the server is the host, unless config has another. config
+// may be nil.
 func Handshake(ctx context.Context, raw net.Conn, config *tls.Config, address string) (net.Conn, error) {
 	config = cmp.Or(config, &tls.Config{}).Clone()
 	if config.ServerName == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-func TestCertificatesFromFiles(t *testing.T) {
+func TestTLSConfigFromFiles(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(nil)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)

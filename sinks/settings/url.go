@@ -7,19 +7,20 @@ import (
 	"slices"
 )
 
-// FromURL returns what a sink's URL says of settings: those of its query, and the
-// username and password before its host. Names that stand elsewhere in the URL
-// can't be in the query. The values are not checked, and no error shows one.
+// FromURL returns the settings in a sink's URL: the parameters of its query, and
+// the username and password before its host. It returns an error if the query has
+// one of the names in elsewhere, which other parts of the URL set. It doesn't check
+// values, and its errors contain none.
 func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, errors.New("what follows the question mark must be settings like name=value, with special characters percent-encoded")
+		return nil, errors.New("the query must be settings like name=value, with special characters percent-encoded")
 	}
 	settings := map[string]any{}
 	for name, values := range query {
 		switch {
 		case slices.Contains(elsewhere, name):
-			return nil, fmt.Errorf("the setting %s can't be in the query: it stands elsewhere in the URL", name)
+			return nil, fmt.Errorf("the setting %s can't be in the query: another part of the URL sets it", name)
 		case len(values) > 1:
 			return nil, fmt.Errorf("the setting %s is there twice", name)
 		}
@@ -34,7 +35,8 @@ func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	return settings, nil
 }
 
-// NothingFromURL is for a kind without settings: its URL is its scheme and a colon.
+// NothingFromURL is the FromURL function of a kind without settings, whose URL is its
+// scheme and a colon. It returns an error for any other URL.
 func NothingFromURL(u *url.URL) (map[string]any, error) {
 	if *u != (url.URL{Scheme: u.Scheme, OmitHost: u.OmitHost}) {
 		return nil, fmt.Errorf("nothing may follow %s: in the URL", u.Scheme)
@@ -42,10 +44,10 @@ func NothingFromURL(u *url.URL) (map[string]any, error) {
 	return nil, nil
 }
 
-// PathFromURL is the file that a URL such as file:path or file:///absolute/path names.
+// PathFromURL returns the path in a URL such as file:path or file:///absolute/path.
 func PathFromURL(u *url.URL) (string, error) {
 	if u.Host != "" || u.User != nil {
-		return "", fmt.Errorf("after %s:// comes an absolute path: write %[1]s:path or %[1]s:///absolute/path", u.Scheme)
+		return "", fmt.Errorf("%s:// must be followed by an absolute path: write %[1]s:path or %[1]s:///absolute/path", u.Scheme)
 	}
 	if u.Fragment != "" {
 		return "", errors.New("a # in the path must be written as %23")

@@ -23,8 +23,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// open has a letter for each outcome: O where nobody knows yet whether the message is there, else
-// that of summary.
+// open returns a letter for each outcome: O if the outcome of the message is unknown, otherwise the
+// letter of summary.
 func open(outcomes []sinks.Outcome) string {
 	letters := []byte(summary(outcomes))
 	for i, o := range outcomes {
@@ -35,10 +35,10 @@ func open(outcomes []sinks.Outcome) string {
 	return string(letters)
 }
 
-// TestPartitionThatIsGoneHasNoBatch: a relay that takes over finds planned batches of a topic that was
-// deleted, or made anew with fewer partitions. It knows that they are not there, and the sink is not
-// unavailable.
-func TestPartitionThatIsGoneHasNoBatch(t *testing.T) {
+// TestMissingPartitionHasNoBatch: a relay that takes over finds planned batches of a topic that was
+// deleted, or created again with fewer partitions. The sink reports that these batches were not
+// written, and stays available.
+func TestMissingPartitionHasNoBatch(t *testing.T) {
 	for name, partitions := range map[string]int32{"deleted": 0, "with fewer partitions": 1} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, addresses []string) {
@@ -46,7 +46,7 @@ func TestPartitionThatIsGoneHasNoBatch(t *testing.T) {
 				options := kafka.Options{Brokers: addresses, LeaderTimeout: 100 * time.Millisecond}
 				first := idempotent(t, options)
 				sent := planned(t, first, mixed(40, healthy, other))
-				var whole, part []sinks.Message // batches of partitions that will be gone
+				var whole, part []sinks.Message // batches of partitions that will be deleted
 				for _, m := range sent {
 					if m.Topic == other && kafka.PartitionOf(m.Key, 5) == 4 {
 						whole = append(whole, m)
@@ -83,9 +83,9 @@ func TestPartitionThatIsGoneHasNoBatch(t *testing.T) {
 	}
 }
 
-// TestDoubtAboutOnePartition is none about another: while a partition takes nothing, what may be there
-// stays open, what certainly isn't is postponed, and the sink is not unavailable.
-func TestDoubtAboutOnePartition(t *testing.T) {
+// TestUnknownOutcomesAffectOnlyTheirPartition: while a partition accepts nothing, its messages that may have been written
+// stay open, its other messages are postponed, and the sink stays available.
+func TestUnknownOutcomesAffectOnlyTheirPartition(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
 	down := make(chan struct{})
@@ -124,9 +124,9 @@ func TestDoubtAboutOnePartition(t *testing.T) {
 	}
 }
 
-// TestLostAnswersOfOnePartition hold up its own messages only, of a relay as well; afterwards each message
-// is there once.
-func TestLostAnswersOfOnePartition(t *testing.T) {
+// TestLostAnswersHoldUpOnlyTheirPartition: the answers of one partition are lost. A relay delivers all other messages.
+// In the end, each message was written once.
+func TestLostAnswersHoldUpOnlyTheirPartition(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
 	lost := make(chan struct{})
@@ -181,35 +181,35 @@ func TestLostAnswersOfOnePartition(t *testing.T) {
 	}
 }
 
-// marks closes a channel when so many messages were delivered.
+// marks closes channels when given numbers of messages were delivered.
 type marks struct {
 	relay.NoObserver
 	delivered int32
-	at        map[int32]chan struct{}
+	at        map[int32]chan struct{} // by number of delivered messages
 }
 
 func (m *marks) Delivered(string, string, time.Duration) {
-	m.delivered++ // by the relay's loop
+	m.delivered++ // no lock: only the relay's loop calls it
 	if reached := m.at[m.delivered]; reached != nil {
 		close(reached)
 	}
 }
 
-// TestLastingDoubtOfADeadRelay is about one partition only: a relay finds batches of a topic that a relay before it wrote to,
-// and the cluster can't say whether they are there. Messages of another topic are delivered, though nothing was before.
-func TestLastingDoubtOfADeadRelay(t *testing.T) {
+// TestUnknownOutcomesOfADeadRelayHoldUpOnlyTheirTopic: a relay finds batches of a dead relay, and the cluster can't tell whether
+// they were written. Messages of another topic are delivered, even before anything else was.
+func TestUnknownOutcomesOfADeadRelayHoldUpOnlyTheirTopic(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		key     int16
 		problem *kerr.Error
-		part    bool          // a row of each batch is gone
+		part    bool          // a row of each batch is missing
 		age     time.Duration // of the batches
 	}{
-		"the partition takes nothing":           {int16(kmsg.Produce), kerr.NotEnoughReplicas, false, 0},
-		"the right to write is gone":            {int16(kmsg.Produce), kerr.TopicAuthorizationFailed, false, 0},
-		"its leader doesn't know its producers": {int16(kmsg.DescribeProducers), kerr.NotLeaderForPartition, true, 0},
-		"the right to read is gone":             {int16(kmsg.DescribeProducers), kerr.TopicAuthorizationFailed, true, 0},
-		"its log can't be searched":             {int16(kmsg.Fetch), kerr.KafkaStorageError, true, day},
+		"too few replicas":               {int16(kmsg.Produce), kerr.NotEnoughReplicas, false, 0},
+		"no right to write":              {int16(kmsg.Produce), kerr.TopicAuthorizationFailed, false, 0},
+		"the producers can't be listed":  {int16(kmsg.DescribeProducers), kerr.NotLeaderForPartition, true, 0},
+		"no right to list the producers": {int16(kmsg.DescribeProducers), kerr.TopicAuthorizationFailed, true, 0},
+		"the log can't be searched":      {int16(kmsg.Fetch), kerr.KafkaStorageError, true, day},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -223,26 +223,26 @@ func TestLastingDoubtOfADeadRelay(t *testing.T) {
 				answer := refused(request, "other", test.problem)
 				return answer, nil, answer != nil
 			})
-			describing(cluster) // what isn't refused
+			describing(cluster) // answers requests that are not refused
 			if test.part {
 				before = before[1:]
 			}
 			second := opened(t, options)
 			for range 3 {
 				if got := open(second.Send(t.Context(), restamped(t, before, "", -1, test.age))); strings.Trim(got, "O") != "" {
-					t.Errorf("what the dead relay has sent: %s, want it open and the sink available", got)
+					t.Errorf("the dead relay's batches: %s, want them open and the sink available", got)
 				}
 			}
-			wantSummary(t, "of the other topic", second.Send(t.Context(), planned(t, second, mixed(3, "healthy", "healthy"))), "D")
+			wantSummary(t, "the other topic", second.Send(t.Context(), planned(t, second, mixed(3, "healthy", "healthy"))), "D")
 		})
 	}
 }
 
-// TestRelayAfterADeadOne delivers to another topic while a partition refuses the batches that the dead relay had written to it.
-// Once the partition answers again, each message is there once.
-func TestRelayAfterADeadOne(t *testing.T) {
+// TestTakeoverWhileAPartitionFails: a relay dies after it has written batches and before it settles them. The relay that takes over
+// can't reach that partition, but delivers to another topic. When the partition works again, each message is written once.
+func TestTakeoverWhileAPartitionFails(t *testing.T) {
 	t.Parallel()
-	for name, problem := range map[string]*kerr.Error{"the partition takes nothing": kerr.NotEnoughReplicas, "the right to write is gone": kerr.TopicAuthorizationFailed} {
+	for name, problem := range map[string]*kerr.Error{"too few replicas": kerr.NotEnoughReplicas, "no right to write": kerr.TopicAuthorizationFailed} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, kfake.SeedTopics(1, "healthy", "other"))
@@ -292,7 +292,7 @@ func TestRelayAfterADeadOne(t *testing.T) {
 			reached(dies, "nothing is settled")
 			first.Abort()
 			_ = stop()
-			ahead.Store(int64(time.Hour)) // the dead relay's leases are over
+			ahead.Store(int64(time.Hour)) // the dead relay's leases expire
 
 			ends := make(chan struct{})
 			cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
@@ -316,14 +316,14 @@ func TestRelayAfterADeadOne(t *testing.T) {
 			}
 			for _, topic := range []string{"healthy", "other"} {
 				if got := records(t, cluster.ListenAddrs(), topic, 20); len(got) != 20 {
-					t.Errorf("%d records are in %s, want 20", len(got), topic)
+					t.Errorf("%s has %d records, want 20", topic, len(got))
 				}
 			}
 		})
 	}
 }
 
-// refused answers with a problem what is asked of a topic's partition 0; nil if it is asked of another topic.
+// refused returns an answer with an error for partition 0 of a topic, or nil if the request is for another topic.
 func refused(request kmsg.Request, of string, problem *kerr.Error) kmsg.Response {
 	switch answer := request.ResponseKind().(type) {
 	case *kmsg.ProduceResponse:
@@ -358,8 +358,8 @@ func refused(request kmsg.Request, of string, problem *kerr.Error) kmsg.Response
 	return nil
 }
 
-// TestLeaderThatMovesBeforeAPlan: the plan finds the new leader, though what the sink knows of the topic is not old.
-func TestLeaderThatMovesBeforeAPlan(t *testing.T) {
+// TestPlanFindsTheNewLeader: a leader moves before a plan. The plan finds the new leader, although the cached metadata is recent.
+func TestPlanFindsTheNewLeader(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "healthy", "other"))
 	sink := idempotent(t, kafka.Options{Brokers: cluster.ListenAddrs()})
@@ -372,32 +372,32 @@ func TestLeaderThatMovesBeforeAPlan(t *testing.T) {
 	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, mixed(6, "healthy", "other"))), "D")
 }
 
-// TestRefusedLoginIsTheSinks trouble, also where only an unfinished batch is asked for: a renewed password is read when the sink is
-// opened again.
-func TestRefusedLoginIsTheSinks(t *testing.T) {
+// TestRefusedLoginMakesTheSinkUnavailable even if the Send only has to find out about a batch of a dead relay. The sink reads a renewed
+// password only when it is opened again, which happens if it is unavailable.
+func TestRefusedLoginMakesTheSinkUnavailable(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.Superuser("PLAIN", "rowrelay", "s3cret"))
 	options := kafka.Options{Brokers: cluster.ListenAddrs(), SASL: "plain", Username: "rowrelay", Password: "s3cret", LeaderTimeout: 50 * time.Millisecond}
 	first, second := idempotent(t, options), opened(t, options)
 	batch := planned(t, first, batchOf("t", "a", "b"))
 	wantSummary(t, "the relay that dies", first.Send(t.Context(), batch), "D")
-	wantSummary(t, "another batch", second.Send(t.Context(), planned(t, second, batchOf("t", "c"))), "D") // it knows the topic
+	wantSummary(t, "another batch", second.Send(t.Context(), planned(t, second, batchOf("t", "c"))), "D") // caches the topic
 	cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		answer := request.ResponseKind().(*kmsg.SASLAuthenticateResponse)
 		answer.ErrorCode = kerr.SaslAuthenticationFailed.Code
 		return answer, nil, true
 	})
-	kafka.Age(second.Sink, time.Hour) // its connections are closed
+	kafka.Age(second.Sink, time.Hour) // closes its connections
 	got := second.Send(t.Context(), batch[1:])
 	if wantSummary(t, "a part of the batch", got, "U"); got[0].Reason != sinks.ReasonAuth {
 		t.Errorf("got %+v", got[0])
 	}
 }
 
-// TestFirstMessagesForAPartitionInTrouble: messages that are written later, for another topic, are delivered, though a relay that
-// has just begun has delivered nothing so far. So they are if the first ones fill its buffer.
-func TestFirstMessagesForAPartitionInTrouble(t *testing.T) {
+// TestFirstMessagesForAFailingPartition: the first messages of a new relay are for a failing partition. The relay delivers messages
+// that are written later for another topic, also if the first messages fill its buffer.
+func TestFirstMessagesForAFailingPartition(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		idempotent bool
@@ -407,7 +407,7 @@ func TestFirstMessagesForAPartitionInTrouble(t *testing.T) {
 		"plain":      {false, storage.ByLanes, int16(kmsg.Produce)},
 		"by rows":    {false, storage.ByRows, int16(kmsg.Produce)},
 		"idempotent": {true, storage.ByLanes, int16(kmsg.Produce)},
-		"idempotent, the end of the log is not known": {true, storage.ByLanes, int16(kmsg.ListOffsets)},
+		"idempotent, the end of the log is unknown": {true, storage.ByLanes, int16(kmsg.ListOffsets)},
 	} {
 		for _, buffer := range []int{200, 20} {
 			t.Run(fmt.Sprint(name, ", buffer ", buffer), func(t *testing.T) {
@@ -462,9 +462,9 @@ func TestFirstMessagesForAPartitionInTrouble(t *testing.T) {
 	}
 }
 
-// TestClusterThatTakesNothingCostsNoWrites: its brokers answer, but no partition takes anything. The sink is down, and a relay whose
-// buffer is full writes no message back.
-func TestClusterThatTakesNothingCostsNoWrites(t *testing.T) {
+// TestClusterOutageWritesNothingToTheTable: the brokers answer, but no partition accepts a record. The sink is unavailable, and the
+// relay writes nothing to the table even if its buffer is full.
+func TestClusterOutageWritesNothingToTheTable(t *testing.T) {
 	t.Parallel()
 	for _, exact := range []bool{false, true} {
 		t.Run(fmt.Sprint("idempotent ", exact), func(t *testing.T) {
@@ -497,7 +497,7 @@ func TestClusterThatTakesNothingCostsNoWrites(t *testing.T) {
 			select {
 			case <-enough:
 			case <-time.After(2 * time.Minute):
-				t.Error("the cluster is not tried")
+				t.Error("the sink has not tried 40 requests")
 			}
 			if status, err := db.Store().Status(t.Context()); err != nil || status.Counts[storage.StatePending] != 100 {
 				t.Errorf("%v, %v; want all pending", status.Counts, err)

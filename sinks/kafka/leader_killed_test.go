@@ -21,11 +21,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// TestLeaderKilled needs the three nodes of deploy/servers/kafka3.sh, which are
-// brought up by their name only. While messages are sent, the node that leads
-// most partitions is killed and started again, twice: delivery goes on, nothing
-// is lost, and each key stays in order. The test sends again what was not
-// delivered, as the relay does.
+// TestLeaderKilled sends messages while it kills and restarts, twice, the node that
+// leads most partitions. Delivery continues, no message is lost, and each key stays
+// in order. Like a relay, the test sends messages again that were not delivered. It
+// needs the three nodes of deploy/servers/kafka3.sh, which start only when they are
+// named.
 func TestLeaderKilled(t *testing.T) {
 	folder := os.Getenv("ROWRELAY_TEST_KAFKA3_FOLDER")
 	if folder == "" {
@@ -46,14 +46,14 @@ func TestLeaderKilled(t *testing.T) {
 	s.check(addresses)
 }
 
-// sending sends ten keys' messages, one batch after the other.
+// sending sends messages of ten keys, one batch after another.
 type sending struct {
 	t         *testing.T
 	sink      *kafka.Sink
 	topic     string
-	next      [10]int // of each key
+	next      [10]int // by key: the number of the next message
 	delivered int
-	longest   time.Duration // without a delivery
+	longest   time.Duration // the longest time without a delivery
 	failed    map[string]int
 }
 
@@ -74,7 +74,7 @@ func (s *sending) sendFor(span time.Duration) {
 	}
 }
 
-// settle goes on behind what was delivered, and says whether all was.
+// settle counts the delivered messages, and reports whether all were delivered.
 func (s *sending) settle(outcomes []sinks.Outcome) bool {
 	before := s.delivered
 	for n, o := range outcomes {
@@ -88,7 +88,8 @@ func (s *sending) settle(outcomes []sinks.Outcome) bool {
 	return s.delivered == before+len(outcomes)
 }
 
-// check reads the topic: of each key every number, in order but for repetitions.
+// check reads the topic and checks that it has all messages of each key, in order
+// except for repetitions.
 func (s *sending) check(addresses []string) {
 	got := records(s.t, addresses, s.topic, s.delivered)
 	for key := range s.next {
@@ -112,7 +113,7 @@ func (s *sending) checkKey(got []int, want int) {
 	}
 }
 
-// leader is the number of the node that leads most partitions.
+// leader returns the number of the node that leads most partitions.
 func leader(t *testing.T, addresses []string, topic string) string {
 	t.Helper()
 	request, wanted := kmsg.NewPtrMetadataRequest(), kmsg.NewMetadataRequestTopic()
@@ -149,14 +150,14 @@ func kill(t *testing.T, folder, node string) {
 func start(t *testing.T, folder, node string) {
 	t.Helper()
 	program := exec.Command(filepath.Join(folder, "node"), node)
-	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: owner(t, folder)} // it goes on when the test has ended
+	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: owner(t, folder)} // so that it outlives the test
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("node %s is started again", node)
 }
 
-// owner is who runs the nodes, where that is another one than runs the test.
+// owner returns the user that runs the nodes, or nil if it is the user of the test.
 func owner(t *testing.T, folder string) *syscall.Credential {
 	t.Helper()
 	info, err := os.Stat(folder)
