@@ -1,4 +1,4 @@
-// Package deploy has no code. Its test keeps the examples beside it working.
+// Package deploy has no code. Its tests check the files in this folder.
 package deploy
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
-// The secrets that the examples take from the environment, or from files.
+// The examples take secrets from the environment or from files.
 func TestConfigurationsAreValid(t *testing.T) {
 	credentials := t.TempDir()
 	database := filepath.Join(credentials, "database")
@@ -68,8 +68,8 @@ func TestManifestsAreYAML(t *testing.T) {
 	}
 }
 
-// The unit's program needn't be there; settings that this systemd is too old
-// for are passed over by it, with a word.
+// The unit's program needn't be installed. systemd ignores settings that it is too old for, and prints
+// a warning.
 func TestUnitIsValid(t *testing.T) {
 	t.Parallel()
 	verify, err := exec.LookPath("systemd-analyze")
@@ -92,8 +92,8 @@ func TestUnitIsValid(t *testing.T) {
 	}
 }
 
-// A budget or a policy that selects no pod would protect nothing, without a word.
-func TestRelaysAreSelected(t *testing.T) {
+// A budget or a policy that selects no pod would protect nothing, without any warning.
+func TestSelectorsSelectTheRelays(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]any{}
 	for _, document := range documents(t, "kubernetes/relays.yaml") {
@@ -118,7 +118,7 @@ func TestRelaysAreSelected(t *testing.T) {
 	}
 }
 
-// configMap returns the relay's configuration out of a Kubernetes example.
+// configMap returns the relay's configuration from a Kubernetes example.
 func configMap(t *testing.T, name string) string {
 	t.Helper()
 	for _, document := range documents(t, name) {
@@ -130,11 +130,11 @@ func configMap(t *testing.T, name string) string {
 	return ""
 }
 
-// chartConfig is the configuration that the chart has by default, and a sink.
+// chartConfig returns the chart's default configuration with a sink added.
 func chartConfig(t *testing.T) string {
 	t.Helper()
 	values, _ := documents(t, "helm/rowrelay/values.yaml")[0]["config"].(map[string]any)
-	values["sinks"] = map[string]any{"lines": map[string]any{"type": "stdout"}} // it has none of its own
+	values["sinks"] = map[string]any{"lines": map[string]any{"type": "stdout"}} // the chart has none
 	text, err := yaml.Marshal(values)
 	if err != nil {
 		t.Fatal(err)
@@ -142,8 +142,8 @@ func chartConfig(t *testing.T) string {
 	return string(text)
 }
 
-// Nothing here runs the release's files: they are YAML, and name files that are there.
-func TestReleaseFiles(t *testing.T) {
+// No test runs the release's files. They must be YAML and name existing files.
+func TestReleaseFilesExist(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"../.github/workflows/ci.yaml", "../.github/workflows/release.yaml", "../.github/dependabot.yml"} {
 		documents(t, name)
@@ -153,7 +153,7 @@ func TestReleaseFiles(t *testing.T) {
 	files = append(files, release["dockers_v2"].([]any)[0].(map[string]any)["dockerfile"])
 	for _, file := range files {
 		if file == "NOTICES.txt" {
-			continue // is made before, see TestLicences
+			continue // a step of the release creates it, see TestReleaseHasLicences
 		}
 		if _, err := os.Stat("../" + file.(string)); err != nil {
 			t.Error(err)
@@ -161,12 +161,12 @@ func TestReleaseFiles(t *testing.T) {
 	}
 }
 
-// Whatever is fetched by name, an image or a workflow's action, is named by its digest or commit, too: a tag can be moved.
-func TestPinned(t *testing.T) {
+// Images and workflows' actions are named by their digest or commit too, because a tag can be moved.
+func TestImagesAndActionsArePinned(t *testing.T) {
 	t.Parallel()
 	fetched := regexp.MustCompile(`(?m)^(?:FROM| +-? ?(?:image|uses):) +(\S+)`)
 	pinned := regexp.MustCompile(`^\S+(@sha256:[0-9a-f]{64}|@[0-9a-f]{40})$`)
-	ours := regexp.MustCompile(`^(scratch|rowrelay(:latest)?|shop:latest)$`) // .ci/pin has the release's rowrelay by its digest
+	ours := regexp.MustCompile(`^(scratch|rowrelay(:latest)?|shop:latest)$`) // .ci/pin adds the digest of the release's rowrelay
 	found := 0
 	for _, pattern := range []string{"docker/*", "kubernetes/*", "compose.test.yaml", "../.github/workflows/*"} {
 		files, err := filepath.Glob(pattern)
@@ -211,8 +211,8 @@ func read(t *testing.T, name string) string {
 	return string(content)
 }
 
-// A release brings the licences of what its program is made of.
-func TestLicences(t *testing.T) {
+// A release contains the licences of the modules in its program.
+func TestReleaseHasLicences(t *testing.T) {
 	t.Parallel()
 	all, err := exec.Command("../.ci/notices").Output()
 	if err != nil {
@@ -231,8 +231,8 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// TestNewestGoBuildsReleases: go.mod names the oldest Go that will do, whose vulnerabilities a release would have, and
-// which vulnerabilities would be looked for in.
+// go.mod names the oldest Go that works. A release must not be built with it, nor checked for vulnerabilities with it,
+// because later versions fix some.
 func TestNewestGoBuildsReleases(t *testing.T) {
 	t.Parallel()
 	minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
@@ -255,8 +255,8 @@ func TestNewestGoBuildsReleases(t *testing.T) {
 	}
 }
 
-// TestFirstCommandsOfTheRunbook work with the files of the systemd unit, outside of it.
-func TestFirstCommandsOfTheRunbook(t *testing.T) {
+// The runbook's first commands work outside of the systemd unit, with its files.
+func TestRunbookCommandsRun(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()
 	for _, name := range []string{"bin", "etc"} {
@@ -282,7 +282,7 @@ func TestFirstCommandsOfTheRunbook(t *testing.T) {
 	if len(commands) < 3 {
 		t.Fatalf("the runbook begins with %q", commands)
 	}
-	commands = slices.Insert(commands, 1, "rowrelay migrate up --config rowrelay.yaml\n") // as the unit does
+	commands = slices.Insert(commands, 1, "rowrelay migrate up --config rowrelay.yaml\n") // which the unit runs first
 	script := exec.CommandContext(t.Context(), "sh", "-e")
 	script.Stdin, script.Env = strings.NewReader(strings.Join(commands, "")), []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + directory}
 	if output, err := script.CombinedOutput(); err != nil {

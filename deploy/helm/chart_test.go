@@ -48,17 +48,16 @@ prometheusRule: {enabled: true, labels: {release: prometheus}}
 dashboard: {enabled: true}
 `
 
-// oneSink is the sink that each release has to name.
+// oneSink is a sink, which every installation has to configure.
 const oneSink = "config: {sinks: {lines: {type: stdout}}}\n"
 
-// Each manifest is such as Kubernetes knows it, without a field that it doesn't, and what is to
-// protect the relays selects them.
-func TestChart(t *testing.T) {
+// Kubernetes knows every field of each manifest, and the selectors select the relays.
+func TestChartIsValid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		release, values string
 		kinds           []string
-		in              []string // in the text of all
+		in              []string // in the text of all manifests
 	}{
 		"a database's address": {"shop", oneSink + "secrets: {database: 'postgres://shop@db/shop'}",
 			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret"},
@@ -107,8 +106,8 @@ func TestChartSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestChartCombinations renders each choice with each other one: all is such as Kubernetes knows it, names no volume
-// that isn't there, and what each choice promises is in it, and only then.
+// TestChartCombinations renders each choice with each other one. Kubernetes must know every field, each mounted volume
+// must exist, and the manifests must contain a choice's part only with that choice.
 func TestChartCombinations(t *testing.T) {
 	t.Parallel()
 	choices := []struct{ name, values, shows string }{
@@ -155,8 +154,7 @@ func TestChartCombinations(t *testing.T) {
 	}
 }
 
-// TestChangedSecretRestartsRelays: at an upgrade the chart asks the cluster for a Secret of the user's own, and the
-// pods' template differs when it has changed.
+// At an upgrade the chart reads the user's Secret from the cluster. If the Secret has changed, the pods' template differs.
 func TestChangedSecretRestartsRelays(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
@@ -200,8 +198,8 @@ func TestChangedSecretRestartsRelays(t *testing.T) {
 	}
 }
 
-// checkVolumes checks that each mount has its volume, and that no user is given whom OpenShift would refuse, unless
-// the values ask for one.
+// checkVolumes checks that each mount has its volume. It also checks that no user is set that OpenShift would refuse,
+// unless the values set one.
 func checkVolumes(t *testing.T, document string) {
 	t.Helper()
 	var deployment appsv1.Deployment
@@ -224,8 +222,8 @@ func checkVolumes(t *testing.T, document string) {
 	}
 }
 
-// The plain manifests are such as Kubernetes knows them, too.
-func TestPlainManifests(t *testing.T) {
+// Kubernetes knows every field of the plain manifests.
+func TestPlainManifestsAreValid(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../kubernetes/*.yaml")
 	if err != nil || len(files) < 2 {
@@ -242,8 +240,8 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// What a release has for clusters names its image by its digest.
-func TestReleased(t *testing.T) {
+// The chart and the manifests of a release name its image by the digest.
+func TestReleaseNamesImageByDigest(t *testing.T) {
 	t.Parallel()
 	directory, digest := t.TempDir(), strings.Repeat("0123456789abcdef", 4)
 	digests := filepath.Join(directory, "digests.txt")
@@ -281,7 +279,7 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// render is what `helm install release CHART --values …` would apply.
+// render returns the manifests that `helm install release CHART --values …` would apply.
 func render(from, release, values string) (documents []string, text string, err error) {
 	chart, err := loader.Load(from)
 	if err != nil {
@@ -314,8 +312,8 @@ func split(content string) (documents []string) {
 	return documents
 }
 
-// decode reads a document as what it says it is, and returns its kind. Of those of the Prometheus
-// operator only the form is looked at.
+// decode decodes a document by its kind, and returns the kind. It checks only the form of the Prometheus
+// operator's documents.
 func decode(t *testing.T, document string) string {
 	t.Helper()
 	var kind struct{ Kind string }
@@ -337,8 +335,8 @@ func decode(t *testing.T, document string) string {
 	return kind.Kind
 }
 
-// checkSelected checks that all selectors select the relays' pods: a budget or a policy that
-// selects none would protect nothing, without a word.
+// checkSelected checks that all selectors select the relays' pods. A budget or a policy that
+// selects none would protect nothing, without any warning.
 func checkSelected(t *testing.T, documents []string) {
 	t.Helper()
 	var labels map[string]any

@@ -1,3 +1,3 @@
-// Package helm has no code. Its test renders the chart beside it. It is a module of its own, as Helm's
-// own library, which renders it, brings much along.
+// Package helm has no code. Its test renders the chart in this folder. It is a separate module, because Helm's
+// library has many requirements.
 package helm

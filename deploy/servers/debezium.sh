@@ -1,12 +1,12 @@
-# Debezium's connector for PostgreSQL, on Kafka Connect: for the bench, which starts, stops and
-# kills it by itself. Maven fetches both, as it does Kafka.
+# Debezium's connector for PostgreSQL, on Kafka Connect, for the bench, which starts, stops and
+# kills it. Maven downloads both, like Kafka.
 source "$here/lib/kafka.sh"
 
 variable=ROWRELAY_BENCH_DEBEZIUM
 by_name=only
 debezium=3.6.3.Final
 jars=$(cache)/debezium-$debezium-$kafka
-sha256=1d53e320687cce57272db70b23be9fc3c7117c82ef778233e091274835f9bc48 # of the list of the jars' sums
+sha256=1d53e320687cce57272db70b23be9fc3c7117c82ef778233e091274835f9bc48 # of the list of the jars' checksums
 
 kafka_pom() {
 	cat <<-POM
@@ -24,8 +24,8 @@ kafka_pom() {
 	POM
 }
 
-# words: a worker, which takes a file with its properties and one with the connector's. The
-# memory and the collector are those of Kafka's own connect-standalone.sh.
+# words prints the command that starts a worker. The worker takes a file with its properties and one with
+# the connector's. Memory and garbage collector are those of Kafka's connect-standalone.sh.
 words() {
 	printf '%s\n' "$(command -v java)" -Xms256M -Xmx2G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 \
 		-XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true -Dlog4j2.level=INFO -cp "$jars/*" org.apache.kafka.connect.cli.ConnectStandalone

@@ -1,5 +1,5 @@
-# Apache Kafka, one node. Besides the plain listener it has some that ask for a
-# login or for certificates; a second variable tells where they are.
+# Apache Kafka, one node. Besides the plain listener it has listeners that require a
+# login or certificates; a second variable has their addresses.
 source "$here/lib/kafka.sh"
 
 variable=ROWRELAY_TEST_KAFKA
@@ -18,11 +18,10 @@ start() {
 	node_listens 1 "$port" && cp "$dir/1.pid" "$home.pid" || { kafka_log && return 1; }
 }
 
-# logins: the second variable is a query with the other listeners' addresses,
-# the folder of the certificates and of the program tool, and the password of the users rowrelay and
-# guest. Guest may do what no access rule forbids. The listener behind-front
-# tells clients to connect to front, and behind-front2 to front2: there a test may
-# listen, and cut their connections.
+# logins prints the second variable: a query string with the other listeners' addresses, the folder
+# of the certificates and of the program tool, and the password of the users rowrelay and guest.
+# Guest may do anything that no access rule forbids. The listener behind-front tells clients to
+# connect to front, and behind-front2 to front2. A test may listen there and cut connections.
 logins() {
 	echo "login=127.0.0.1:$login&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure$(fronts)&folder=$dir&password=$password"
 }
@@ -67,14 +66,14 @@ kafka_properties() {
 	done
 }
 
-# certificates: of the tests' own authority, for localhost and 127.0.0.1, and
-# for a client.
+# certificates creates an authority for the tests, and its certificates for localhost and
+# 127.0.0.1 and for a client.
 certificates() (
 	cd "$dir" && quiet_openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj /CN=rowrelay-test \
 		-keyout ca.key -out ca.pem && certificate server && certificate client && cat server.key >>server.pem
 )
 
-# certificate NAME: NAME.pem and NAME.key.
+# certificate NAME writes NAME.pem and NAME.key.
 certificate() {
 	quiet_openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout "$1.key" -out "$1.csr" &&
 		quiet_openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days 3650 \

@@ -1,5 +1,5 @@
-# Apache Kafka, three nodes. A test may kill one: the folder in the second
-# variable has NUMBER.pid, and the program node, which starts one by its number.
+# Apache Kafka, three nodes. A test may kill one. The folder in the second variable has
+# NUMBER.pid, and the program node, which starts a node by its number.
 source "$here/lib/kafka.sh"
 
 variable=ROWRELAY_TEST_KAFKA3
@@ -36,7 +36,7 @@ kafka3_properties() {
 	PROPERTIES
 }
 
-# write_keeper: $dir/keeper runs the nodes, and ends with all of them.
+# write_keeper writes $dir/keeper, which starts the nodes, and kills them when it is stopped.
 write_keeper() {
 	cat >"$dir/keeper" <<-KEEPER
 		#!/usr/bin/env bash

@@ -1,5 +1,5 @@
-# MariaDB 10.11, Debian's own package: the server's program alone, without what
-# would start it with the machine.
+# MariaDB 10.11, Debian's own package: the server program alone, without the files that
+# would start it at boot.
 source "$here/lib/mysql.sh"
 
 variable=ROWRELAY_TEST_MARIADB1011

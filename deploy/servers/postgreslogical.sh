@@ -1,4 +1,4 @@
-# PostgreSQL 15 whose write-ahead log can be decoded, as Debezium needs it: for the bench.
+# PostgreSQL 15 with logical decoding, which Debezium needs, for the bench.
 source "$here/postgres15.sh"
 
 variable=ROWRELAY_BENCH_POSTGRESLOGICAL

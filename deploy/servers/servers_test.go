@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package servers has no code. Its test runs the scripts beside it with servers
-// of its own: one that is there, and one that can't be had.
+// Package servers has no code. Its tests run the scripts in this folder with two servers:
+// one that starts, and one that isn't available.
 package servers
 
 import (
@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// The scripts run this program as the server called good.
+// The scripts run this test program as the server good.
 func TestMain(m *testing.M) {
 	if port := os.Getenv("SERVE_ON_PORT"); port != "" {
 		serve(port)
@@ -51,8 +51,8 @@ optional=${BAD_IS_OPTIONAL:-}
 get() { because "there is none"; }
 `
 
-// A MySQL that becomes ready at the worst moment: after the scripts have looked for its
-// process id, when they look into its log.
+// A MySQL that becomes ready at the worst moment: after the scripts have read its process id
+// file, while they read its log.
 const (
 	ready = `
 variable=ROWRELAY_TEST_READY
@@ -71,7 +71,7 @@ esac done
 for _ in $(seq 1000); do [[ -e ${log%/*}/asked ]] && break || sleep 0.01; done
 echo $$ >"$pid"
 echo "mysqld: ready for connections" >"$log"
-exec timeout 600 "$SERVER_PROGRAM" "$@" # not for ever, should nobody know it
+exec timeout 600 "$SERVER_PROGRAM" "$@" # ends by itself if the scripts lose track of it
 `
 	grep = `#!/usr/bin/env bash
 if [[ $* == *"ready for connections"* ]]; then
@@ -84,7 +84,7 @@ exec grep "$@"
 `
 )
 
-func TestMySQLThatIsReadyInAMoment(t *testing.T) {
+func TestRunStopsMySQLThatBecomesReadyDuringTheCheck(t *testing.T) {
 	t.Parallel()
 	s := copyScripts(t)
 	for name, content := range map[string]string{"ready.sh": ready, "mysqld": mysqld, "bin/grep": grep} {
@@ -96,7 +96,7 @@ func TestMySQLThatIsReadyInAMoment(t *testing.T) {
 	}
 }
 
-// scripts is a copy of the scripts that knows the two servers.
+// scripts is a copy of the scripts with the two servers.
 type scripts struct{ folder, state string }
 
 func copyScripts(t *testing.T) scripts {
@@ -127,8 +127,8 @@ func (s scripts) write(t *testing.T, name, content string) {
 	}
 }
 
-// command has bash read the scripts. A file that was just written can't be executed while a child of another test, forked
-// meanwhile, has it open.
+// command runs the scripts by bash. It doesn't execute the file, because a file that was just written can't be executed
+// while another test's child process still has it open.
 func (s scripts) command(arguments ...string) *exec.Cmd {
 	command := exec.Command("bash", append([]string{filepath.Join(s.folder, "servers")}, arguments...)...)
 	command.Env = append(os.Environ(), "ROWRELAY_SERVERS_STATE="+s.state, "SERVER_PROGRAM="+os.Args[0],
@@ -136,7 +136,7 @@ func (s scripts) command(arguments ...string) *exec.Cmd {
 	return command
 }
 
-// run returns what the scripts printed on either stream, and their exit status.
+// run returns the scripts' output on both streams, and their exit status.
 func (s scripts) run(t *testing.T, environment string, arguments ...string) (string, int) {
 	t.Helper()
 	command := s.command(arguments...)
@@ -192,7 +192,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// listen returns the address of a listener that lives as long as the test.
+// listen returns the address of a listener that stays open until the test ends.
 func listen(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -232,7 +232,7 @@ func TestRunStoppedByASignal(t *testing.T) {
 			if err := command.Process.Signal(test.signal); err != nil {
 				t.Fatal(err)
 			}
-			// The output ends when nothing of the command is left.
+			// The output ends when all processes of the command have ended.
 			if _, err := io.Copy(io.Discard, reader); err != nil {
 				t.Error(err)
 			}
@@ -246,7 +246,7 @@ func TestRunStoppedByASignal(t *testing.T) {
 	}
 }
 
-// Two clones on one machine may bring up their servers in the same moment.
+// Two clones on one machine may start their servers at the same time.
 func TestClonesGetDifferentPorts(t *testing.T) {
 	t.Parallel()
 	const clones, each = 4, 100

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,29 +19,22 @@ type bar struct {
 	ours         bool
 }
 
-// charts are pictures of what bench has recorded, by their file in docs.
+// charts returns the charts of bench's figures, by their file in docs.
 func charts(t testing.TB) map[string]string {
 	t.Helper()
-	all := recorded(t)
-	find := func(row, what string) measured {
-		i := slices.IndexFunc(all, func(f measured) bool { return f.Row == row && f.What == what })
-		if i < 0 {
-			t.Fatalf("bench/figures.json has no %s: %s", row, what)
-		}
-		return all[i]
-	}
+	find := func(row, what string) measured { return figure(t, row, what) }
 	perSecond := func(label, text string, ours bool) bar {
 		value := number(t, text, `(\d+) /s`)
 		return bar{label, thousands(value) + " /s", value, ours}
 	}
 	drain := find("drain", "PostgreSQL 15, lanes, kept, 256 B, batches of 500")
 	river, watermill := find("peers", "PostgreSQL 15, kept, by River"), find("peers", "PostgreSQL 15, kept, by Watermill forwarder")
-	throughput := []bar{ // of two runs, each beside what took turns with it
+	throughput := []bar{ // of two runs, each with its own comparison
 		perSecond("rowrelay", river.Value, true),
 		perSecond("Watermill's forwarder", watermill.Reference, false),
 		perSecond("River", river.Reference, false),
-		perSecond("rowrelay, another run", drain.Value, true),
-		perSecond("a loop by hand, there", drain.Reference, false),
+		perSecond("rowrelay, a second run", drain.Value, true),
+		perSecond("a loop by hand, same run", drain.Reference, false),
 	}
 	var latency, snapshot []bar
 	for _, way := range []string{"Wake", "NOTIFY", "poll", "a loop every ms"} {
@@ -51,7 +43,7 @@ func charts(t testing.TB) map[string]string {
 		if m == nil {
 			t.Fatalf("%s: %q", f.What, f.Value)
 		}
-		label := map[string]string{"poll": "a plain INSERT, found"}[way]
+		label := map[string]string{"poll": "a plain INSERT, polled"}[way]
 		latency = append(latency, bar{cmp.Or(label, way), m[1] + " ms, p99 " + m[2] + " ms, " + m[3], number(t, m[2], `([\d.]+)`), way != "a loop every ms"})
 	}
 	for _, database := range []string{"PostgreSQL 15", "MariaDB 10.11", "MySQL 9.7"} {
@@ -60,7 +52,7 @@ func charts(t testing.TB) map[string]string {
 		snapshot = append(snapshot, bar{database + ", first", thousands(first) + " /s", first, false}, bar{"held for ten rounds", thousands(last) + " /s", last, true})
 	}
 	size := number(t, find("growth", "memory of rowrelay run, 10 M × 256 B").Value, `^(\d+) MiB`)
-	memory := []bar{{"10 million wait", fmt.Sprintf("%.0f MiB", size), size, true}, {"their payloads", "2,441 MiB", 2441, false}}
+	memory := []bar{{"10 million messages wait", fmt.Sprintf("%.0f MiB", size), size, true}, {"their payloads", "2,441 MiB", 2441, false}}
 	return map[string]string{
 		"throughput.svg": chart("Messages a second, PostgreSQL 15, delivered ones kept", throughput),
 		"latency.svg":    chart("From commit to delivery, 200 a second, PostgreSQL 15: median, and p99 as the bar", latency),
@@ -88,7 +80,7 @@ func thousands(value float64) string {
 	return text
 }
 
-// chart draws lines as bars, by light and by dark.
+// chart draws a bar chart for light and dark mode.
 func chart(title string, bars []bar) string {
 	const width, left, row, widest = 620, 170, 24, 240
 	largest := 0.0
@@ -133,22 +125,22 @@ func TestChartsAreFresh(t *testing.T) {
 			continue
 		}
 		if !*update {
-			t.Errorf("%s is stale: go test ./internal/readme -update draws it anew", file)
+			t.Errorf("%s is stale: go test ./internal/readme -update draws it again", file)
 			continue
 		}
 		check(t, os.WriteFile(file, []byte(want), 0o644))
 	}
 }
 
-// The picture that moves is of a demo that ended well.
-func TestThePictureIsOfTheDemo(t *testing.T) {
+// The animated picture shows a demo that succeeded.
+func TestDemoPictureShowsASuccess(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs/demo.svg"))
 	check(t, err)
 	check(t, xml.Unmarshal(text, new(struct{})))
 	for _, line := range []string{"$ rowrelay demo", "order        kept for each of", "The promise holds."} {
 		if !strings.Contains(string(text), line) {
-			t.Errorf("docs/demo.svg hasn't %q: go run ./internal/picture > docs/demo.svg", line)
+			t.Errorf("docs/demo.svg lacks %q: go run ./internal/picture > docs/demo.svg", line)
 		}
 	}
 }

@@ -33,7 +33,7 @@ var command = sync.OnceValues(func() (folder string, err error) {
 	return buildDir, nil
 })
 
-// Each command of the shell examples exists, with these flags.
+// Each command in the shell examples exists and has the flags that the examples use.
 func TestCommandsExist(t *testing.T) {
 	t.Parallel()
 	folder, err := command()
@@ -51,7 +51,7 @@ func TestCommandsExist(t *testing.T) {
 				help, helps[path] = string(out), string(out)
 			}
 			if !strings.Contains(help, "  rowrelay "+path) {
-				t.Errorf("%s: there is no command rowrelay %s", b.place, path)
+				t.Errorf("%s: the command rowrelay %s doesn't exist", b.place, path)
 			}
 			for _, flag := range flags {
 				if !regexp.MustCompile(`(?m)^ +(-\w, )?` + flag + ` `).MatchString(help) {
@@ -87,10 +87,10 @@ func calls(script string) (found [][]string) {
 	return found
 }
 
-// subcommands are those whose name has two words.
+// subcommands are the first words of commands with two words.
 var subcommands = map[string]bool{"migrate": true, "messages": true}
 
-// parts returns the command's name, which comes before its flags, and these.
+// parts splits a call into the command's name and its flags.
 func parts(words []string) (path string, flags []string) {
 	n := min(1, len(words))
 	if n == 1 && subcommands[words[0]] {
@@ -104,7 +104,7 @@ func parts(words []string) (path string, flags []string) {
 	return strings.Join(words[:n], " "), flags
 }
 
-// Scripts that are marked so are run, one after the other, with an SQLite file.
+// Scripts that are marked to be run are run one after another, with one SQLite file.
 func TestScriptsRun(t *testing.T) {
 	t.Parallel()
 	folder, err := command()

@@ -11,15 +11,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// drivers are what the targets' names end with, as people know them.
+// drivers are the drivers' usual names, by the end of the targets' names.
 var drivers = map[string]string{
 	"pgx": "pgx (stdlib)", "relaypgx": "pgx, and its pages by relaypgx", "pq": "lib/pq", "modernc": "modernc.org/sqlite (pure Go)", "mattn": "mattn/go-sqlite3 (cgo)",
 	"gosql": "go-sql-driver/mysql", "prepared": "go-sql-driver/mysql, statements prepared", "gomysql": "go-mysql-org/go-mysql",
 	"mssqldb": "microsoft/go-mssqldb", "go-ora": "sijms/go-ora",
 }
 
-// unrun are the databases of which there is SQL and no server that the suite
-// has run on, by the name of their golden file.
+// unrun are databases with golden SQL that the suite has not run on, by the name of
+// their golden file.
 var unrun = map[string][]string{
 	"mysql":     {"MySQL 8.0.13 and later"},
 	"mariadb":   {"MariaDB 10.5 and later"},
@@ -27,19 +27,19 @@ var unrun = map[string][]string{
 	"oracle":    {"Oracle 12.2 and later"},
 }
 
-// dialectPages are those that lie beside the dialects, by the kind of database.
+// dialectPages are the pages in the dialects' folder, by the kind of database.
 var dialectPages = map[string]string{
 	"postgres": "POSTGRES.md", "sqlite": "SQLITE.md", "mysql": "MYSQL.md", "mariadb": "MYSQL.md",
 	"sqlserver": "SQLSERVER.md", "oracle": "ORACLE.md",
 }
 
-// databases is made from the record of what the suite passed, which the suite
-// itself holds to be true, and from the SQL that nothing has run.
+// databases renders the table of databases, from the record of passed checks, which the suite
+// verifies, and from golden SQL that no suite has run.
 func databases(t testing.TB) string {
 	t.Helper()
 	suite := read(t, "relay/sqlstore/store_test.go").text
 	if !strings.Contains(suite, "storetest.Run(") || !strings.Contains(suite, "testdb.Targets()") {
-		t.Error("relay/sqlstore/store_test.go doesn't run storetest on all of testdb's targets any more")
+		t.Error("relay/sqlstore/store_test.go no longer runs storetest on all of testdb's targets")
 	}
 	runs, err := testdb.Runs()
 	check(t, err)
@@ -52,7 +52,7 @@ func databases(t testing.TB) string {
 	for _, run := range runs {
 		server, driver, _ := strings.Cut(run.Target, "/")
 		if drivers[driver] == "" {
-			t.Errorf("driver %s of %s has no name for people", driver, run.Target)
+			t.Errorf("driver %s of %s has no entry in drivers", driver, run.Target)
 		}
 		ran[kindOf(server)], ran[server] = true, true
 		_, version, _ := strings.Cut(run.Driver, " ")
@@ -62,8 +62,8 @@ func databases(t testing.TB) string {
 	return lines.String()
 }
 
-// passed says how many checks. Those that don't apply keep several writers open,
-// or want locked rows passed over, or lanes.
+// passed says how many checks passed. Checks that don't apply need several open writers,
+// SKIP LOCKED, or lanes.
 func passed(run testdb.Run) string {
 	if run.Passed == run.Of {
 		return fmt.Sprintf("all %d checks", run.Of)
@@ -71,10 +71,10 @@ func passed(run testdb.Run) string {
 	return fmt.Sprintf("all %d checks that apply, of %d", run.Passed, run.Of)
 }
 
-// kindOf is a server's name without its version.
+// kindOf returns a server's name without its version.
 func kindOf(server string) string { return strings.TrimRight(server, "0123456789") }
 
-// named is a database's name, as a link to its page if it has one already.
+// named returns a database's name, as a link to its page if the page exists.
 func named(t testing.TB, name, kind string) string {
 	page, anchor, _ := strings.Cut(dialectPages[kind], "#")
 	if found, err := filepath.Glob(filepath.Join(root, "outbox/dialect", cmp.Or(page, "none"))); err != nil || len(found) == 0 {
@@ -86,7 +86,7 @@ func named(t testing.TB, name, kind string) string {
 	return fmt.Sprintf("[%s](../outbox/dialect/%s)", name, page)
 }
 
-// unrunLines are those of golden files without a run.
+// unrunLines returns the lines for golden files that no suite has run.
 func unrunLines(t testing.TB, ran map[string]bool) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "outbox/dialect/testdata/*.sql"))
@@ -98,7 +98,7 @@ func unrunLines(t testing.TB, ran map[string]bool) string {
 			continue
 		}
 		if len(unrun[kind]) == 0 {
-			t.Errorf("%s is the SQL of a database that nothing is said of", file)
+			t.Errorf("%s is the SQL of a database that unrun lacks", file)
 		}
 		for _, name := range unrun[kind] {
 			fmt.Fprintf(&lines, "| %s | | golden SQL only: no test has run on such a server |\n", named(t, name, kind))

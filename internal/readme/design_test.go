@@ -14,7 +14,7 @@ import (
 
 var fileName = regexp.MustCompile("`([a-z_]+\\.go)`")
 
-// relay/DESIGN.md's map has every file of the engine, and no other.
+// The map in relay/DESIGN.md lists every file of the engine, and no other.
 func TestTheFileMapIsComplete(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "relay/DESIGN.md").text, "\n## The files")
@@ -34,17 +34,17 @@ func TestTheFileMapIsComplete(t *testing.T) {
 			continue
 		}
 		if mapped[name] != 1 {
-			t.Errorf("relay/%s stands %d times in the map of relay/DESIGN.md, want once", name, mapped[name])
+			t.Errorf("the map in relay/DESIGN.md lists relay/%s %d times, want once", name, mapped[name])
 		}
 		delete(mapped, name)
 	}
 	for name := range mapped {
-		t.Errorf("the map of relay/DESIGN.md has %s, which isn't there", name)
+		t.Errorf("the map in relay/DESIGN.md lists %s, which doesn't exist", name)
 	}
 }
 
-// Calls between the engine's files go down the first table of relay/DESIGN.md, but for
-// the loop's; and none goes from there to what is beside the way.
+// A file of the first table of relay/DESIGN.md calls only files further down in it. The loop
+// (run.go) may call all. No file of that table calls a file of the table "Beside the way".
 func TestCallsGoDownTheFileMap(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "relay/DESIGN.md").text, "\n## The files")
@@ -60,7 +60,7 @@ func TestCallsGoDownTheFileMap(t *testing.T) {
 	for call := range callsBetweenFiles(t, filepath.Join(root, "relay")) {
 		from, to := rank[call.from], rank[call.to]
 		if call.from != "run.go" && from >= 0 && to < from {
-			t.Errorf("%s, which stands above it or beside the way", call)
+			t.Errorf("%s, which is above it in the map, or beside the way", call)
 		}
 	}
 }
@@ -69,8 +69,8 @@ type call struct{ from, name, to string }
 
 func (c call) String() string { return c.from + " calls " + c.name + " of " + c.to }
 
-// callsBetweenFiles returns the uses of functions and methods of a package in another of
-// its files than their own.
+// callsBetweenFiles returns the uses of a package's functions and methods in files other than
+// their own.
 func callsBetweenFiles(t *testing.T, folder string) map[call]bool {
 	t.Helper()
 	set := token.NewFileSet()
@@ -85,7 +85,7 @@ func callsBetweenFiles(t *testing.T, folder string) map[call]bool {
 		}
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: importer.ForCompiler(set, "source", nil), Error: func(error) {}} // other packages don't matter
+	config := types.Config{Importer: importer.ForCompiler(set, "source", nil), Error: func(error) {}} // errors in other packages are irrelevant
 	pkg, _ := config.Check("relay", set, files, info)
 	calls := map[call]bool{}
 	for use, of := range info.Uses {
@@ -105,8 +105,7 @@ var (
 	channel = regexp.MustCompile(`(?m)^\t(\w+) +(?:<-)?chan `)
 )
 
-// Each goroutine and each channel of the engine has a line that says who starts
-// it, who stops it, and who is at its ends.
+// relay/DESIGN.md has a line for each goroutine and each channel of the engine, with its owner.
 func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 	t.Parallel()
 	design, code := read(t, "relay/DESIGN.md").text, ""
@@ -134,8 +133,8 @@ func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 
 var identifier = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)?)`")
 
-// A name that is gone from the code is gone from the engine's pages.
-func TestNamesInTheRulesExist(t *testing.T) {
+// Names in the engine's pages exist in the code.
+func TestNamesInTheEnginesPagesExist(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
 	for _, folder := range []string{"relay", "relay/storage", "relay/sqlstore", "internal/backend", "relay/storetest", "sinks", "internal/config", "cmd/rowrelay", "outbox/dialect"} {
@@ -152,7 +151,7 @@ func TestNamesInTheRulesExist(t *testing.T) {
 	for _, m := range found {
 		for part := range strings.SplitSeq(m[1], ".") {
 			if !regexp.MustCompile(`\b` + part + `\b`).MatchString(code.String()) {
-				t.Errorf("an engine's page speaks of %s, which isn't in the code", m[1])
+				t.Errorf("an engine's page names %s, which the code lacks", m[1])
 			}
 		}
 	}

@@ -1,6 +1,6 @@
-// Package readme keeps the project's pages true: each program in them compiles,
-// each command exists, each configuration loads, each SQL runs, each link leads
-// somewhere, and the tables say what the tests run.
+// Package readme checks the project's pages: programs compile, commands exist,
+// configurations load, SQL runs, links resolve, and generated tables agree with the tests and
+// the benchmarks.
 package readme
 
 import (
@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// root is where the pages are, seen from this folder.
+// root is the repository's root, relative to this folder.
 const root = "../.."
 
 // page is a Markdown file.
 type page struct {
-	name string // from the root
+	name string // relative to the root
 	text string
 }
 
@@ -26,15 +26,16 @@ type page struct {
 type block struct {
 	place    string // page and line
 	language string
-	run      bool // a comment before it says that it is to be run as it is
+	run      bool // whether a comment marks it to be run
 	text     string
 }
 
-// mainPages are those whose code is tried here. Other packages try theirs.
-// Scripts are run in this order, in one folder.
+// mainPages are the pages whose code is tested here. Other packages test the code of their
+// pages. Scripts run in this order, in one folder.
 var mainPages = []string{
-	"README.md", "docs/library.md", "docs/sidecar.md", "docs/django.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
-	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/admin.md", "docs/sinks.md", "relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md",
+	"README.md", "docs/getting-started.md", "docs/library.md", "docs/sidecar.md", "docs/django.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
+	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/admin.md", "docs/sinks.md", "docs/configuration.md", "docs/commands.md", "docs/metrics.md",
+	"relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md",
 }
 
 func read(t testing.TB, name string) page {
@@ -63,7 +64,7 @@ func pages(t testing.TB) (found []page) {
 
 var fenced = regexp.MustCompile("(?ms)^(<!-- run -->\n)?```([a-z]*)\n(.*?)^```$")
 
-// blocks returns the pages' pieces of code in one language.
+// blocks returns the code blocks of the main pages in one language.
 func blocks(t testing.TB, language string) (found []block) {
 	t.Helper()
 	for _, name := range mainPages {
@@ -81,26 +82,26 @@ func blocks(t testing.TB, language string) (found []block) {
 	return found
 }
 
-// withoutCode blanks fenced code out, and keeps the lines' numbers.
+// withoutCode returns the text without fenced code, with the same line numbers.
 func (p page) withoutCode() string {
 	return fenced.ReplaceAllStringFunc(p.text, func(code string) string {
 		return strings.Repeat("\n", strings.Count(code, "\n"))
 	})
 }
 
-// Code in a language that nobody tries would go stale unnoticed.
-func TestEveryBlockIsOfALanguageThatIsTried(t *testing.T) {
+// Code in a language that no test knows would become outdated unnoticed.
+func TestEveryBlockHasATestedLanguage(t *testing.T) {
 	t.Parallel()
 	tried := map[string]bool{"go": true, "python": true, "sh": true, "sql": true, "yaml": true, "mermaid": true, "text": true}
 	for _, name := range mainPages {
 		p := read(t, name)
 		found := fenced.FindAllStringSubmatch(p.text, -1)
 		if fences := strings.Count("\n"+p.text, "\n```"); fences != 2*len(found) {
-			t.Errorf("%s has %d fences, of which %d blocks could be made", name, fences, len(found))
+			t.Errorf("%s has %d fences, which make %d blocks", name, fences, len(found))
 		}
 		for _, b := range found {
 			if !tried[b[2]] {
-				t.Errorf("%s: a block of language %q isn't tried by any test", name, b[2])
+				t.Errorf("%s: no test knows blocks of language %q", name, b[2])
 			}
 		}
 	}

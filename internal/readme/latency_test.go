@@ -17,8 +17,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// BenchmarkLatency measures how long after its commit a message was answered
-// for, at 50 messages a second. Its figures stand in docs/semantics.md:
+// BenchmarkLatency measures the time from a message's commit to the sink's answer, at 50
+// messages a second. docs/semantics.md has its figures:
 //
 //	go test ./internal/readme -run '^$' -bench Latency -benchtime 1000x
 func BenchmarkLatency(b *testing.B) {
@@ -35,7 +35,7 @@ func BenchmarkLatency(b *testing.B) {
 	}
 }
 
-// way is one of waking a relay.
+// way is a way of waking a relay.
 type way int
 
 const (
@@ -85,7 +85,7 @@ func writeOne(b *testing.B, db table, writer *outbox.Writer, id string) {
 	check(b, tx.Commit())
 }
 
-// startRelay starts a relay in this process, with connections of its own.
+// startRelay starts a relay in this process, with separate connections.
 func startRelay(b *testing.B, db table, by way, arrive func(id string)) (r *relay.Relay, stop func()) {
 	store, err := sqlstore.Open(b.Context(), db.OpenAnother(b), db.dialect, sqlstore.Options{})
 	check(b, err)
@@ -101,11 +101,11 @@ func startRelay(b *testing.B, db table, by way, arrive func(id string)) (r *rela
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	<-time.After(2 * time.Second) // it holds its lanes and listens
+	<-time.After(2 * time.Second) // until it holds its lanes and listens
 	return r, func() { cancel(); check(b, <-done) }
 }
 
-// stopwatch knows when each message was committed and when it was answered for.
+// stopwatch records when each message was committed and when the sink answered.
 type stopwatch struct {
 	mu                 sync.Mutex
 	committed, arrived map[string]time.Time
@@ -124,7 +124,7 @@ func (s *stopwatch) note(times *map[string]time.Time, id string) {
 	(*times)[id] = now
 }
 
-// wait waits until all have arrived.
+// wait waits until all messages have arrived.
 func (s *stopwatch) wait(b *testing.B) {
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
 		s.mu.Lock()
@@ -148,5 +148,5 @@ func (s *stopwatch) report(b *testing.B) {
 	} {
 		b.ReportMetric(float64(d.Microseconds())/1000, name)
 	}
-	b.ReportMetric(0, "ns/op") // it is the interval
+	b.ReportMetric(0, "ns/op") // would only show the interval
 }

@@ -15,7 +15,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 )
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestLinksResolve(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {
 		for _, at := range link.FindAllStringSubmatchIndex(p.withoutCode(), -1) {
@@ -27,8 +27,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// broken says what is wrong with a link; nothing if it is right, or leads out
-// of the project.
+// broken returns what is wrong with a link, or "" if it resolves or leads out of
+// the project.
 func broken(t testing.TB, p page, text, target string) string {
 	t.Helper()
 	to, err := url.Parse(target)
@@ -45,7 +45,7 @@ func broken(t testing.TB, p page, text, target string) string {
 	info, err := os.Stat(filepath.Join(root, name))
 	switch {
 	case err != nil:
-		return fmt.Sprintf("[%s] leads to %s, which isn't there", text, target)
+		return fmt.Sprintf("[%s] leads to %s, which doesn't exist", text, target)
 	case info.IsDir():
 		return ""
 	case strings.HasSuffix(name, ".md"):
@@ -70,13 +70,13 @@ func brokenAnchor(p page, anchor string) string {
 
 var notInSlugs = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
-// slug is the anchor that GitHub gives to a heading.
+// slug returns the anchor that GitHub gives to a heading.
 func slug(heading string) string {
 	return strings.ReplaceAll(notInSlugs.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
-// brokenName wants a link to Go code whose text is code to name something in
-// it: a function or a check.
+// brokenName checks a link to Go code whose text is code: the text must be the name of a
+// function or a check in the file.
 func brokenName(p page, text string) string {
 	name := strings.Trim(text, "`")
 	if name == text {
@@ -88,7 +88,7 @@ func brokenName(p page, text string) string {
 	return fmt.Sprintf("%s has neither a function nor a check %s", p.name, name)
 }
 
-// The promise has six lines, and each links to tests.
+// The promise has six items, and each links to tests.
 func TestEachPromiseNamesItsTests(t *testing.T) {
 	t.Parallel()
 	_, promise, found := strings.Cut(read(t, "docs/semantics.md").text, "\n## The promise\n")

@@ -9,7 +9,7 @@ import (
 
 var metric = regexp.MustCompile(`rowrelay_([a-z_]+)`)
 
-// The metrics that the page on operating speaks of are there.
+// The metrics that docs/operating.md names exist.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "relay/metrics/*.go"))
@@ -23,7 +23,7 @@ func TestMetricsExist(t *testing.T) {
 	found := metric.FindAllStringSubmatch(read(t, "docs/operating.md").text, -1)
 	for _, m := range found {
 		if !strings.Contains(code.String(), `"`+m[1]+`"`) && !strings.Contains(code.String(), `"`+m[0]+`"`) {
-			t.Errorf("there is no metric %s", m[0])
+			t.Errorf("the metric %s doesn't exist", m[0])
 		}
 	}
 	if len(found) < 5 {

@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// A fragment, which has no package clause, may use these packages, and the
-// variables that its function has for parameters.
+// A fragment is a block without a package clause. It may use these packages, and the
+// parameters of the function that it becomes.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os", "sql": "database/sql", "time": "time",
 	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox", "outboxtest": "outbox/outboxtest", "testing": "testing",
@@ -26,7 +26,7 @@ var packages = map[string]string{
 
 const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, app *rowrelay.App, request *http.Request, t *testing.T"
 
-// source makes a file of a block, whose errors name their place in the page.
+// source makes a file of a block. The compiler's errors name the place in the page.
 func source(b block) string {
 	file, line, _ := strings.Cut(b.place, ":")
 	position := fmt.Sprintf("//line %s:%s\n", filepath.Base(file), line)
@@ -46,7 +46,7 @@ func source(b block) string {
 	return "package fragment\n" + imports.String() + "func fragment(" + parameters + ") error {\n" + position + b.text + "return nil\n}\n"
 }
 
-// overlay lays the blocks into the module without touching it, and returns
+// overlay adds the blocks to the module by an overlay, without changing files, and returns
 // their packages.
 func overlay(t testing.TB, found []block) (flag string, packages []string) {
 	t.Helper()
@@ -71,7 +71,7 @@ func TestProgramsCompile(t *testing.T) {
 	t.Parallel()
 	found := blocks(t, "go")
 	if len(found) < 3 {
-		t.Errorf("there are only %d Go examples in the pages", len(found))
+		t.Errorf("the pages have only %d Go examples", len(found))
 	}
 	flag, packages := overlay(t, found)
 	if out, err := exec.Command("go", append([]string{"build", flag}, packages...)...).CombinedOutput(); err != nil {
@@ -79,12 +79,12 @@ func TestProgramsCompile(t *testing.T) {
 	}
 }
 
-// The program with types, too: what it prints is what was handled, and what its observer was told.
-func TestTheTypedProgramRuns(t *testing.T) {
+// The program with a typed topic prints the handled message, and the failure that its observer received.
+func TestTypedProgramRuns(t *testing.T) {
 	t.Parallel()
 	typed := slices.DeleteFunc(blocks(t, "go"), func(b block) bool { return !strings.Contains(b.text, "outbox.Topic[") })
 	if len(typed) != 1 {
-		t.Fatalf("%d blocks have a topic with a type", len(typed))
+		t.Fatalf("%d blocks have a typed topic", len(typed))
 	}
 	flag, packages := overlay(t, typed)
 	binary := filepath.Join(t.TempDir(), "typed")
@@ -99,22 +99,41 @@ func TestTheTypedProgramRuns(t *testing.T) {
 	}
 }
 
-// The first program runs as it stands, with a database of its own.
-func TestTheFirstProgramRuns(t *testing.T) {
+// The first program runs unchanged, with a new database.
+func TestFirstProgramRuns(t *testing.T) {
 	t.Parallel()
-	first := blocks(t, "go")[:1]
-	if !strings.Contains(first[0].text, `sql.Open("pgx"`) {
-		t.Fatal("the first program isn't for PostgreSQL any more")
+	first := blocks(t, "go")[0]
+	if !strings.Contains(first.text, `sql.Open("pgx"`) {
+		t.Fatal("the first program is no longer for PostgreSQL")
 	}
 	i := slices.IndexFunc(testdb.Targets(), func(target testdb.Target) bool { return target.Name == "postgres15/pgx" })
 	db := testdb.Targets()[i].Open(t)
-	flag, packages := overlay(t, first)
-	binary := filepath.Join(t.TempDir(), "first")
+	deliversAnOrder(t, first, "DATABASE_URL="+db.DSN)
+}
+
+// The program of docs/getting-started.md needs no server.
+func TestGettingStartedProgramRuns(t *testing.T) {
+	t.Parallel()
+	for _, b := range blocks(t, "go") {
+		if strings.HasPrefix(b.place, "docs/getting-started.md:") && strings.HasPrefix(b.text, "package main\n") {
+			deliversAnOrder(t, b)
+			return
+		}
+	}
+	t.Error("docs/getting-started.md has no program")
+}
+
+// deliversAnOrder runs a program in a new folder until it has printed a message, and interrupts it.
+func deliversAnOrder(t *testing.T, b block, environment ...string) {
+	t.Helper()
+	flag, packages := overlay(t, []block{b})
+	binary := filepath.Join(t.TempDir(), "program")
 	if out, err := exec.Command("go", "build", flag, "-o", binary, packages[0]).CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	program := exec.Command(binary)
-	program.Env = append(os.Environ(), "DATABASE_URL="+db.DSN)
+	program.Dir = t.TempDir()
+	program.Env = append(os.Environ(), environment...)
 	program.Stderr = os.Stderr
 	out, err := program.StdoutPipe()
 	check(t, err)

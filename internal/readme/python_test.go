@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Python in the pages is a piece of a file of the example, which its own tests run.
-func TestPythonIsOfTheExample(t *testing.T) {
+// Python in the pages is copied from files of the example, which has its own tests.
+func TestPythonIsFromTheExample(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "examples/django/*/*.py"))
 	check(t, err)
@@ -22,7 +22,7 @@ func TestPythonIsOfTheExample(t *testing.T) {
 	}
 	found := blocks(t, "python")
 	if len(found) == 0 {
-		t.Error("there is no Python in the pages")
+		t.Error("the pages have no Python")
 	}
 	for _, b := range found {
 		if !slices.ContainsFunc(sources, func(source string) bool { return strings.Contains(source, b.text) }) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The sink that the pages show is one: it passes the suite.
-func TestTheSinkConforms(t *testing.T) {
+// The sink in the pages passes the conformance suite.
+func TestSinkInThePagesConforms(t *testing.T) {
 	t.Parallel()
 	for _, b := range blocks(t, "go") {
 		if strings.HasPrefix(b.text, "package copysink\n") {

@@ -14,7 +14,7 @@ func TestSQLRuns(t *testing.T) {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			db := openTable(t, target)
-			db.DB.SetMaxOpenConns(1) // transactions go from statement to statement
+			db.DB.SetMaxOpenConns(1) // a transaction spans several statements
 			_, err := db.DB.ExecContext(t.Context(), "CREATE TABLE orders (id INTEGER PRIMARY KEY, paid BOOLEAN NOT NULL DEFAULT FALSE)")
 			check(t, err)
 			for _, b := range blocks(t, "sql") {
@@ -27,7 +27,7 @@ func TestSQLRuns(t *testing.T) {
 	}
 }
 
-// script runs statements one after the other; some drivers take only one.
+// script runs statements one after another, because some drivers accept only one.
 func (db table) script(t *testing.T, b block) {
 	t.Helper()
 	for statement := range strings.SplitSeq(b.text, ";\n") {

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// onSQLite makes of the first program what docs/library.md says of SQLite, for a file that
-// is its argument; and has it pay four orders, each in a transaction that reads before
-// it writes, at the same time.
+// onSQLite changes the first program to SQLite, as docs/library.md describes, with the file as
+// its argument. The changed program pays four orders concurrently, each in a transaction that reads
+// before it writes.
 func onSQLite(t testing.TB) block {
 	t.Helper()
 	first := blocks(t, "go")[0]
 	replace := func(old, with string) {
 		if !strings.Contains(first.text, old) {
-			t.Fatalf("the first program hasn't %q", old)
+			t.Fatalf("the first program lacks %q", old)
 		}
 		first.text = strings.ReplaceAll(first.text, old, with)
 	}
@@ -35,9 +35,9 @@ func onSQLite(t testing.TB) block {
 	return first
 }
 
-// Four processes run the first program on one new file, ten times: no transaction
-// is ever refused because another one writes.
-func TestTheFirstProgramOnSQLite(t *testing.T) {
+// Four processes run the first program on one new file, ten times. No transaction fails because
+// another one writes.
+func TestFirstProgramSharesAnSQLiteFile(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "first")
 	flag, packages := overlay(t, []block{onSQLite(t)})
@@ -45,12 +45,12 @@ func TestTheFirstProgramOnSQLite(t *testing.T) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	for range 10 {
-		fourAtOnce(t, binary, filepath.Join(t.TempDir(), "shop.db"))
+		runFour(t, binary, filepath.Join(t.TempDir(), "shop.db"))
 	}
 }
 
-// fourAtOnce holds that each of the 16 messages arrives once, at one of the four.
-func fourAtOnce(t *testing.T, binary, file string) {
+// runFour runs four processes and checks that each of the 16 messages arrives once.
+func runFour(t *testing.T, binary, file string) {
 	t.Helper()
 	arrived := make(chan string, 100)
 	var reading sync.WaitGroup
@@ -70,7 +70,7 @@ func fourAtOnce(t *testing.T, binary, file string) {
 	}
 	late := time.AfterFunc(5*time.Minute, func() {
 		for _, program := range programs {
-			_ = program.Process.Signal(syscall.SIGQUIT) // which shows where it stands
+			_ = program.Process.Signal(syscall.SIGQUIT) // prints the goroutines
 		}
 	})
 	go func() { reading.Wait(); close(arrived) }()
@@ -89,7 +89,7 @@ func fourAtOnce(t *testing.T, binary, file string) {
 	for _, program := range programs {
 		err := program.Wait()
 		said := program.Stderr.(*bytes.Buffer).String()
-		early := strings.HasSuffix(said, "context canceled\n") // it was told to end while its relay started
+		early := strings.HasSuffix(said, "context canceled\n") // interrupted while its relay started
 		if (err != nil || regexp.MustCompile("WARN|ERROR|panic").MatchString(said)) && !early {
 			t.Errorf("a program ended with %v: %s", err, said)
 		}

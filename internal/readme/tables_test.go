@@ -17,12 +17,12 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-var update = flag.Bool("update", false, "write the generated tables anew")
+var update = flag.Bool("update", false, "write the generated tables again")
 
 var generated = regexp.MustCompile(`(?s)(<!-- generated: (\w+); go test ./internal/readme -update -->\n)(.*?)(<!-- end -->)`)
 
-// The tables of these pages are made from what the tests run, and what was
-// measured.
+// The tables of these pages are generated from code, records of tests, and figures of
+// benchmarks.
 func TestTablesAreFresh(t *testing.T) {
 	t.Parallel()
 	for name, tables := range map[string]map[string]func(testing.TB) string{
@@ -30,8 +30,10 @@ func TestTablesAreFresh(t *testing.T) {
 		"outbox/dialect/POSTGRES.md": {"settings": settings(dialect.Postgres())}, "outbox/dialect/SQLITE.md": {"settings": settings(dialect.SQLite())},
 		"outbox/dialect/MYSQL.md": {"settings": settings(dialect.MySQL())},
 		"docs/sinks.md":           {"sinks": sinkTable},
-		"docs/performance.md":     {"goals": goals},
-		"docs/beside-debezium.md": {"debezium": besideDebezium},
+		"docs/performance.md":     {"comparisons": compared, "goals": goals},
+		"docs/debezium.md":        {"debezium": besideDebezium},
+		"docs/metrics.md":         {"metrics": metricTable},
+		"docs/commands.md":        {"commands": commandTable},
 		"bench/FIGURES.md":        {"figures": figures},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +48,7 @@ func checkTables(t *testing.T, p page, tables map[string]func(testing.TB) string
 		m := generated.FindStringSubmatch(found)
 		makeTable := tables[m[2]]
 		if makeTable == nil {
-			t.Fatalf("there is no generator of the table %s", m[2])
+			t.Fatalf("the table %s has no generator", m[2])
 		}
 		delete(tables, m[2])
 		return m[1] + "\n" + makeTable(t) + "\n" + m[4]
@@ -58,13 +60,13 @@ func checkTables(t *testing.T, p page, tables map[string]func(testing.TB) string
 		return
 	}
 	if !*update {
-		t.Errorf("the tables of %s are stale: go test ./internal/readme -update writes them anew", p.name)
+		t.Errorf("the tables of %s are stale: go test ./internal/readme -update writes them again", p.name)
 		return
 	}
 	check(t, os.WriteFile(filepath.Join(root, p.name), []byte(fresh), 0o644))
 }
 
-// sinkTable lists the sinks that run the suite of sinktest, and by which tests.
+// sinkTable lists the sinks that run the suite of sinktest, with links to the tests.
 func sinkTable(t testing.TB) string {
 	t.Helper()
 	var lines strings.Builder
@@ -80,8 +82,8 @@ func sinkTable(t testing.TB) string {
 	return lines.String()
 }
 
-// suitesOf returns links to the tests of a sink that run the suite, by
-// themselves or by a helper.
+// suitesOf returns links to the tests of a sink that run the suite, directly or through a
+// helper.
 func suitesOf(t testing.TB, folder string) (links []string) {
 	t.Helper()
 	if filepath.Base(folder) == "sinktest" {
@@ -90,7 +92,7 @@ func suitesOf(t testing.TB, folder string) (links []string) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	check(t, err)
 	helpers := map[string]bool{"sinktest.Run": true}
-	for range 2 { // helpers first
+	for range 2 { // the first pass finds helpers
 		links = nil
 		for _, name := range files {
 			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -111,7 +113,7 @@ func suitesOf(t testing.TB, folder string) (links []string) {
 	return links
 }
 
-// callsAny says whether a function calls one of these.
+// callsAny reports whether a function calls one of these.
 func callsAny(f *ast.FuncDecl, names map[string]bool) (calls bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -124,7 +126,7 @@ func callsAny(f *ast.FuncDecl, names map[string]bool) (calls bool) {
 
 var packageName = regexp.MustCompile(`^Package \w+ (is a sink that|is a|has) `)
 
-// synopsis is the first sentence of a package's comment, without its name.
+// synopsis returns the first sentence of a package's comment, without the package's name.
 func synopsis(t testing.TB, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))

@@ -24,6 +24,6 @@ func TestConfigurationsLoad(t *testing.T) {
 		}
 	}
 	if len(found) == 0 {
-		t.Error("there is no configuration in the pages")
+		t.Error("the pages have no configuration")
 	}
 }

@@ -1,13 +1,13 @@
-# up, down and status. Each server's own file is read in a subshell; it sets
-# $variable, and the functions get, start and url.
+# The commands up, down and status. They read each server's file in a subshell. The file sets
+# $variable and the functions get, start and url.
 
 all_servers() { for file in "$here"/*.sh; do basename "$file" .sh; done; }
 
-# servers_of NAME…: the names given, or all.
+# servers_of NAME… prints the names given, or all.
 servers_of() { if [[ $# -gt 0 ]]; then echo "$*"; else all_servers; fi; }
 
-# unnamed: those that a command without names brings up; a server whose file says
-# by_name=only is dear, and only asked for by its name.
+# unnamed prints the servers that a command without names starts. A server whose file has
+# by_name=only is expensive, and starts only if it is named.
 unnamed() { for name in $(all_servers); do grep -q '^by_name=only' "$here/$name.sh" || echo "$name"; done; }
 
 # with_server NAME COMMAND…
@@ -28,8 +28,7 @@ up() {
 	[[ $failed -eq 0 || ${REQUIRE_SERVERS:-} != 1 ]]
 }
 
-# up_one: a server that was given in the environment is used as it is, and one
-# that runs is left alone.
+# up_one starts a server, unless the environment names one or it already runs.
 up_one() {
 	if is_given; then
 		say "$name: as $variable says"
@@ -42,7 +41,7 @@ up_one() {
 	fi
 }
 
-# is_given: whether the environment names a server that is there, and not ours.
+# is_given reports whether the environment names a server that answers and that these scripts didn't start.
 is_given() {
 	local given=${!variable:-} address='([A-Za-z0-9.-]+):([0-9]+)([/)?,]|$)'
 	[[ ! -s $home.url || $given != "$(<"$home.url")" ]] &&
@@ -76,7 +75,7 @@ failed() {
 	say "$name: can't be had: $reason"
 }
 
-# discard: stops the server if it runs, and removes all that it has.
+# discard stops the server if it runs, and removes all its files.
 discard() {
 	if [[ -e $home.compose ]]; then stop_by_compose || true; fi
 	stop_process
@@ -112,13 +111,13 @@ status_one() {
 	elif [[ -s $home.missing ]]; then echo "$name: can't be had: $(<"$home.missing")"; else echo "$name: down"; fi
 }
 
-# words_of_one: what starts the server, for a test that runs one of its own.
+# words_of_one prints the command that starts the server, for a test that runs one itself.
 words_of_one() {
 	if ! get; then say "$name: can't be had: $(<"$home.reason")" && return 1; fi
 	words
 }
 
-# write_env: the file that tests' environments are sourced from.
+# write_env writes the file that sets the tests' environment variables.
 write_env() {
 	local name file
 	file=$(mktemp "$state/env.XXXXXX")

@@ -1,8 +1,8 @@
-# What every part of the scripts uses. Sourced; sets nothing but functions.
+# Functions that all scripts use. This file is sourced and sets only functions.
 
 say() { echo "servers: $*" >&2; }
 
-# because WHY…: notes why a server can't be had, and fails.
+# because WHY… records why a server isn't available, and fails.
 because() {
 	echo "$*" >"$home.reason"
 	return 1
@@ -10,24 +10,23 @@ because() {
 
 is_root() { [[ $(id -u) -eq 0 ]]; }
 
-# as_nobody COMMAND…: runs it as a user without rights, since some servers
-# refuse to run as root.
+# as_nobody COMMAND… runs a command as an unprivileged user, because some servers refuse
+# to run as root.
 as_nobody() {
 	if is_root; then runuser -u "$user" -- "$@"; else "$@"; fi
 }
 
-# unprivileged: prints that user's name. Asked for once, since a package that is
-# installed meanwhile may bring one of its own.
+# unprivileged prints that user's name. It is called once, because a package that is installed
+# later may create the user postgres.
 unprivileged() { if ! is_root; then id -un; elif id postgres &>/dev/null; then echo postgres; else echo nobody; fi; }
 
-# free_port: prints a port of 127.0.0.1 that nobody listens on, and that wasn't
-# given away within the last hour: a server takes a while until it listens. It lies below
-# the range from which clients get theirs. Other clones on the machine, and internal/testdb,
-# give ports away by the same folder.
+# free_port prints a port of 127.0.0.1 that no process listens on and that wasn't reserved within
+# the last hour, because a server takes a while until it listens. The port is below the range of
+# clients' ports. Other clones on the machine, and internal/testdb, reserve ports in the same folder.
 free_port() {
 	local port
 	mkdir -p -m 1777 /tmp/rowrelay-ports
-	find /tmp/rowrelay-ports -mindepth 1 -mmin +60 -delete 2>/dev/null || true # others may, too
+	find /tmp/rowrelay-ports -mindepth 1 -mmin +60 -delete 2>/dev/null || true # another clone may delete them, too
 	until port=$((20000 + RANDOM % 10000)) && reserve "$port"; do :; done
 	echo "$port"
 }
@@ -35,12 +34,12 @@ free_port() {
 # reserve PORT
 reserve() { ! answers 127.0.0.1 "$1" && mkdir "/tmp/rowrelay-ports/$1" 2>/dev/null; }
 
-# answers HOST PORT: whether something listens there.
+# answers HOST PORT reports whether a process listens there.
 answers() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
 
 new_password() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
 
-# locked COMMAND…: runs it while no other one of these scripts changes servers.
+# locked COMMAND… runs a command while no other of these scripts changes servers.
 locked() {
 	(
 		flock --timeout 900 9 || { say "another one of these scripts works since 15 minutes: see who holds $state/lock" && exit 1; }
@@ -48,11 +47,11 @@ locked() {
 	) 9>>"$state/lock"
 }
 
-# quietly COMMAND…: its output goes to the server's log, and what it leaves
-# running holds none of our locks and none of our directories.
+# quietly COMMAND… writes the command's output to the server's log. Processes that the command leaves
+# running hold none of the scripts' locks and directories.
 quietly() { (cd / && "$@" >>"$home.log" 2>&1 8>&- 9>&-); }
 
-# install_packages PACKAGE…: has Debian's package manager install them.
+# install_packages PACKAGE… installs Debian packages.
 install_packages() {
 	command -v apt-get >/dev/null || because "apt-get isn't there to install $*" || return
 	is_root || because "missing; as root: apt-get install $*" || return
@@ -62,8 +61,8 @@ install_packages() {
 		apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' - "$@" || because "apt-get install $* failed"
 }
 
-# cache: prints the directory for what is fetched once. Others than its owner
-# can read it, so not root's home.
+# cache prints the directory for downloads. Other users have to read it, so for root it isn't
+# root's home.
 cache() {
 	local fallback=${XDG_CACHE_HOME:-$HOME/.cache}/rowrelay
 	if is_root; then fallback=/var/cache/rowrelay; fi

@@ -1,8 +1,8 @@
-# Programs from another release of Debian than the machine's, unpacked with all
-# their libraries into a directory of their own: nothing is installed.
+# Programs from another release of Debian than the machine's. They are unpacked with all their
+# libraries into a separate directory, and not installed.
 
-# from_debian SUITE PACKAGE[=VERSION] TARGET: unpacks into TARGET what is not
-# there yet. Done in a directory aside, so that what is in the cache is whole.
+# from_debian SUITE PACKAGE[=VERSION] TARGET unpacks the package into TARGET, unless it exists. It
+# works in a temporary directory, so that the cache has only complete packages.
 from_debian() {
 	local aside target=$3
 	[[ ! -d $target ]] || return 0
@@ -22,18 +22,18 @@ fetch_and_unpack() {
 	rm -rf -- "$aside"/{apt,packages,usr/share/{doc,man}}
 }
 
-# aside_apt ACTION…: apt with the machine's settings, but with sources and a
-# state of its own in which nothing is installed. It checks the signatures.
+# aside_apt ACTION… runs apt with the machine's settings, but with separate sources and a
+# separate state in which nothing is installed. It checks the signatures.
 aside_apt() {
 	apt-get --quiet=2 -o Dir::State="$aside/apt" -o Dir::State::status="$aside/apt/status" -o Dir::Cache="$aside/apt" \
 		-o Dir::Etc::sourcelist="$aside/apt/list.sources" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root \
 		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
 }
 
-# needed: of what would be installed, the libraries.
+# needed selects the libraries among the packages that apt would install.
 needed() { awk '$1 == "Inst" && $2 ~ /^lib/ && $2 !~ /^libperl/ { print $2 }'; }
 
-# debian_source SUITE: that suite on the mirror that the machine uses for its own.
+# debian_source SUITE prints the source of that suite on the machine's own mirror.
 debian_source() {
 	local uri keys=/usr/share/keyrings/debian-archive-keyring.gpg
 	uri=$(source /etc/os-release && apt-get indextargets --format '$(REPO_URI)' \
@@ -41,8 +41,8 @@ debian_source() {
 	printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$uri" "$1" "$keys"
 }
 
-# own_loader ROOT: prints the command's beginning that runs a program below ROOT
-# with the libraries that are there, and with none of the machine's.
+# own_loader ROOT prints the start of a command line that runs a program below ROOT with the
+# libraries there, and with none of the machine's.
 own_loader() {
 	local loader libraries
 	loader=$(find "$1" -name 'ld-linux*.so.*' | head -n 1)

@@ -1,11 +1,11 @@
-# How Apache Kafka is got and started: its jars from Maven Central, on Debian's
-# Java. A node is a process of its own, a broker and a controller at once.
+# Downloads and starts Apache Kafka: its jars from Maven Central, on Debian's Java. A node is one
+# process, which is both broker and controller.
 
 kafka=4.2.0
 log4j=2.25.3
-sha256=314e8ec264ceb9fc935c6286037b781c616591ac3fe933a37414e2678e0efb04 # of the list of the jars' sums
+sha256=314e8ec264ceb9fc935c6286037b781c616591ac3fe933a37414e2678e0efb04 # of the list of the jars' checksums
 jars=$(cache)/kafka-$kafka
-stop_signal=KILL # at once: the data are thrown away
+stop_signal=KILL # immediately, because the data are deleted
 
 get() {
 	if ! command -v java >/dev/null; then install_packages default-jre-headless || return; fi
@@ -15,7 +15,7 @@ get() {
 	fetch >>"$home.log" 2>&1 || because "Kafka's jars can't be fetched"
 }
 
-# fetch: in a directory aside, so that what is in the cache is whole.
+# fetch works in a temporary directory, so that the cache has only complete downloads.
 fetch() {
 	local aside
 	mkdir -p "${jars%/*}" && aside=$(mktemp -d "$jars.XXXXXX") || return
@@ -45,15 +45,15 @@ kafka_pom() {
 
 dependency() { echo "<dependency><groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version></dependency>"; }
 
-# format_node NUMBER ARGUMENT…: gives it an empty log, by $dir/NUMBER.properties.
+# format_node NUMBER ARGUMENT… gives the node an empty log, by $dir/NUMBER.properties.
 format_node() {
 	local number=$1 && shift
 	quietly as_nobody java -Xmx128m -cp "$jars/*" kafka.tools.StorageTool format \
 		--cluster-id rowrelay-test-cluster0 --config "$dir/$number.properties" "$@"
 }
 
-# write_node_program: $dir/node NUMBER is that node, and leaves its process's id
-# in $dir/NUMBER.pid; tests that kill a node start it again by this.
+# write_node_program writes $dir/node. It runs the node with a number, and writes the process id to
+# $dir/NUMBER.pid. Tests that kill a node start it again with this program.
 write_node_program() {
 	cat >"$dir/node" <<-NODE
 		#!/usr/bin/env bash
@@ -64,7 +64,7 @@ write_node_program() {
 	chmod 755 "$dir/node"
 }
 
-# write_tool_program: $dir/tool CLASS ARGUMENT… is any of Kafka's own programs.
+# write_tool_program writes $dir/tool, which runs Kafka's own programs: tool CLASS ARGUMENT…
 write_tool_program() {
 	cat >"$dir/tool" <<-TOOL
 		#!/usr/bin/env bash
@@ -73,7 +73,7 @@ write_tool_program() {
 	chmod 755 "$dir/tool"
 }
 
-# node_listens NUMBER PORT: waits until it does; fails when the node has ended.
+# node_listens NUMBER PORT waits until the node listens, and fails if it has ended.
 node_listens() {
 	local pid
 	for _ in $(seq 3000); do
@@ -88,7 +88,7 @@ node_listens() {
 # start_node NUMBER
 start_node() { (cd / && as_nobody "$dir/node" "$1") </dev/null &>>"$dir/$1.log" 8>&- 9>&- & }
 
-# properties NUMBER VOTERS LISTENERS: what every node has.
+# properties NUMBER VOTERS LISTENERS prints the properties that every node has.
 properties() {
 	cat <<-PROPERTIES
 		process.roles=broker,controller

@@ -1,6 +1,6 @@
-# How any MySQL or MariaDB is started. A server's file sets $files, the directory
-# that its usr/ lies in, and $program, the words that run it, and defines
-# init_data, which fills $dir/data. $own_options (optional) are for it alone.
+# Starts any MySQL or MariaDB. A server's file sets $files, the directory with its usr/, and
+# $program, its command line, and defines init_data, which fills $dir/data. $own_options are
+# optional options of this server.
 
 scheme=mysql
 url() { echo "$scheme://root:$password@127.0.0.1:$port/"; }
@@ -11,12 +11,11 @@ start() {
 	write_users && as_nobody mkdir "$dir/tmp" && quietly init_data && quietly launch && until_ready || { server_log && return 1; }
 }
 
-# Texts compare as people expect, not as bytes, and the server's time zone is
-# not UTC: the tests shall notice who leans on either. READ COMMITTED and the
-# like are not set, since users' servers don't have them.
+# The collation isn't binary and the time zone isn't UTC, so that tests notice code that relies
+# on either. Isolation levels and the like are the defaults, as on users' servers.
 #
-# What stays in the background is the program and no shell: a shell would hold
-# what quietly lets go.
+# exec replaces the shell by the program. A shell in the background would keep the locks
+# that quietly closes.
 launch() {
 	(
 		ulimit -n "$(ulimit -Hn)"
@@ -29,18 +28,18 @@ launch() {
 
 as_user() { if is_root; then echo "runuser -u $user --"; fi; }
 
-# unsafe_options: a commit outlives the server, not the machine.
+# unsafe_options prints options with which a commit survives a crash of the server, but not of the machine.
 unsafe_options() {
 	[[ ${ROWRELAY_SERVERS_FSYNC:-off} == on ]] || echo "--innodb-flush-log-at-trx-commit=2 --sync-binlog=0"
 }
 
-# common_options: nothing is taken from the machine's own configuration, and
-# nothing is shared: a server that starts deletes the temporary tables it finds.
+# common_options prints options that keep the machine's configuration out and share no directory: a
+# server that starts deletes the temporary tables that it finds.
 common_options() {
 	echo "--no-defaults --basedir=$files/usr --datadir=$dir/data --tmpdir=$dir/tmp --socket=$dir/socket ${own_options:-}"
 }
 
-# write_users: what the server runs each time it starts, before it lets anyone in.
+# write_users writes the SQL that the server runs at each start, before it accepts connections.
 write_users() {
 	(
 		umask 077
@@ -53,8 +52,8 @@ write_users() {
 	if is_root; then chown "$user" "$dir/users.sql"; fi
 }
 
-# until_ready: the log is looked at before the id, which the server writes first: of one
-# that is ready the id is always known, and it can be stopped.
+# until_ready reads the log before the process id. The server writes its id before it is ready, so the id
+# of a ready server is always known, and the server can be stopped.
 until_ready() {
 	local _ ready
 	for _ in $(seq 3000); do
@@ -70,8 +69,8 @@ until_ready() {
 
 server_log() { if [[ -s $dir/log.err ]]; then cat "$dir/log.err" >>"$home.log"; fi; }
 
-# init_mariadb: what mariadb-install-db does, without its questions to the
-# machine, whose programs and libraries may be of another version.
+# init_mariadb does what mariadb-install-db does, without that program's use of the machine's own
+# programs and libraries, whose version may differ.
 init_mariadb() {
 	as_nobody mkdir "$dir/data" && mariadb_tables | as_nobody "${program[@]}" $(common_options) --bootstrap
 }

@@ -1,7 +1,7 @@
-# How any PostgreSQL is started. A server's file sets $bin to its programs, and
-# $more_options if need be.
+# Starts any PostgreSQL. A server's file sets $bin, the folder of its programs, and optionally
+# $more_options.
 
-stop_signal=QUIT # at once: the data are thrown away
+stop_signal=QUIT # immediately, because the data are deleted
 in_memory=4096   # the tests need a gigabyte: some write a million rows
 
 url() { echo "postgres://rowrelay:$password@127.0.0.1:$port/postgres?sslmode=disable"; }
@@ -13,8 +13,7 @@ start() {
 	head -n 1 "$dir/data/postmaster.pid" >"$home.pid"
 }
 
-# Texts sort as people expect, not as bytes: the tests shall notice who leans
-# on the order of a collation.
+# The collation isn't binary, so that tests notice code that relies on the order of bytes.
 init_postgres() {
 	(umask 077 && echo "$password" >"$dir/password" && if is_root; then chown "$user" "$dir/password"; fi)
 	quietly as_nobody "$bin/initdb" --pgdata="$dir/data" --username=rowrelay --pwfile="$dir/password" --auth=scram-sha-256 \

@@ -1,5 +1,5 @@
-# A program of Debian's package with the same name. Nothing runs: each test starts one of its own, and
-# is told where the program is.
+# A program from the Debian package of the same name. No server runs: the variable has the program's
+# path, and each test starts the program itself.
 
 is_given() { [[ -x ${!variable:-} && ! -s $home.url ]]; }
 

@@ -1,11 +1,9 @@
-# How RabbitMQ is started, on one node or on several. A server's file sets
-# $suite, the release of Debian that the programs come from, and $nodes. Nothing
-# is installed, so nothing is started with the machine.
+# Starts RabbitMQ with one node or several. A server's file sets $suite, the release of Debian
+# that the programs come from, and $nodes. Nothing is installed, so nothing starts at boot.
 #
-# A node has five ports: AMQP on the first, then the management API, AMQP over
-# TLS, and what the nodes need among themselves. What else a test has to know is
-# the broker's global parameter "rowrelay_test": certificates to connect with,
-# and $dir/ctl, which calls rabbitmqctl.
+# A node has five ports: AMQP, the management API, AMQP over TLS, and two for the connections
+# between nodes. The broker's global parameter "rowrelay_test" has everything else that a test
+# needs: certificates to connect with, and $dir/ctl, which calls rabbitmqctl.
 source "$here/lib/debian.sh"
 
 nodes=1
@@ -17,18 +15,18 @@ url() {
 	echo "amqp://rowrelay:$password@${hosts#,}/"
 }
 
-# get: one at a time, since several servers, and several clones, share the programs.
+# get holds a lock, because several servers and several clones share the programs.
 get() {
 	mkdir -p "$(cache)" && exec 7>>"$(cache)/rabbitmq.lock" && flock 7
 	[[ -e $files/relocated ]] || { from_debian "$suite" rabbitmq-server "$files" && relocate; } || return
 	exec 7>&-
 }
 
-# needed: Erlang, and the libraries.
+# needed selects Erlang and the libraries among the packages that apt would install.
 needed() { awk '$1 == "Inst" && $2 ~ /^(lib|erlang-)/ && $2 !~ /^libperl/ { print $2 }'; }
 
-# relocate: Erlang's programs find each other, and their own libraries, where
-# they were unpacked.
+# relocate changes Erlang's programs so that they find each other and their libraries where they
+# were unpacked.
 relocate() {
 	local program erlang=$files/usr/lib/erlang
 	sed -i "s|=/usr/lib/erlang|=$erlang|" "$erlang"/bin/erl "$erlang"/erts-*/bin/erl
@@ -49,14 +47,14 @@ start() {
 	done
 }
 
-# launch: the script below is what is stopped later, also if no node gets ready.
+# launch starts $dir/run and records its process id, so that it can be stopped even if no node becomes ready.
 launch() {
 	(cd / && as_nobody bash "$dir/run") </dev/null &>>"$home.log" 8>&- 9>&- &
 	until [[ -s $dir/pid ]]; do sleep 0.1; done
 	cp "$dir/pid" "$home.pid"
 }
 
-# free_ports N: prints the first of so many free ones in a row.
+# free_ports N prints the first of N consecutive free ports.
 free_ports() {
 	local first offset
 	while first=$(free_port); do
@@ -65,8 +63,8 @@ free_ports() {
 	done
 }
 
-# until_managed PORT: waits until a node's management API lists the listeners
-# of AMQP, which are the last thing that a node starts.
+# until_managed PORT waits until a node's management API lists the listeners of AMQP, which a node
+# starts last.
 until_managed() {
 	local _
 	for _ in $(seq 1500); do

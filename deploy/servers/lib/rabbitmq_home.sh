@@ -1,5 +1,5 @@
-# The files of a RabbitMQ server: certificates, what the broker knows from the
-# beginning, a configuration for each node, and two scripts, run and ctl.
+# The files of a RabbitMQ server: certificates, the broker's initial definitions, a configuration for
+# each node, and two scripts, run and ctl.
 
 write_home() {
 	local node
@@ -12,8 +12,8 @@ write_home() {
 	) && if is_root; then chown -R "$user" "$dir"; fi
 }
 
-# certificates: of an authority, of the server, and of a client whose name is a
-# user's.
+# certificates creates those of an authority, of the server, and of a client whose name is that of a
+# user.
 certificates() {
 	cd "$dir"
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 -subj /CN=authority -keyout ca.key -out ca.pem
@@ -65,8 +65,8 @@ configuration() {
 	for ((peer = 0; peer < nodes; peer++)); do echo "cluster_formation.classic_config.nodes.$((peer + 1)) = node$peer@localhost"; done
 }
 
-# ctl_script: ctl NODE ARGUMENT… is rabbitmqctl for that node; ctl NODE boot runs
-# the node itself.
+# ctl_script prints the script ctl. ctl NODE ARGUMENT… calls rabbitmqctl for that node; ctl NODE boot
+# runs the node.
 ctl_script() {
 	cat <<-SCRIPT
 		#!/bin/bash
@@ -84,8 +84,8 @@ ctl_script() {
 	SCRIPT
 }
 
-# run_script: runs the nodes until it is told to stop. The first one knows what
-# the others join. What they wrote is thrown away, so that they need no farewell.
+# run_script prints the script run. It starts the first node, then the others, which join it. When it is
+# stopped it kills the nodes, because their data are deleted.
 run_script() {
 	cat <<-SCRIPT
 		#!/bin/bash

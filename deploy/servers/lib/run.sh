@@ -1,4 +1,4 @@
-# run: the servers for as long as one command needs them.
+# The command run: starts servers, runs a command, and stops the servers.
 
 run() {
 	local names=() status=0
@@ -17,8 +17,8 @@ run() {
 	exit "$status"
 }
 
-# in_group COMMAND…: runs it in a process group of its own, so that a signal
-# reaches all that it started, and it can be waited for until it has ended.
+# in_group COMMAND… runs a command in a separate process group, so that a signal reaches all processes
+# that it started, and waits until it has ended.
 in_group() {
 	local status=0
 	set -m
@@ -30,8 +30,8 @@ in_group() {
 	return "$status"
 }
 
-# finish: the last of several runs stops what runs have brought up. What was up
-# before, or was asked for by name since, stays.
+# finish stops the servers that runs have started, if no other run is left. Servers that ran before, or
+# that were started by up since, keep running.
 finish() {
 	local status=$?
 	if [[ -n ${group:-} ]]; then stop_group; fi
@@ -39,9 +39,8 @@ finish() {
 	exit "$status"
 }
 
-# stop_group: asks it to end, and after ten seconds, or at a second signal to
-# us, makes it: a shell that is just starting a program may lose the signal.
-# Then ends what it has left behind.
+# stop_group interrupts the group, and kills it after ten seconds or at a second signal, because a shell
+# that is just starting a program may lose the signal.
 stop_group() {
 	local _
 	trap 'kill -s KILL -- "-$group" 2>/dev/null' INT TERM
@@ -52,7 +51,7 @@ stop_group() {
 	trap '' INT TERM
 }
 
-# say_missing NAME…: which of these servers could not be had.
+# say_missing NAME… reports which of these servers weren't available.
 say_missing() {
 	local name
 	for name in $(servers_of "$@"); do
