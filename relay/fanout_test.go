@@ -470,7 +470,7 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 		"both":                      {routes: []relay.Route{{Topic: "t", Sink: "a", Sinks: []string{"b"}}}, want: "not both"},
 		"unknown":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "c"}}}, want: `there is no sink "c"`},
 		"expiry of also":            {routes: []relay.Route{{Topic: "t", Sink: "a", Also: true, ExpireAfter: time.Hour}}, want: "set expiry"},
-		"routes that differ":        {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes that differ"},
+		"routes that differ":        {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes with different expiry"},
 		"a comma":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "with,comma"}}}, want: "must not contain commas"},
 		"a comma, alone":            {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},
 		"long names":                {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "more than 400"},

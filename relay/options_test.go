@@ -34,7 +34,7 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 		"picking by lanes":        {func(o *relay.Options) { o.Pick = storage.Newest }, []string{"only a relay that claims by rows"}},
 		"topics by lanes":         {func(o *relay.Options) { o.Topics = []string{"a"} }, []string{"topics: only"}},
 		"picking by rows":         {func(o *relay.Options) { o.Claim, o.Pick, o.Topics = storage.ByRows, storage.Priority, []string{"a"} }, nil},
-		"a sink that is nil":      {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{} }, []string{`sink "x": there is no sink`}},
+		"a sink that is nil":      {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{} }, []string{`sink "x": the sink is nil`}},
 		"a negative batch":        {func(o *relay.Options) { o.Sinks["main"] = relay.SinkOptions{Sink: &recorder{}, Batch: -1} }, []string{"batch -1"}},
 		"back-off upside down": {func(o *relay.Options) {
 			o.Sinks["main"] = relay.SinkOptions{Sink: &recorder{}, Backoff: relay.Backoff{Min: 2, Max: 1}}

@@ -52,7 +52,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	configured := make(map[string]SinkOptions, len(names))
 	for _, name := range names {
 		if strings.TrimSpace(name) == "" || name == unroutedName {
-			problems = append(problems, fmt.Errorf("sink %q: the name is not allowed", name))
+			problems = append(problems, fmt.Errorf("sink %q: use another name", name))
 		}
 		if configured[name], err = options.Sinks[name].withDefaults(store, options.Claim); err != nil {
 			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))

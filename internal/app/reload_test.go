@@ -296,13 +296,13 @@ func TestOtherSinksByReload(t *testing.T) {
 		two := run(t, b, b.options(t), "a")
 		two.configuration.Sinks = one.configuration.Sinks
 		time.Sleep(10 * time.Second)
-		if !strings.Contains(two.said(), "it waits: ") {
+		if !strings.Contains(two.said(), "relay: standing by") {
 			t.Errorf("a process of the old configuration doesn't wait:\n%s", two.said())
 		}
 		two.hangUp()
 		b.write("a", "2")
 		one.wantDelivered(t, "1", "2")
-		if strings.Count(two.said(), "it waits: ") != 1 {
+		if strings.Count(two.said(), "relay: standing by") != 1 {
 			t.Errorf("told the new one it still waits:\n%s", two.said())
 		}
 		for _, r := range []*runs{one, two} {
