@@ -7,9 +7,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Admission. A row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from which the
-// row will be read again. What must hold: every row that a reader has passed is in memory or above such a position. A row is in
-// memory at most once. It leaves memory only when no read in progress can return it.
+// Admission. A row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from which
+// the row will be read again. What must hold: every row that a reader has passed is in memory or above such a position. A row is
+// in memory at most once. It leaves memory only when no read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
 // ignored. If a sink is full or a key is blocked, the reader remembers where to read the row later.
@@ -123,8 +123,8 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	return true
 }
 
-// skipOrDiscard carries out an operator's decision about a parked row that blocks its key. Once that is written, the key resumes where
-// it was blocked.
+// skipOrDiscard carries out an operator's decision about a parked row that blocks its key. Once that is written, the key resumes
+// where it was blocked.
 func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, idGeneration: e.late.numberingOf(row)}
 	l.add(it)
@@ -136,8 +136,8 @@ func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	e.engine.settle.add(it, result{state: state})
 }
 
-// waitForSameID makes a row wait for the item in memory that has the same id. When that item has left memory, the row is read again.
-// The later rows of its key wait, too.
+// waitForSameID makes a row wait for the item in memory that has the same id. When that item has left memory, the row is read
+// again. The later rows of its key wait, too.
 func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	it.idCollision = true
 	if row.Message.Key == "" {
@@ -160,8 +160,8 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	}
 }
 
-// numberingOf returns the current id generation if the row's id is unique among pending rows, otherwise -1. After the id sequence was
-// reset, a new row may have the id of an older one.
+// numberingOf returns the current id generation if the row's id is unique among pending rows, otherwise -1. After the id sequence
+// was reset, a new row may have the id of an older one.
 func (r *lateRows) numberingOf(row *storage.Row) int {
 	if row.Deferred || row.ID > r.safeID && r.lastID <= r.highest {
 		return -1
@@ -169,8 +169,8 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 	return r.idGeneration
 }
 
-// settled removes an item whose settlement is written, and continues what waited for that. A read in progress may return the row from
-// an older snapshot, so until the read has ended the item stays known.
+// settled removes an item whose settlement is written, and continues what waited for that. A read in progress may return the row
+// from an older snapshot, so until the read has ended the item stays known.
 func (e *byLanes) settled(it *item) {
 	if e.engine.poll.under > 0 {
 		e.settledDuringRead = append(e.settledDuringRead, it)
@@ -207,8 +207,8 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 }
 
-// giveUp drops a waiting item, to be read again: when its key is unblocked if another message blocks it, otherwise with the lane's new
-// rows.
+// giveUp drops a waiting item, to be read again: when its key is unblocked if another message blocks it, otherwise with the
+// lane's new rows.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.blocked.leaveBehind(it)

@@ -7,17 +7,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Sinks that are set apart. A sink that is behind reads for itself until it has caught up, so the pages that all sinks share
-// bring its rows in vain; for a sink that is down there may be millions. Such a sink is set apart: the shared pages leave out the
-// topics that only this sink takes, and its readers stay where they are in every lane. The pages that it reads for itself leave out
-// the other sinks' topics in the same way.
+// Sinks that are set apart. While a sink is behind, its readers read its rows separately until it has caught up. Meanwhile the
+// pages that all sinks share return its rows for nothing; for a sink that is down these may be millions. So the sink is set
+// apart: shared pages exclude the topics that only this sink takes, and don't move its readers. The pages that its own readers
+// read exclude the other sinks' topics in the same way.
 //
-// The database still walks over the rows that a page leaves out. So such a page covers a limited stretch of ids, which is
-// adjusted so that its statement takes about 100 ms at most.
+// The database still walks over the rows that a page excludes. So such a page covers a limited range of ids, which is adjusted so
+// that its statement takes about 100 ms at most.
 //
-// What must hold: a page that leaves out a sink's topics does not move this sink's readers.
+// What must hold: a page that excludes a sink's topics does not move this sink's readers.
 
-// mostPassed is how many rows shared pages bring in vain for a sink that is behind before it is set apart.
+// mostPassed is how many rows shared pages may return for nothing for a sink that is behind before the sink is set apart.
 const mostPassed = 500
 
 // setApart decides which sinks the next shared page leaves out: a sink that is failing while others are up, if it has less room than a
@@ -38,7 +38,7 @@ func (e *byLanes) setApart() {
 	}
 }
 
-// leaveApart makes a shared page leave out the sinks that are apart.
+// leaveApart makes a shared page exclude the sinks that are set apart.
 func (e *byLanes) leaveApart(f *fetch) {
 	var apart []int
 	for _, q := range e.engine.queues {
@@ -52,7 +52,7 @@ func (e *byLanes) leaveApart(f *fetch) {
 	}
 }
 
-// leaveOut makes a page leave out the topics of the sinks that it isn't for, and limits it to a stretch of ids.
+// leaveOut makes a page exclude the topics of the sinks that it isn't for, and limits it to a range of ids.
 func (e *byLanes) leaveOut(f *fetch) {
 	for queue, own := range e.engine.routes.ownTopics {
 		if !f.reads(queue) {
@@ -70,13 +70,13 @@ func (e *byLanes) leaveOut(f *fetch) {
 	f.positions = lowestOf(f.positions, int64(e.pageStride))
 }
 
-// isStretch reports whether the page ended at the end of its stretch, below the last id, so that there may be more rows.
+// isStretch reports whether the page ended at the end of its range, below the last id, so that more rows may exist.
 func (f *fetch) isStretch() bool {
 	return !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Until > 0 && p.Until < f.page.LastID })
 }
 
-// learnStride adjusts the stretch of the next page that leaves rows out. A page that ended early counts only if it was slow: it
-// may have been quick because it ended.
+// learnStride adjusts the range of the next page that excludes rows. A page that ended early counts only if it was slow: it may
+// have been fast because it ended early.
 func (e *byLanes) learnStride(f *fetch) {
 	whole := !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool {
 		return p.Until-p.After >= int64(e.pageStride) && p.Until <= f.page.LastID

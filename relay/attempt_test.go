@@ -26,8 +26,8 @@ func (a *attempts) Attempted(attempt relay.Attempt) {
 	a.told = append(a.told, fmt.Sprintf("%s %d %s: %s %s: %s", attempt.Sink, attempt.ID, attempt.MessageID[:3], attempt.Reason, attempt.Detail, attempt.Became))
 }
 
-// An observer that wants to know is told of each attempt that failed, and of what became of the message.
-func TestAnObserverIsToldOfAttempts(t *testing.T) {
+// An AttemptObserver gets each failed attempt, with what became of the message.
+func TestObserverGetsFailedAttempts(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestAnObserverIsToldOfAttempts(t *testing.T) {
 				}
 				want := []string{"server_error later: is tried again", "server_error later: is tried again", "invalid no: is parked"}
 				if len(told.told) != len(want) || !slices.EqualFunc(told.told, want, func(got, want string) bool { return len(got) > len(want) && got[len(got)-len(want):] == want }) {
-					t.Errorf("told %q, want %q", told.told, want)
+					t.Errorf("observed %q, want %q", told.told, want)
 				}
 			})
 		})

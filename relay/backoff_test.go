@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A wait lies anywhere below a bound that doubles with each attempt, up to the longest.
+// A wait is anywhere between zero and a bound that doubles with each attempt, up to Max.
 func TestBackoffStaysWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	b := Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Minute}

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A batch that is half full leaves a busy key to the next one, which is all its.
-func TestBusyKeyHasLargeBatches(t *testing.T) {
+// If a batch is half full, a key with many messages is left for the next batch, which it gets for itself.
+func TestBusyKeyGetsLargeBatches(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		single, ofKey int

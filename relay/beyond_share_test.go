@@ -7,9 +7,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A relay that comes gets its part of the full lanes and of the empty ones, and what is being given
-// up stays chosen however little is left in it.
-func TestWhichLanesAreGivenUp(t *testing.T) {
+// A relay that joins gets its share of full and of empty lanes. Lanes that are being given up stay chosen, even if few items are
+// left in them.
+func TestBeyondShareChoosesLanes(t *testing.T) {
 	t.Parallel()
 	lanes := func(sizes ...int) (lanes []*lane) {
 		for number, size := range sizes {

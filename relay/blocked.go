@@ -7,19 +7,19 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key. No other message of the key is
-// sent meanwhile: the later rows are dropped from memory, and the position to read them from is kept. What must hold: either a
-// blocked key is in memory, or its lane knows that it doesn't know all of them (keysUnknown); then the database is asked about a key
-// before a row of it is admitted.
+// Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key. No
+// other message of the key is sent meanwhile: the later rows are dropped from memory, and the position to read them from is kept.
+// What must hold: either a blocked key is in memory, or its lane knows that it doesn't know all of them (keysUnknown); then the
+// database is asked about a key before a row of it is admitted.
 
 const (
-	// maxBlockedKeys is the most blocked keys in memory, each of which takes about half a KiB. Further keys are forgotten as soon as their
-	// retry is written. The database is then asked about each key that is read in their lanes, in one query for each page. So a
-	// million blocked keys need no more memory than these.
+	// maxBlockedKeys is the most blocked keys in memory, each of which takes about half a KiB. Further keys are forgotten as soon
+	// as their retry is written. The database is then asked about each key that is read in their lanes, in one query for each
+	// page. So a million blocked keys need no more memory than these.
 	maxBlockedKeys = 10_000
 
-	// blockedInterval is how often the blocked keys of lanes that don't know all of theirs are read, and how often blockersTogether
-	// keys in memory are checked for whether the message that blocks them still exists.
+	// blockedInterval is how often the blocked keys of lanes that don't know all of theirs are read, and how often
+	// blockersTogether keys in memory are checked for whether the message that blocks them still exists.
 	blockedInterval  = 10 * time.Second
 	blockersTogether = 500
 )
@@ -75,8 +75,9 @@ func (h *heldLanes) drop(it *item) {
 	h.forget(it)
 }
 
-// unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, another message may block it, too, because
-// after a failover two relays may each have written a retry. So the database is asked again before the key continues.
+// unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, another message
+// may block it, too, because after a failover two relays may each have written a retry. So the database is asked again before the
+// key continues.
 func (b *blockedKeys) unblock(k *key) {
 	k.blocked = false
 	b.count--
@@ -88,8 +89,8 @@ func (b *blockedKeys) unblock(k *key) {
 	}
 }
 
-// forgetSoon forgets a blocked key if too many are in memory. A read in progress may return the key's rows, or an older answer about the key, so like
-// settled rows the key is forgotten when that read has ended.
+// forgetSoon forgets a blocked key if too many are in memory. A read in progress may return the key's rows, or an older answer
+// about the key, so like settled rows the key is forgotten when that read has ended.
 func (b *blockedKeys) forgetSoon(k *key) {
 	if k == nil || b.count <= b.most {
 		return
@@ -100,7 +101,8 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets those keys of toForget whose retry is written and which have no items in memory. Their dropped rows become part of the reader's gap.
+// forgetKeys forgets those keys of toForget whose retry is written and which have no items in memory. Their dropped rows become
+// part of the reader's gap.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -119,9 +121,9 @@ func (b *blockedKeys) forgetKeys() {
 	b.toForget = b.toForget[:0]
 }
 
-// askFirst first keeps the database's answers about keys, if this read has asked. Then it lists in f.asked the keys that the database must be asked about before
-// the read is merged, and reports whether any exist: keys of rows whose lanes don't know all their blocked keys, and unblocked keys that
-// must be asked about again (fromDatabase). It never asks for the same key twice.
+// askFirst first keeps the database's answers about keys, if this read has asked. Then it lists in f.asked the keys that the
+// database must be asked about before the read is merged, and reports whether any exist: keys of rows whose lanes don't know all
+// their blocked keys, and unblocked keys that must be asked about again (fromDatabase). It never asks for the same key twice.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -183,8 +185,9 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	return len(f.asked) > 0
 }
 
-// recall blocks a key that the lane doesn't know, if the database reported it as blocked. It returns false if the database wasn't asked. If the message that
-// blocked the key is in memory and the key isn't, the message was delivered, and the database doesn't know that yet.
+// recall blocks a key that the lane doesn't know, if the database reported it as blocked. It returns false if the database wasn't
+// asked. If the message that blocked the key is in memory and the key isn't, the message was delivered, and the database doesn't
+// know that yet.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
@@ -199,7 +202,8 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	return ok
 }
 
-// blockAgain blocks a key that the database reported as blocked. If the key was forgotten before, its dropped rows are somewhere above the gap.
+// blockAgain blocks a key that the database reported as blocked. If the key was forgotten before, its dropped rows are somewhere
+// above the gap.
 func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	k := l.key(ref)
 	k.blocked, k.blockedBy, k.fromDatabase = true, holder, true
@@ -210,8 +214,8 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. If the database reported the key as blocked, it must have been asked
-// again, and its answer may block the key again.
+// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. If the database reported the key as
+// blocked, it must have been asked again, and its answer may block the key again.
 func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked
@@ -219,9 +223,9 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 	return !k.blocked && !k.fromDatabase
 }
 
-// pollBlocked returns a read about blocked keys, when one is due. One kind reads the blocked keys of lanes that don't know all of theirs, because they were just
-// acquired or had too many, if there is room. The other kind checks whether the messages that block keys in memory still exist:
-// somebody may have deleted one by SQL, and its key would wait for ever.
+// pollBlocked returns a read about blocked keys, when one is due. One kind reads the blocked keys of lanes that don't know all of
+// theirs, because they were just acquired or had too many, if there is room. The other kind checks whether the messages that
+// block keys in memory still exist: somebody may have deleted one by SQL, and its key would wait for ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
@@ -272,8 +276,8 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked merges the blocked keys of lanes that don't know all of theirs. It ignores an answer that may be incomplete, because it reached its limit or
-// because keys were forgotten meanwhile. State in memory is newer than the answer.
+// mergeBlocked merges the blocked keys of lanes that don't know all of theirs. It ignores an answer that may be incomplete,
+// because it reached its limit or because keys were forgotten meanwhile. State in memory is newer than the answer.
 func (b *blockedKeys) mergeBlocked(f *fetch) {
 	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {
 		return
@@ -304,7 +308,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
-		if b.control.pauses == nil { // otherwise the gap may also be that of paused rows
+		if b.control.pauses == nil { // otherwise the gap may also be for paused rows
 			for i := range l.readers {
 				l.readers[i].gap = none
 			}
@@ -312,8 +316,8 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 	}
 }
 
-// mergeBlockers unblocks keys whose blocking message is gone: its retry had been written before the read began, and the read didn't find it. If other messages
-// block the key, the one with the lowest id takes its place.
+// mergeBlockers unblocks keys whose blocking message is gone: its retry had been written before the read began, and the read
+// didn't find it. If other messages block the key, the one with the lowest id takes its place.
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	first := map[*lane]map[keyRef]int64{}
 	for _, blocked := range f.blocked {

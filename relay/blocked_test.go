@@ -18,22 +18,22 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// wholeHour plays failing keys at full length, which takes minutes with the race
-// detector: an hour of them, and a million.
+// wholeHour runs the tests of failing keys at full length, an hour of failures and a million keys, which takes minutes with the
+// race detector.
 var wholeHour = flag.Bool("whole-hour", false, "play failing keys for an hour, and a million of them")
 
-// failingKeys is a sink that takes its time, and fails each message of a key that
-// begins with "bad", until it is healed. It checks the order of every key.
+// failingKeys is a slow sink that fails each message of a key that begins with "bad", until it is healed. It checks the order of
+// every key.
 type failingKeys struct {
 	t *testing.T
 
 	mu       sync.Mutex
 	healed   bool
-	first    map[string]int64 // of each bad key that has failed, the message
-	last     map[string]int64 // of each key, what was delivered last
+	first    map[string]int64 // the message that failed first, by bad key
+	last     map[string]int64 // the message that was delivered last, by key
 	good     int
 	bad      int
-	latest   time.Duration // that a good message was late
+	latest   time.Duration // how late a good message was at most
 	attempts int
 }
 
@@ -65,7 +65,7 @@ func (s *failingKeys) Send(_ context.Context, batch []sinks.Message) []sinks.Out
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
 		default:
 			if m.Sequence <= s.last[m.Key] {
-				s.t.Errorf("key %s: %d came after %d", m.Key, m.Sequence, s.last[m.Key])
+				s.t.Errorf("key %s: %d arrived after %d", m.Key, m.Sequence, s.last[m.Key])
 			}
 			s.last[m.Key] = m.Sequence
 			if bad {
@@ -92,7 +92,7 @@ func (s *failingKeys) heal() {
 	s.healed = true
 }
 
-// heap is what is in use.
+// heap returns the size of the heap in use.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -101,11 +101,10 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// A hundred messages a second, one in ten of which fails for good, each with a
-// key of its own, for an hour: the others are never late, and the relay doesn't
-// grow. Some of the failing keys get more messages, which wait, and all is
-// delivered in its order once the sink takes it.
-func TestFailingKeysHoldUpNoOthers(t *testing.T) {
+// For an hour a hundred messages a second are written, and one in ten fails, each with a key of its own. The other messages are
+// never late, and the relay's memory does not grow. Some of the failing keys get more messages, which wait. Everything is
+// delivered in order when the sink is healed.
+func TestFailingKeysDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	minutes := 60
 	switch {
@@ -125,7 +124,7 @@ func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 				for j := range 9 {
 					key := fmt.Sprintf("good%d-%d", n, j)
 					if j == 0 {
-						key = fmt.Sprint("good", n%500) // again and again
+						key = fmt.Sprint("good", n%500) // repeatedly
 					}
 					db.Write(outbox.Message{Topic: "t", Key: key})
 				}
@@ -158,9 +157,9 @@ func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 	})
 }
 
-// A relay that takes over a table in which a million keys wait begins at once,
-// and needs no more memory than for a few; what waits behind one of them waits.
-func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
+// A relay that takes over a table with a million blocked keys starts immediately, and needs no more memory than for a few. The
+// messages behind a blocked key wait.
+func TestTakeoverOfAMillionBlockedKeys(t *testing.T) {
 	onlyComputes(t)
 	n := 1_100_000
 	if !*wholeHour {
@@ -197,7 +196,7 @@ func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
 	})
 }
 
-// retryKeys writes a message of each key, and has it wait for another attempt.
+// retryKeys writes a message for each key, and makes it a retry.
 func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key func(int) string) {
 	t.Helper()
 	s, ctx := db.Store(), t.Context()

@@ -76,9 +76,9 @@ const (
 	// after a delivery, before it is parked. So a single message that gets through during an outage doesn't get others parked.
 	roundsWithAll = 3
 
-	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures. So the number
-	// of failing keys that opens the breaker grows with the usual number: by patiencePer × BreakerThreshold for each key that usually
-	// fails between two deliveries, up to mostUsual keys.
+	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures. So the
+	// number of failing keys that opens the breaker grows with the usual number: by patiencePer × BreakerThreshold for each key
+	// that usually fails between two deliveries, up to mostUsual keys.
 	patiencePer = 4
 	mostUsual   = 10
 	usualOver   = 32 // the number of deliveries over which the mean is taken
@@ -131,8 +131,8 @@ func newBreaker(options *SinkOptions) breaker {
 	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}, probed: map[string]struct{}{}}
 }
 
-// begin numbers a job that begins. It records for which of the job's messages another one was delivered since their last failure. A
-// delivery during the send doesn't count, because an outage may end after the message has failed and before the delivery.
+// begin numbers a job that begins. It records for which of the job's messages another one was delivered since their last failure.
+// A delivery during the send doesn't count, because an outage may end after the message has failed and before the delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -148,8 +148,8 @@ func (b *breaker) begin(items []*item) (turn int64) {
 	return b.turn
 }
 
-// remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise bad messages that fill the buffer would
-// replace each other in it, and each failure would be a message's first.
+// remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise bad messages that fill the
+// buffer would replace each other in it, and each failure would be a message's first.
 func (b *breaker) remember(it *item) {
 	for ref := range b.putOff {
 		if len(b.putOff) < mostPutOff {
@@ -215,8 +215,8 @@ func (b *breaker) lastAnswer() string {
 	return line
 }
 
-// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It counts all outcomes first, because the other
-// outcomes of a batch are evidence, too.
+// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It counts all outcomes first, because
+// the other outcomes of a batch are evidence, too.
 func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 	if now.Sub(b.minute.since) >= parkWindow {
 		b.minute = minute{since: now}
@@ -301,8 +301,8 @@ func (b *breaker) count(s *sent, now time.Time) counted {
 	return c
 }
 
-// fail counts a failure at a destination. Only a message that was never charged and has not failed before counts as fresh, since a message
-// that fails again and again says little about its destination.
+// fail counts a failure at a destination. Only a message that was never charged and has not failed before counts as fresh, since
+// a message that fails again and again says little about its destination.
 func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	d := b.destinations[outcome.Destination]
 	if d == nil {
@@ -393,8 +393,9 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 	return verdict{action: retry, charged: 1, delay: max(b.options.Backoff.draw(attempts), outcome.RetryAfter)}
 }
 
-// charges reports whether a failure counts as the message's own, because it is a repetition, or because the message has failed alone for long
-// enough. Otherwise it records the failure, and returns how long the message waits for its next attempt if nothing is delivered.
+// charges reports whether a failure counts as the message's own, because it is a repetition, or because the message has failed
+// alone for long enough. Otherwise it records the failure, and returns how long the message waits for its next attempt if nothing
+// is delivered.
 func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judged bool, wait time.Duration) {
 	s, d := it.suspension, b.destinations[outcome.Destination]
 	if s == nil {
@@ -451,16 +452,17 @@ func (b *breaker) retryAt(s *suspension) time.Time {
 	return s.retryAt
 }
 
-// resolved processes what a deduplicating sink has answered about batches that were sent again. Failures don't count against the sink.
+// resolved processes what a deduplicating sink has answered about batches that were sent again. Failures don't count against the
+// sink.
 func (b *breaker) resolved(turn int64, outcomes []sinks.Outcome, excused bool, now time.Time) news {
 	c := b.count(&sent{turn: turn, outcomes: outcomes, excused: excused}, now)
 	return b.move(&c, now)
 }
 
-// mayPark counts a message that is to be parked. If ParkRateLimit is reached and the sink refuses more messages than it accepts, mayPark trips the
-// breaker and returns false: for example, a credential may have expired that some messages need. A relay counts only its own messages.
-// Each of two or more relays allows half of the limit; a smaller share would let the bad messages of one key, which all come to
-// one relay, pause the sink.
+// mayPark counts a message that is to be parked. If ParkRateLimit is reached and the sink refuses more messages than it accepts,
+// mayPark trips the breaker and returns false: for example, a credential may have expired that some messages need. A relay counts
+// only its own messages. Each of two or more relays allows half of the limit; a smaller share would let the bad messages of one
+// key, which all come to one relay, pause the sink.
 func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	limit, m := b.options.ParkRateLimit, &b.minute
 	if limit < 0 || outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonCrash {

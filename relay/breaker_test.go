@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// breakerAnswers are what a sink may answer, by the names that TestBreaker has for them. With "a/" before it an answer is
-// one of the destination a.
+// breakerAnswers has the sink's answers by the names that TestBreaker uses. A prefix "a/" means that the answer is from the
+// destination a.
 var breakerAnswers = map[string]sinks.Outcome{
 	"ok":        sinks.Ok(""),
 	"500":       sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500"),
@@ -29,19 +29,19 @@ var breakerAnswers = map[string]sinks.Outcome{
 
 var stateNames = map[breakerState]string{breakerOpen: "open", breakerProbing: "probing", breakerClosed: "closed", breakerSuspect: "suspect", breakerTripped: "tripped"}
 
-// breakerStep is one batch. Its messages and answers are "k1:500 k2:ok"; what becomes of them is "suspend done", where a charged retry is
-// "retry+1"; and then the breaker is in this state.
+// breakerStep is one batch and its result. A batch with its answers is "k1:500 k2:ok", and the verdicts are "suspend done", where
+// a charged retry is "retry+1". state is the state of the breaker afterwards.
 type breakerStep struct {
 	after  time.Duration
 	batch  string
-	begun  int  // so many batches earlier it began
+	begun  int  // how many batches earlier it began
 	cut    bool // its context had ended
 	paused bool
 	want   string
 	state  string
 }
 
-// TestBreaker goes through what the breaker makes of each answer, by its state and by what happened before.
+// TestBreaker checks the breaker's verdict on each answer, by its state and by the earlier answers.
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	defaults := SinkOptions{MaxAttempts: 3, BreakerThreshold: 3, ParkRateLimit: 3}
@@ -60,7 +60,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:422", want: "park", state: "closed"},
 		}},
-		"a delivery of the same batch is none": {defaults, []breakerStep{ // it may have come before the outage, or after it
+		"a delivery of the same batch is none": {defaults, []breakerStep{ // it may have been made before or after the outage
 			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
 			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
 			{batch: "b:ok", want: "all", state: "closed"},
@@ -77,7 +77,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "a:500", want: "suspend", state: "suspect"},
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:500", want: "retry+1", state: "closed"},
-			{batch: "a:500", want: "suspend", state: "suspect"}, // from the table again
+			{batch: "a:500", want: "suspend", state: "suspect"}, // it was read from the table again
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:500", want: "retry+1", state: "closed"},
 			{batch: "a:500", want: "suspend", state: "suspect"},
@@ -94,7 +94,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:ok", begun: 1, want: "all", state: "closed"},
 			{batch: "a:422", want: "suspend", state: "suspect"},
 		}},
-		"a delivery while the message is being sent is none": {defaults, []breakerStep{ // it may have failed before that
+		"a delivery while the message is being sent is none": {defaults, []breakerStep{ // the message may have failed before the delivery
 			{batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:422", begun: 1, want: "suspend", state: "suspect"},
@@ -106,9 +106,9 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:500", want: "suspend", state: "suspect"},
 			{after: 30 * time.Minute, batch: "a:422", want: "park", state: "suspect"},
 			{batch: "b:500", want: "retry+1", state: "suspect"},
-			{batch: "b:500", want: "retry+1", state: "suspect"}, // from the table again
+			{batch: "b:500", want: "retry+1", state: "suspect"}, // it was read from the table again
 			{batch: "b:500", want: "park", state: "suspect"},
-			{batch: "c:422", want: "suspend", state: "open"}, // three keys
+			{batch: "c:422", want: "suspend", state: "open"}, // messages of three keys have failed
 		}},
 		"an unmistakable answer is never judged alone": {defaults, []breakerStep{
 			{batch: "a:502", want: "suspend", state: "suspect"},
@@ -140,12 +140,12 @@ func TestBreaker(t *testing.T) {
 			{batch: "a:422", want: "suspend", state: "suspect"}, // the same key
 			{batch: "b:500 c:422", want: "suspend suspend", state: "open"},
 			{batch: "", state: "probing"},
-			{after: time.Hour, batch: "a:422", want: "suspend", state: "open"}, // not alone
+			{after: time.Hour, batch: "a:422", want: "suspend", state: "open"}, // it does not fail alone
 			{batch: "", state: "probing"},
 			{batch: "d:500", want: "suspend", state: "open"},
 			{batch: "", state: "probing"},
 			{batch: "b:ok", want: "all", state: "closed"},
-			{batch: "a:422 c:422", want: "suspend suspend", state: "suspect"}, // they failed with all others: three rounds more
+			{batch: "a:422 c:422", want: "suspend suspend", state: "suspect"}, // they failed together with all others, so they get three more rounds
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "park", state: "closed"},
@@ -163,7 +163,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "", state: "probing"},
 			{batch: "a:down", want: "back", state: "open"},
 			{batch: "", state: "probing"},
-			{batch: "a:500", want: "suspend", state: "suspect"}, // it answers
+			{batch: "a:500", want: "suspend", state: "suspect"}, // the sink answers
 			{batch: "b:down", want: "back", state: "open"},
 		}},
 		"a failure before it went down isn't repeated after it": {defaults, []breakerStep{
@@ -187,7 +187,7 @@ func TestBreaker(t *testing.T) {
 		"behind another of its key": {defaults, []breakerStep{
 			{batch: "a:500 a2:unsent a3:422", want: "suspend back back", state: "suspect"},
 			{batch: "a:ok", want: "all", state: "closed"},
-			{batch: "a3:422", want: "park", state: "closed"}, // a3 was marked as failed
+			{batch: "a3:422", want: "park", state: "closed"}, // a3 was recorded as failed
 		}},
 		"destinations have their own evidence": {defaults, []breakerStep{
 			{batch: "a:x/422 b:y/ok", want: "suspend done", state: "closed"},
@@ -262,7 +262,7 @@ func TestBreaker(t *testing.T) {
 					for i, v := range verdicts {
 						text := map[action]string{done: "done", retry: "retry", park: "park", suspend: "suspend", back: "back"}[v.action]
 						if v.action == retry {
-							batch.items[i].suspension = nil // it is written, and read again
+							batch.items[i].suspension = nil // it is written as a retry, and read again
 							if v.charged > 0 {
 								batch.items[i].row.Attempts++
 								text += fmt.Sprint("+", v.charged)
@@ -279,8 +279,8 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// Where some keys always fail between two deliveries, it takes more of them in a row to open the breaker.
-func TestUsualFailuresTakeMorePatience(t *testing.T) {
+// If some keys usually fail between two deliveries, more consecutive failures are needed to open the breaker.
+func TestThresholdGrowsWithUsualFailures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		usual   float64
@@ -297,8 +297,8 @@ func TestUsualFailuresTakeMorePatience(t *testing.T) {
 	}
 }
 
-// A sink is reported as down once it was suspect for five seconds, with the last answer.
-func TestSuspectForLongIsDown(t *testing.T) {
+// A sink that has been suspect for five seconds is reported as down, with the last answer.
+func TestLongSuspectSinkIsReportedDown(t *testing.T) {
 	t.Parallel()
 	b, now := newBreaker(&SinkOptions{BreakerThreshold: 5}), time.Now()
 	b.opened(nil, now)
@@ -311,8 +311,9 @@ func TestSuspectForLongIsDown(t *testing.T) {
 	}
 }
 
-// A message that left memory as a retry, and is another item when it is back, has failed before. Of too many some are forgotten.
-func TestFailuresOutliveMemory(t *testing.T) {
+// A message that left memory as a retry, and returns as a new item, counts as having failed before. If there are too many such
+// messages, some are forgotten.
+func TestFailuresAreRememberedAfterEviction(t *testing.T) {
 	t.Parallel()
 	options := SinkOptions{MaxAttempts: 3, BreakerThreshold: 3, ParkRateLimit: 3}
 	b := newBreaker(&options)

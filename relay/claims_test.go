@@ -17,12 +17,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// slowClaims has claims that take their time, and counts those under way.
+// slowClaims is a store whose claims take time. It counts those in progress.
 type slowClaims struct {
 	*memstore.Store
 	atOnce    int
 	now, peak atomic.Int64
-	most      atomic.Int64 // bytes that one claim brought
+	most      atomic.Int64 // bytes of one claim
 }
 
 func (s *slowClaims) Parallelism() storage.Parallelism {
@@ -42,9 +42,8 @@ func (s *slowClaims) Claim(ctx context.Context, request storage.ClaimRequest) ([
 	return rows, err
 }
 
-// Several claims are under way where the store gains by it and there is plenty,
-// and never more than find room.
-func TestClaimsAtOnce(t *testing.T) {
+// Claims are concurrent if the store gains from that and rows are plentiful, and never more than there is room for.
+func TestConcurrentClaims(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		atOnce, rows, buffer int
@@ -68,7 +67,7 @@ func TestClaimsAtOnce(t *testing.T) {
 					t.Error(err)
 				}
 				if n := len(sink.ids()); n != test.rows || store.peak.Load() != test.want {
-					t.Errorf("%d deliveries of %d rows, %d claims at once, want %d", n, test.rows, store.peak.Load(), test.want)
+					t.Errorf("%d deliveries of %d rows, %d concurrent claims, want %d", n, test.rows, store.peak.Load(), test.want)
 				}
 				if counts := statusOf(t, db); counts[storage.StateClaimed] != 0 {
 					t.Errorf("at the end: %v", counts)
@@ -78,7 +77,7 @@ func TestClaimsAtOnce(t *testing.T) {
 	}
 }
 
-// asked notes which claims nothing prompted, and what they brought.
+// asked records which claims were unprompted, and what they returned.
 type asked struct {
 	*memstore.Store
 	mu     sync.Mutex
@@ -100,8 +99,8 @@ func (a *asked) taken() (claims []string) {
 	return claims
 }
 
-// Only a claim whose time has come is one that nothing prompted.
-func TestClaimsArePromptedOrNot(t *testing.T) {
+// Only a claim whose reason is the poll interval is unprompted.
+func TestClaimsReportWhetherTheyAreUnprompted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -120,7 +119,7 @@ func TestClaimsArePromptedOrNot(t *testing.T) {
 		r.Wake()
 		want("woken", 400*time.Millisecond, "unprompted false, 3 rows")
 		write(db, "orders", "k", 2)
-		want("the next polls", 603*time.Millisecond, "unprompted true, 2 rows") // and soon after it the next
+		want("the next polls", 603*time.Millisecond, "unprompted true, 2 rows") // the next poll follows soon
 		want("a poll after one that found something", 7*time.Millisecond, polled)
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -128,14 +127,14 @@ func TestClaimsArePromptedOrNot(t *testing.T) {
 	})
 }
 
-// Claims, also several at once, bring no more than 8 MiB, and than the buffer has room
-// for, beside the row that each of them ends with; and all is delivered.
-func TestClaimsKeepToBytes(t *testing.T) {
+// Claims, even concurrent ones, return at most 8 MiB and at most what the buffer has room for, except for the last row of each
+// claim. Everything is delivered.
+func TestClaimsStayWithinBytes(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		atOnce, rows, size, buffer int
-		want                       int // rows that are claimed while nothing is delivered
+		want                       int // rows that are claimed before anything is delivered
 	}{
 		"one":                     {1, 200, 1 << 20, 0, 16},
 		"two":                     {2, 200, 1 << 20, 0, 16},
@@ -176,7 +175,7 @@ func TestClaimsKeepToBytes(t *testing.T) {
 	}
 }
 
-// gate is a sink that delivers nothing until it is open.
+// gate is a sink that delivers nothing until it is opened.
 type gate struct {
 	recorder
 	open chan struct{}

@@ -7,8 +7,8 @@ type databaseClock struct {
 	said, heard time.Time // the last answer, and when it arrived by this host's clock
 }
 
-// passed reports whether a time has passed by the database's clock. It may report so late, by the time that the answer took, and never
-// too early. Before the first answer it returns false.
+// passed reports whether a time has passed by the database's clock. It may report so late, by the time that the answer took, and
+// never too early. Before the first answer it returns false.
 func (c *databaseClock) passed(at time.Time) bool {
 	return !at.IsZero() && !c.said.IsZero() && !c.now().Before(at)
 }

@@ -13,16 +13,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The database's clock jumps by ten minutes while two relays work. Forward, all
-// leases are over at once, as if their relays had died: what is in flight may come
-// twice, and nothing else. Back, they last longer, which only a dead relay's lanes
-// have to wait for. Nothing is lost, and no key's first deliveries change places.
+// The database's clock jumps by ten minutes while two relays work. If it jumps forward, all leases expire, as if the relays had
+// died: only messages in flight may be sent twice. If it jumps back, leases last longer, which only delays the lanes of a dead
+// relay. In both cases nothing is lost, and the first deliveries of a key keep their order.
 func TestDatabaseClockJumps(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		by    time.Duration
 		claim storage.Claim
-		twice bool // whether it may come twice
+		twice bool // whether messages may be sent twice
 	}{
 		"forward, lanes": {10 * time.Minute, storage.ByLanes, true},
 		"back, lanes":    {-10 * time.Minute, storage.ByLanes, false},
@@ -66,7 +65,7 @@ func jump(t *testing.T, by time.Duration, claim storage.Claim, mayTwice bool) {
 			continue
 		}
 		if seen[m.Sequence] = true; claim == storage.ByLanes && m.Sequence < last[m.Key] {
-			t.Errorf("key %s: %d came for the first time after %d", m.Key, m.Sequence, last[m.Key])
+			t.Errorf("key %s: %d first arrived after %d", m.Key, m.Sequence, last[m.Key])
 		}
 		last[m.Key] = m.Sequence
 	}
@@ -74,10 +73,10 @@ func jump(t *testing.T, by time.Duration, claim storage.Claim, mayTwice bool) {
 		t.Errorf("%d of %d messages arrived", len(seen), keys*each)
 	}
 	if twice > 2*buffer || twice > 0 && !mayTwice {
-		t.Errorf("%d messages came twice", twice)
+		t.Errorf("%d messages arrived twice", twice)
 	}
 	if counts := statusOf(t, db); counts[storage.StateDone] != keys*each {
 		t.Errorf("in the end: %v", counts)
 	}
-	t.Logf("%d messages came twice", twice)
+	t.Logf("%d messages arrived twice", twice)
 }

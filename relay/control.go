@@ -7,10 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Controls are the pauses and limits that operators have set. They are stored with the table, and each relay reads them about once
-// a second. A paused sink is treated like one whose breaker is open: its rows fill its buffer, and further rows are skipped. Rows of
-// a paused topic or key are not kept in memory. Their lane remembers the first of them, and reads from there when the pause ends.
-// What must hold: rows that follow a row of a paused topic in their key wait, too.
+// Controls are the pauses and limits that operators have set. They are stored with the table, and each relay reads them about
+// once a second. A paused sink is treated like one whose breaker is open: its rows fill its buffer, and further rows are skipped.
+// Rows of a paused topic or key are not kept in memory. Their lane remembers the first of them, and reads from there when the
+// pause ends. What must hold: the later rows of a key wait behind a row of a paused topic, too.
 
 // heard applies the controls that were read.
 func (e *engine) heard(inForce []storage.Control) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A lane's share of 1.5 million paused keys holds up less than one of a hundred other keys.
-func TestAKeySetTakesFewKeysForOthers(t *testing.T) {
+// With a lane's share of 1.5 million paused keys, the set has fewer than 1 % false positives.
+func TestKeySetHasFewFalsePositives(t *testing.T) {
 	t.Parallel()
 	const keys = 1_500_000 / 64
 	set := newKeySet()

@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// steered is what an operator says of a table.
+// steered is an operator's view of a table.
 type steered struct {
 	*testing.T
 	db *memstore.DB
@@ -42,7 +42,7 @@ func (s steered) lift(kind storage.ControlKind, name string) {
 	}
 }
 
-// counted is how many messages of a topic a sink has got.
+// counted returns how many messages of a topic a sink has got.
 func (r *recorder) counted(topic string) (n int) {
 	for _, m := range r.all() {
 		if m.Topic == topic {
@@ -52,8 +52,8 @@ func (r *recorder) counted(topic string) (n int) {
 	return n
 }
 
-// All relays stop sending to a sink within a second of its pause, also those that are started
-// later, and go on within a second of its end. Other sinks go on. Nothing is charged.
+// All relays, including later ones, stop sending to a paused sink within a second, and resume within a second after the pause.
+// Other sinks are not affected. No attempt is charged.
 func TestAPausedSinkGetsNothing(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -105,19 +105,19 @@ func TestAPausedSinkGetsNothing(t *testing.T) {
 				begin()
 				time.Sleep(20 * time.Second)
 				if n := len(paused.all()); n != got {
-					t.Errorf("%d messages came to the sink while it was paused", n-got)
+					t.Errorf("%d messages reached the sink while it was paused", n-got)
 				}
 				if n := len(other.all()); n != 100 {
-					t.Errorf("%d of 100 messages came to the other sink", n)
+					t.Errorf("%d of 100 messages reached the other sink", n)
 				}
 				operator.lift(storage.PauseSink, "paused")
 				time.Sleep(time.Second)
 				if n := len(paused.all()); n == got {
-					t.Error("no message came to the sink within a second of the end of its pause")
+					t.Error("no message reached the sink within a second of the end of its pause")
 				}
-				time.Sleep(2 * time.Second) // by rows a claim takes no more than the buffer, which is small
+				time.Sleep(2 * time.Second) // by rows a claim takes at most what fits into the buffer, which is small
 				if n := len(paused.all()); n != got+200 {
-					t.Errorf("%d messages came to the sink after its pause, want 200", n-got)
+					t.Errorf("%d messages reached the sink after its pause, want 200", n-got)
 				}
 				if claim == storage.ByLanes {
 					inOrder(t, paused.all())
@@ -132,10 +132,10 @@ func TestAPausedSinkGetsNothing(t *testing.T) {
 	}
 }
 
-// Pauses of sinks, topics and keys come and go, while messages fail and relays come and go:
-// nothing that is paused is sent more than a second later, keys keep their order in each sink,
-// also over topics, and what isn't paused goes on.
-func TestPausesKeepTheOrder(t *testing.T) {
+// Pauses of sinks, topics and keys start and end while messages fail and relays start and stop. No paused message is sent more
+// than a second after its pause began, keys keep their order in each sink, even across topics, and messages that aren't paused
+// are delivered.
+func TestPausesKeepKeyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2 * *simulations) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -149,12 +149,12 @@ func TestPausesKeepTheOrder(t *testing.T) {
 	}
 }
 
-// deaf is a table of which no relay hears what is in force.
+// deaf is a store whose relays get no controls.
 type deaf struct{ *memstore.Store }
 
 func (deaf) Controls(context.Context) ([]storage.Control, error) { return nil, nil }
 
-// belated is a table of which relays hear what was in force two seconds ago.
+// belated is a store whose relays get the controls of two seconds ago.
 type belated struct{ *memstore.Store }
 
 func (s belated) Controls(ctx context.Context) ([]storage.Control, error) {
@@ -162,8 +162,8 @@ func (s belated) Controls(ctx context.Context) ([]storage.Control, error) {
 	return slices.DeleteFunc(controls, func(c storage.Control) bool { return time.Since(c.Since) < 2*time.Second }), err
 }
 
-// Relays that don't hear of pauses, or too late, are found out.
-func TestIgnoredPausesAreFound(t *testing.T) {
+// The test finds relays that get no pauses, or get them too late.
+func TestPauseTestFindsIgnoredPauses(t *testing.T) {
 	t.Parallel()
 	for name, mutant := range map[string]func(*memstore.Store) storage.Store{
 		"deaf": func(s *memstore.Store) storage.Store { return deaf{s} },
@@ -184,14 +184,14 @@ func TestIgnoredPausesAreFound(t *testing.T) {
 	}
 }
 
-// pausesComeAndGo plays a course, and returns what it has found wrong with what was sent.
+// pausesComeAndGo runs one history, and returns the errors that it found in what was sent.
 func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) storage.Store) (violations []string) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	db := memstore.New()
 	operator := steered{t, db}
 	var mu sync.Mutex
 	pausedSince := map[string]time.Time{} // by kind and name
-	last := map[string]int64{}            // of each sink and key
+	last := map[string]int64{}            // by sink and key
 	failed := map[string]int{}
 	sent := 0
 	sink := func(name string) sinks.Sink {
@@ -284,7 +284,7 @@ func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) stora
 		case 2:
 			if random.IntN(4) == 0 {
 				at := random.IntN(len(stops))
-				if err := stops[at](); err != nil && !errors.Is(err, context.Canceled) { // it had hardly begun
+				if err := stops[at](); err != nil && !errors.Is(err, context.Canceled) { // it had just started
 					t.Error(err)
 				}
 				stops[at] = run()
@@ -315,9 +315,8 @@ func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) stora
 	return violations
 }
 
-// A topic that is paused, with more messages than there is memory for, holds up no other
-// key of its sink.
-func TestAPausedTopicHoldsUpNoOther(t *testing.T) {
+// A paused topic with more messages than fit into memory does not delay other keys of its sink.
+func TestPausedTopicDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -338,7 +337,7 @@ func TestAPausedTopicHoldsUpNoOther(t *testing.T) {
 		if n := sink.counted("paused"); n > 0 {
 			t.Errorf("%d messages of the paused topic were sent", n)
 		}
-		// Of each lane less than a key in a hundred is taken for another.
+		// In each lane fewer than 1 % of the keys are false positives.
 		if n := sink.counted("other"); n < 580 || n > 600 {
 			t.Errorf("%d messages of another topic were sent, want nearly all of the 600 that don't follow a paused one", n)
 		}
@@ -354,16 +353,16 @@ func TestAPausedTopicHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A message of a paused topic commits late, far below what was read. Only a scan meets it. Later messages of its key, of
-// another topic, wait for it.
-func TestALateMessageOfAPausedTopicHoldsItsKey(t *testing.T) {
+// A message of a paused topic commits late, far below the cursor, so that only a scan finds it. Later messages of its key, which
+// have another topic, wait for it.
+func TestLateMessageOfAPausedTopicBlocksItsKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
 		operator := steered{t, db}
 		operator.set(storage.PauseTopic, "paused", 0)
 		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
-		keys := keysOf(0, storage.Lanes, 2) // of one lane
+		keys := keysOf(0, storage.Lanes, 2) // in one lane
 		write(db, "paused", keys[0], 1)
 		late := db.Begin()
 		late.Insert(outbox.Message{Topic: "paused", Key: keys[1]})
@@ -389,7 +388,7 @@ func TestALateMessageOfAPausedTopicHoldsItsKey(t *testing.T) {
 	})
 }
 
-// countsRows counts the rows that reads have brought, of pending messages and of those that are due.
+// countsRows counts the pending and the due rows that reads return.
 type countsRows struct {
 	*memstore.Store
 	read, due *atomic.Int64
@@ -407,9 +406,9 @@ func (s countsRows) Due(ctx context.Context, lanes []int, after storage.DueCurso
 	return rows, next, err
 }
 
-// While a topic with many messages is paused, other controls come and go, and more pauses come, without the topic's messages
-// being read again.
-func TestOtherControlsReadNoPausedMessagesAgain(t *testing.T) {
+// While a topic with many messages is paused, other controls and pauses start and end without the topic's messages being read
+// again.
+func TestOtherControlsDoNotRereadPausedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -463,8 +462,8 @@ func TestOtherControlsReadNoPausedMessagesAgain(t *testing.T) {
 	})
 }
 
-// Messages of a paused topic or sink that are due aren't read again and again, and hold up no other message that is due.
-func TestDueMessagesThatArePausedHoldUpNoOther(t *testing.T) {
+// Due messages of a paused topic or sink aren't read repeatedly, and don't delay other due messages.
+func TestPausedDueMessagesDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []storage.ControlKind{storage.PauseTopic, storage.PauseSink} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -510,9 +509,8 @@ func dueMessagesAreRead(t *testing.T, kind storage.ControlKind) {
 	})
 }
 
-// A drain ends though something is paused, and says what it has left; where it has left
-// nothing it says nothing.
-func TestADrainLeavesWhatIsPaused(t *testing.T) {
+// A drain ends although something is paused, and its error names the pauses whose messages are left; it has no error if none are.
+func TestDrainLeavesPausedMessages(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, c := range []storage.Control{{Kind: storage.PauseSink, Name: "p"}, {Kind: storage.PauseTopic, Name: "p"}, {Kind: storage.PauseKey, Name: "k"}} {
@@ -540,7 +538,7 @@ func TestADrainLeavesWhatIsPaused(t *testing.T) {
 					write(db, "p", "k", 100)
 					write(db, "o", "other", 100)
 					if err := drain(); err == nil || !strings.Contains(err.Error(), c.String()) {
-						t.Errorf("a drain that left messages says %v", err)
+						t.Errorf("a drain that left messages returned %v", err)
 					}
 					if n, p := sink.counted("o"), sink.counted("p"); n != 200 || p != 0 {
 						t.Errorf("%d messages of 200 were sent that aren't paused, and %d that are", n, p)
@@ -555,14 +553,14 @@ func TestADrainLeavesWhatIsPaused(t *testing.T) {
 	}
 }
 
-// A drain whose only sink is paused leaves all messages, also those that are due again, and says so.
-func TestADrainWhoseOnlySinkIsPausedFails(t *testing.T) {
+// A drain whose only sink is paused leaves all messages, including due retries, and returns an error.
+func TestDrainFailsIfTheOnlySinkIsPaused(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, state := range []storage.State{storage.StatePending, storage.StateRetry} {
 			t.Run(string(claim)+"/"+string(state), func(t *testing.T) {
 				t.Parallel()
-				for range 20 { // in which the relay hears of the pause before or after its lanes
+				for range 20 { // the relay reads the pause before or after it acquires its lanes
 					synctest.Test(t, func(t *testing.T) {
 						db, sink := memstore.New(), &recorder{}
 						db.Hooks.Fail = func(context.Context, memstore.Op) error {
@@ -594,12 +592,12 @@ func TestADrainWhoseOnlySinkIsPausedFails(t *testing.T) {
 						}
 						operator.set(storage.PauseSink, "main", 0)
 						if err := drain(); err == nil || !strings.Contains(err.Error(), "sink main") {
-							t.Errorf("a drain that left everything says %v", err)
+							t.Errorf("a drain that left everything returned %v", err)
 						}
 						operator.lift(storage.PauseSink, "main")
 						operator.set(storage.PauseTopic, "another", 0)
 						if err := drain(); err != nil {
-							t.Errorf("a drain that left nothing says %v", err)
+							t.Errorf("a drain that left nothing returned %v", err)
 						}
 						if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateRetry] > 0 {
 							t.Errorf("left: %v", counts)
@@ -611,7 +609,7 @@ func TestADrainWhoseOnlySinkIsPausedFails(t *testing.T) {
 	}
 }
 
-// hidesRows is a table whose reads and claims don't find the rows of topics that begin with "hidden".
+// hidesRows is a store whose reads and claims don't return rows of topics that begin with "hidden".
 type hidesRows struct{ *memstore.Store }
 
 func hidden(row storage.Row) bool { return strings.HasPrefix(row.Message.Topic, "hidden") }
@@ -631,8 +629,8 @@ func (s hidesRows) Claim(ctx context.Context, request storage.ClaimRequest) ([]s
 	return s.Store.Claim(ctx, request)
 }
 
-// A drain fails that leaves a message which is due, though no read finds it.
-func TestADrainFailsThatCannotReadAMessage(t *testing.T) {
+// A drain fails if it leaves a due message that no read finds.
+func TestDrainFailsIfAMessageCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -646,16 +644,15 @@ func TestADrainFailsThatCannotReadAMessage(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "row 1 ") || sink.counted("t") != 10 {
-					t.Errorf("the drain delivered %d of 10 messages and says %v", sink.counted("t"), err)
+					t.Errorf("the drain delivered %d of 10 messages and returned %v", sink.counted("t"), err)
 				}
 			})
 		})
 	}
 }
 
-// All relays together send a sink no more than its limit, and not much less; without a limit
-// they send what there is.
-func TestALimitIsOfAllRelays(t *testing.T) {
+// All relays together send a sink at most its limit, and not much less. Without a limit they send everything.
+func TestLimitIsSharedByAllRelays(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -682,7 +679,7 @@ func TestALimitIsOfAllRelays(t *testing.T) {
 				operator.lift(storage.LimitSink, "main")
 				time.Sleep(2 * time.Second)
 				if n := len(sink.all()); n != 4000 {
-					t.Errorf("%d of 4000 messages came when there was no limit", n)
+					t.Errorf("%d of 4000 messages arrived when there was no limit", n)
 				}
 				for _, stop := range stops {
 					if err := stop(); err != nil {
@@ -694,8 +691,8 @@ func TestALimitIsOfAllRelays(t *testing.T) {
 	}
 }
 
-// Consumers take no part in a limit of a sink, nor relays that don't have the sink: they send it nothing.
-func TestALimitIsSharedByRelaysThatHaveTheSink(t *testing.T) {
+// Consumers, and relays without the sink, get no share of a sink's limit, since they send it nothing.
+func TestLimitIsSharedByRelaysWithTheSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -745,8 +742,8 @@ func TestALimitIsSharedByRelaysThatHaveTheSink(t *testing.T) {
 	})
 }
 
-// What is sent while there is no limit is no debt for the next one.
-func TestALimitIsSetAgain(t *testing.T) {
+// Messages that were sent while there was no limit don't count against the next limit.
+func TestLimitCanBeChanged(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -781,8 +778,8 @@ func TestALimitIsSetAgain(t *testing.T) {
 	}
 }
 
-// A relay that is paused leaves its part to the others, and has it back when its pause ends.
-func TestAPausedRelayLeavesItsPart(t *testing.T) {
+// A paused relay leaves its lanes to the others, and gets its share back when the pause ends.
+func TestPausedRelayGivesUpItsShare(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -836,8 +833,8 @@ type openings struct {
 
 func (o *openings) Open(context.Context) error { o.n.Add(1); return nil }
 
-// Nothing is opened, resolved or sent before it is known what operators have put in force: the sink may be paused.
-func TestNothingIsSentBeforeTheControlsAreKnown(t *testing.T) {
+// No sink is opened, and nothing is resolved or sent, before the controls were read, since the sink may be paused.
+func TestNothingIsSentBeforeTheControlsAreRead(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {

@@ -50,8 +50,8 @@ func (c *controller) work(ctx context.Context) {
 	}
 }
 
-// pauseTripped stores the pauses of tripped breakers. It returns those that it couldn't store, to be tried again. Meanwhile this relay
-// pauses the sink for itself.
+// pauseTripped stores the pauses of tripped breakers. It returns those that it couldn't store, to be tried again. Meanwhile this
+// relay pauses the sink for itself.
 func (c *controller) pauseTripped(ctx context.Context, wanted []storage.Control) (left []storage.Control) {
 	for len(c.trips) > 0 {
 		wanted = append(wanted, <-c.trips)

@@ -14,11 +14,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Dead letters. If a sink has a dead letter topic or sink, a message that it parks is also sent there. The dead letter is a new message,
-// which the settlement that parks the original writes from its row (see [storage.Copy]). So each parking writes exactly one,
-// even if settlements are repeated or fenced, and the dead letter is read, routed, sent and retried like any other message.
+// Dead letters. If a sink has a dead letter topic or sink, a message that it parks is also sent there. The dead letter is a new
+// message, which the settlement that parks the original writes from its row (see [storage.Copy]). So each parking writes exactly
+// one, even if settlements are repeated or fenced, and the dead letter is read, routed, sent and retried like any other message.
 
-// The headers of a dead letter, in addition to those of its message.
+// The headers of a dead letter, in addition to the headers of its message.
 const (
 	deadLetterMessage = sinks.DeadLetterHeader + "message-id"
 	deadLetterTopic   = sinks.DeadLetterHeader + "topic"
@@ -34,15 +34,15 @@ const (
 // message has the whole error.
 const mostErrorHeader = 500
 
-// addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has dead letters, and returns a note for the
-// log. A dead letter that is parked gets no dead letter, which would loop for ever. now is the database's time.
+// addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has dead letters, and returns a note for
+// the log. A dead letter that is parked gets no dead letter, which would loop for ever. now is the database's time.
 func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (note string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {
 		return ""
 	}
 	if _, dead := row.Message.Headers[deadLetterMessage]; dead {
-		return "; it is a dead letter itself, of which none is written"
+		return "; it is a dead letter itself, so it gets none"
 	}
 	headers := map[string]string{}
 	for name, value := range row.Message.Headers {
@@ -91,8 +91,8 @@ func headerText(text string) string {
 	}, text))
 }
 
-// checkDeadLetter checks that the sink's dead letters have a destination other than the sink itself. In particular they must not be
-// routed to a sink that holds the keys of parked messages: they would wait behind their own message.
+// checkDeadLetter checks that the sink's dead letters have a destination other than the sink itself. In particular they must not
+// be routed to a sink that holds the keys of parked messages: they would wait behind their own message.
 func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
 	to, problem := s.DeadLetter, ""
 	switch {

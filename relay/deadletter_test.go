@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// parking rejects what says "bad", fails what says "again", and takes what else there is.
+// parking rejects payloads with "bad", fails those with "again", and accepts all others.
 func parking() *recorder {
 	return &recorder{order: sinks.OrderNone, answer: func(m sinks.Message) sinks.Outcome {
 		switch string(m.Payload) {
@@ -34,7 +34,7 @@ func parking() *recorder {
 	}}
 }
 
-// withDeadLetters has what the main sink parks sent to another, by the topic dead.
+// withDeadLetters sends the main sink's dead letters to another sink, by the topic dead.
 func withDeadLetters(claim storage.Claim, main, dead sinks.Sink) relay.Options {
 	return relay.Options{
 		Claim: claim, Lease: 3 * time.Second,
@@ -46,7 +46,7 @@ func withDeadLetters(claim storage.Claim, main, dead sinks.Sink) relay.Options {
 	}
 }
 
-// deadOf are the dead letters by the id of their message.
+// deadOf returns the dead letters by the ids of their messages.
 func deadOf(t *testing.T, received []sinks.Message) map[string]sinks.Message {
 	t.Helper()
 	found := map[string]sinks.Message{}
@@ -67,8 +67,8 @@ type deadLettered struct {
 
 func (o deadLettered) DeadLettered(sink string) { o.sinks <- sink }
 
-// What is parked is sent elsewhere, too, whyever it was parked, with its own headers and those
-// that say what became of it. What is delivered or discarded isn't.
+// Each parked message is also sent as a dead letter, for any reason, with its own headers and those that describe the failure.
+// Delivered and discarded messages are not.
 func TestDeadLetters(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		main, dead, seen := parking(), &recorder{}, deadLettered{sinks: make(chan string, 10)}
@@ -126,8 +126,8 @@ func TestDeadLetters(t *testing.T) {
 	})
 }
 
-// Answers of settlements are lost, and calls fail: there is one dead letter a park.
-func TestOneDeadLetterAPark(t *testing.T) {
+// Each park writes one dead letter, even if the results of settlements are lost and calls fail.
+func TestEachParkWritesOneDeadLetter(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		const count = 40
 		main, dead, calls := parking(), &recorder{}, 0
@@ -135,7 +135,7 @@ func TestOneDeadLetterAPark(t *testing.T) {
 			if op != memstore.OpSettle {
 				return nil
 			}
-			if calls++; calls%5 < 2 { // one fails, one is written, and the next one is, and its answer lost
+			if calls++; calls%5 < 2 { // one call fails, one is written, and one is written but its result is lost
 				return io.ErrUnexpectedEOF
 			}
 			return nil
@@ -171,8 +171,8 @@ func TestOneDeadLetterAPark(t *testing.T) {
 	})
 }
 
-// A dead letter that is parked gets none, and the log says so.
-func TestADeadLetterIsNotWrittenOfADeadLetter(t *testing.T) {
+// A dead letter that is parked gets no dead letter, and the log mentions that.
+func TestParkedDeadLetterGetsNoDeadLetter(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		log := &bytes.Buffer{}
 		db.Write(outbox.Message{Topic: "orders", Key: "k", Payload: []byte("bad")})
@@ -188,16 +188,16 @@ func TestADeadLetterIsNotWrittenOfADeadLetter(t *testing.T) {
 		if left := parked(t, db); len(left) != 2 || len(db.Messages()) != 2 {
 			t.Errorf("parked are %v, want the message and its dead letter; the table has %d rows", left, len(db.Messages()))
 		}
-		for _, want := range []string{"; its dead letter goes to dead", "; it is a dead letter itself, of which none is written"} {
+		for _, want := range []string{"; its dead letter goes to dead", "; it is a dead letter itself, so it gets none"} {
 			if n := strings.Count(log.String(), want); n != 1 {
-				t.Errorf("the log says %d times %q:\n%s", n, want, log)
+				t.Errorf("the log has %d times %q:\n%s", n, want, log)
 			}
 		}
 	})
 }
 
-// A parked message that holds its key has a dead letter, which doesn't wait with it, and one more
-// when it is parked again. What is skipped has none for that.
+// A parked message that holds its key gets a dead letter, which doesn't wait with it, and another one when it is parked again.
+// Skipping it writes none.
 func TestDeadLettersOfHeldKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -227,8 +227,8 @@ func TestDeadLettersOfHeldKeys(t *testing.T) {
 	})
 }
 
-// The dead letters of a key come in the order of its messages.
-func TestDeadLettersKeepTheOrderOfTheirKeys(t *testing.T) {
+// The dead letters of a key arrive in the order of its messages.
+func TestDeadLettersKeepKeyOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const count, keys = 120, 3
@@ -246,7 +246,7 @@ func TestDeadLettersKeepTheOrderOfTheirKeys(t *testing.T) {
 		for _, m := range letters {
 			id := m.Headers["rowrelay-dead-letter-message-id"]
 			if id <= last[m.Key] {
-				t.Errorf("the dead letter of %s came after that of %s", id, last[m.Key])
+				t.Errorf("the dead letter of %s arrived after that of %s", id, last[m.Key])
 			}
 			last[m.Key] = id
 		}
@@ -256,8 +256,8 @@ func TestDeadLettersKeepTheOrderOfTheirKeys(t *testing.T) {
 	})
 }
 
-// A database that can't store an error's text gets the dead letter without it.
-func TestDeadLetterWithoutTheError(t *testing.T) {
+// If the database can't store the error's text, the dead letter is written without it.
+func TestDeadLetterIsWrittenWithoutAnUnwritableError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, dead := memstore.New(), &recorder{}
@@ -312,8 +312,7 @@ func TestDeadLetterOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// With a sink in the place of a topic, dead letters go there whatever its routes say, and keep
-// their topic.
+// If a sink is given instead of a topic, dead letters go there whatever the sink's routes are, and keep their topic.
 func TestDeadLettersToASink(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		main, dead := parking(), &recorder{}
@@ -341,8 +340,7 @@ func TestDeadLettersToASink(t *testing.T) {
 	})
 }
 
-// Of a message that several sinks need, each that parks it has its own dead letter, and the others
-// have the message.
+// If several sinks need a message, each sink that parks it writes its own dead letter, and the other sinks get the message.
 func TestDeadLettersOfSeveralSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -379,8 +377,7 @@ func TestDeadLettersOfSeveralSinks(t *testing.T) {
 	})
 }
 
-// A drain delivers what it has written itself, also if everything else was over long before that
-// was committed.
+// A drain delivers the dead letters that it writes, even if everything else was finished long before they were committed.
 func TestDrainDeliversDeadLetters(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		store, dead := db.Store(), &recorder{}

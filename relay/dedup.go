@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// dedup sends to sinks that recognise a batch when it is sent again. Such a batch is planned, journalled, sent and settled, in this order. A row has a reference from
-// the time its batch is journalled until it is settled, or until the sink has promised that the planned batch will never deliver the
-// row. A batch is unresolved while it is unknown whether the sink has it. The holder of its lanes sends an unresolved batch again
-// before any other message.
+// dedup sends to sinks that recognise a batch when it is sent again. Such a batch is planned, journalled, sent and settled, in
+// this order. A row has a reference from the time its batch is journalled until it is settled, or until the sink has promised
+// that the planned batch will never deliver the row. A batch is unresolved while it is unknown whether the sink has it. The
+// holder of its lanes sends an unresolved batch again before any other message.
 type dedup struct {
 	journal *journal
 	sinks   map[*sinkQueue]*dedupSink
@@ -61,7 +61,8 @@ func (s *dedupSink) unresolve(b *dedupBatch) {
 	}
 }
 
-// start resolves the unresolved batches, or plans and sends one more batch. While its plan is journalled, earlier batches are in flight.
+// start resolves the unresolved batches, or plans and sends one more batch. While its plan is journalled, earlier batches are in
+// flight.
 func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	s := d.sinks[q]
 	if s == nil {
@@ -105,8 +106,9 @@ func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	return false
 }
 
-// gather moves the entries of a few lanes to the front of untried: those of the first entry's lane, of the next lane, and so on, until they make up a batch of n. So a
-// batch concerns few lanes, and few journals are written for it. Otherwise the entries keep their order, and the first one stays first.
+// gather moves the entries of a few lanes to the front of untried: first the entries of the first entry's lane, then of the next
+// lane, and so on, until they make up a batch of n. So a batch concerns few lanes, and few journals are written for it. Otherwise
+// the entries keep their order, and the first one stays first.
 func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {
@@ -142,8 +144,8 @@ func (w *waitingLine) gather(n int) {
 	copy(waiting[len(gathered):], rest)
 }
 
-// journalsOf returns the journals of the lanes of a batch, with their valid references. The stored journals of other lanes stay as they are; ended references in
-// them do no harm.
+// journalsOf returns the journals of the lanes of a batch, with their valid references. The stored journals of other lanes stay
+// as they are; ended references in them do no harm.
 func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	of := map[*lane]bool{}
 	for _, it := range items {
@@ -167,7 +169,8 @@ type plannedBatch struct {
 	alone     bool // no other job of the sink was in flight
 }
 
-// do lets the sink plan the messages, journals the plan, and sends the messages with a reference. The others have their outcomes from the plan.
+// do lets the sink plan the messages, journals the plan, and sends the messages with a reference. The others have their outcomes
+// from the plan.
 func (b *plannedBatch) do(ctx context.Context, _ *base, f *flight) {
 	messages := make([]sinks.Message, len(f.items))
 	for i, it := range f.items {
@@ -212,8 +215,8 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 	return sink.Plan(ctx, messages)
 }
 
-// note sets the references of a batch's rows when its plan is journalled. If the write failed, it is unknown whether the plan is journalled; then the batch isn't
-// sent and is unresolved, since another relay that takes over a lane may send it.
+// note sets the references of a batch's rows when its plan is journalled. If the write failed, it is unknown whether the plan is
+// journalled; then the batch isn't sent and is unresolved, since another relay that takes over a lane may send it.
 func (b *plannedBatch) note(items []*item) {
 	if b.noted {
 		return
@@ -238,9 +241,9 @@ func (b *plannedBatch) note(items []*item) {
 	}
 }
 
-// done processes the outcomes. A whole batch that the sink wants planned again doesn't count against the sink. A sink that has refused a part of a batch gets one
-// batch at a time, so that smaller and smaller parts can be sent until the bad message is found. Batches overlap again after one that
-// was alone and was accepted.
+// done processes the outcomes. A whole batch that the sink wants planned again doesn't count against the sink. A sink that has
+// refused a part of a batch gets one batch at a time, so that smaller and smaller parts can be sent until the bad message is
+// found. Batches overlap again after one that was alone and was accepted.
 func (b *plannedBatch) done(e *engine, f *flight) {
 	b.note(f.items)
 	if b.err != nil {
@@ -270,8 +273,8 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 	}
 }
 
-// answered updates a row's reference after an outcome. If the outcome is unknown, the reference stays and its batch is unresolved. If the sink doesn't have the
-// message, the reference ends.
+// answered updates a row's reference after an outcome. If the outcome is unknown, the reference stays and its batch is
+// unresolved. If the sink doesn't have the message, the reference ends.
 func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	t := it.batchRef()
 	switch {
@@ -294,8 +297,8 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// resolving is the job that sends unresolved batches again, with all their rows that still exist. This includes rows of lanes that another relay holds, which may
-// send them again, too: the sink accepts each only once.
+// resolving is the job that sends unresolved batches again, with all their rows that still exist. This includes rows of lanes
+// that another relay holds, which may send them again, too: the sink accepts each only once.
 type resolving struct {
 	dedup    *dedup
 	batches  []*dedupBatch
@@ -349,8 +352,8 @@ func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 	}
 }
 
-// done settles the rows that the sink has, and ends the references of rows that are gone or were not delivered. The breaker judges the sink's outcomes, but a
-// refused batch doesn't count against it.
+// done settles the rows that the sink has, and ends the references of rows that are gone or were not delivered. The breaker
+// judges the sink's outcomes, but a refused batch doesn't count against it.
 func (r *resolving) done(e *engine, f *flight) {
 	d, q := r.dedup, f.queue
 	s := d.sinks[q]
@@ -386,7 +389,8 @@ func (r *resolving) done(e *engine, f *flight) {
 	r.again(s, q, len(open))
 }
 
-// again schedules the next attempt for batches that are still unresolved. If the sink is unavailable, they are sent again as soon as it is open.
+// again schedules the next attempt for batches that are still unresolved. If the sink is unavailable, they are sent again as soon
+// as it is open.
 func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	if open == 0 || !q.breaker.sending() {
 		s.tries, s.resolveAt = 0, time.Time{}
@@ -402,9 +406,9 @@ func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	}
 }
 
-// decide acts on the sink's outcome for a reference's row. If the outcome is unknown, nothing changes, and open is true. If the sink has the message, the row is
-// settled as delivered: immediately if it waits in memory, otherwise when it is read; the reference stays until that is written. In all
-// other cases the reference ends.
+// decide acts on the sink's outcome for a reference's row. If the outcome is unknown, nothing changes, and open is true. If the
+// sink has the message, the row is settled as delivered: immediately if it waits in memory, otherwise when it is read; the
+// reference stays until that is written. In all other cases the reference ends.
 func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	status, there := r.statuses[ref]
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// slowShelf takes a while for each batch, and counts those on their way.
+// slowShelf is a store of batches that takes time for each batch. It counts those in flight.
 type slowShelf struct {
 	shelving
 	mu          sync.Mutex
@@ -36,8 +36,7 @@ func (s *slowShelf) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 	return s.shelving.Send(ctx, batch)
 }
 
-// scribe counts the journals that are written for each batch. It reads rows in the
-// order of their ids, whatever their lanes.
+// scribe counts the journals that are written for each batch. It reads rows in the order of their ids, across lanes.
 type scribe struct {
 	storage.Store
 	storage.Journaler
@@ -55,9 +54,9 @@ func (s *scribe) Read(ctx context.Context, request storage.ReadRequest) (storage
 	return page, err
 }
 
-// While a batch is on its way the next one is planned, written down and sent; and
-// of 64 lanes that have something to send each batch is of a few.
-func TestExactBatchesOverlap(t *testing.T) {
+// While a batch is in flight, the next one is planned, journalled and sent. If all 64 lanes have messages, each batch has those
+// of a few lanes.
+func TestPlannedBatchesOverlap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, behind := memstore.New(), &shelf{map[string]bool{}, map[int64]int{}}
@@ -77,7 +76,7 @@ func TestExactBatchesOverlap(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sink.most != 2 || time.Since(began) > 15*time.Second {
-			t.Errorf("%d batches were on their way at once, and it took %v: want 2, and half of 20 s", sink.most, time.Since(began))
+			t.Errorf("%d batches were in flight at the same time, and it took %v: want 2, and half of 20 s", sink.most, time.Since(began))
 		}
 		if journals.most > 12 || journals.writes < 20 {
 			t.Errorf("%d journals were written for one batch, in %d writes: want a few of 64", journals.most, journals.writes)

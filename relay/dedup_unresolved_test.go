@@ -17,13 +17,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// shelf is what lies behind sinks that deduplicate: each batch once.
+// shelf is the destination of deduplicating sinks. It keeps each batch once.
 type shelf struct {
 	batches map[string]bool
 	counts  map[int64]int
 }
 
-// shelving is the sink of one relay to it.
+// shelving is the sink of one relay for it.
 type shelving struct {
 	*shelf
 	name  string
@@ -53,9 +53,8 @@ func (s *shelving) Send(_ context.Context, batch []sinks.Message) []sinks.Outcom
 	return sinks.All(len(batch), sinks.Ok(""))
 }
 
-// However many relays die at the mark, one after the other, the batch is not
-// what has killed them: it isn't given up.
-func TestDeathsAtTheMarkGiveUpNothing(t *testing.T) {
+// If relays die one after the other, before they have stored a batch's outcomes, the batch is not parked: it is not the cause.
+func TestCrashesWithAnUnresolvedBatchParkNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, behind := memstore.New(), &shelf{map[string]bool{}, map[int64]int{}}
@@ -96,7 +95,7 @@ func TestDeathsAtTheMarkGiveUpNothing(t *testing.T) {
 	})
 }
 
-// dieAt lets a relay's process die before its first call of the kind.
+// dieAt makes a relay's process die before its first call of this kind.
 func dieAt(store *memstore.Store, where memstore.Op, dead chan struct{}) {
 	die := sync.OnceFunc(func() { close(dead) })
 	fail := func(_ context.Context, op memstore.Op) error {
@@ -113,9 +112,9 @@ func dieAt(store *memstore.Store, where memstore.Op, dead chan struct{}) {
 	store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
 }
 
-// A row that was given the id of one in a batch is none of that batch: a sink which has
-// the batch would take it for the other one.
-func TestABatchRefIsOfItsMessage(t *testing.T) {
+// A row that was given the id of a row in a batch is not part of that batch. A sink that has the batch would take it for the
+// other row.
+func TestBatchRefIdentifiesItsMessage(t *testing.T) {
 	t.Parallel()
 	for name, ofRow := range map[string]bool{"the row's": true, "another's": false} {
 		t.Run(name, func(t *testing.T) {

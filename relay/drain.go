@@ -26,8 +26,8 @@ const (
 	mostFailures = 3
 )
 
-// continueDrain takes the next step towards the end of a drain, and reports whether the drain has ended and with which error. It is
-// called while nothing is under way. The drain reads until two consecutive reads have found nothing, then surveys the table,
+// continueDrain takes the next step towards the end of a drain, and reports whether the drain has ended and with which error. It
+// is called while nothing is under way. The drain reads until two consecutive reads have found nothing, then surveys the table,
 // and ends with the survey's result.
 func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error) {
 	readsAreEmpty := e.poll.empty >= 2
@@ -71,8 +71,8 @@ func (e *engine) beginSurvey(all bool) {
 	e.surveyor.jobs <- s
 }
 
-// afterSurvey keeps the result of a survey. If the survey found an unread message or failed, the drain reads and surveys again, for
-// unreadFor at least.
+// afterSurvey keeps the result of a survey. If the survey found an unread message or failed, the drain reads and surveys again,
+// for unreadFor at least.
 func (e *engine) afterSurvey(s *survey) {
 	d, now := &e.drain, time.Now()
 	d.busy, d.last = false, s
@@ -99,8 +99,8 @@ func (e *engine) afterSurvey(s *survey) {
 	}
 }
 
-// leftAlone returns the error of a drain whose last messages fail while no others are delivered, because they are bad or their sink
-// is down. It returns nil while other messages may still be sent.
+// leftAlone returns the error of a drain whose last messages fail while no others are delivered, because they are bad or their
+// sink is down. It returns nil while other messages may still be sent.
 func (e *engine) leftAlone(now time.Time) error {
 	var problems []error
 	for _, q := range e.queues {

@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// hidesDue is hidesRows whose Due doesn't find the topics that begin with "hidden" either.
+// hidesDue is a hidesRows whose Due doesn't return topics that begin with "hidden" either.
 type hidesDue struct{ hidesRows }
 
 func (s hidesDue) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
@@ -26,7 +26,7 @@ func (s hidesDue) Due(ctx context.Context, lanes []int, after storage.DueCursor,
 	return slices.DeleteFunc(rows, hidden), next, err
 }
 
-// retryNow makes all messages ones that wait for another attempt, which is due.
+// retryNow makes all messages retries that are due.
 func retryNow(t *testing.T, store *memstore.Store) {
 	t.Helper()
 	grants, err := store.Acquire(t.Context(), "before", storage.Lanes, time.Minute)
@@ -50,9 +50,9 @@ func retryNow(t *testing.T, store *memstore.Store) {
 	}
 }
 
-// A drain fails that leaves a message which is due and which no read finds, whatever stands beside it: more messages than a
-// page of the survey has, which don't count, or others of its key.
-func TestADrainFinds(t *testing.T) {
+// A drain fails if it leaves a due message that no read finds, whatever other rows exist: more messages than a page of the survey
+// that don't count, or others of its key.
+func TestDrainFindsHiddenMessages(t *testing.T) {
 	t.Parallel()
 	wait := func(m sinks.Message) sinks.Outcome {
 		if m.Key == "waits" {
@@ -67,7 +67,7 @@ func TestADrainFinds(t *testing.T) {
 		name    string
 		options func(sinks.Sink) relay.Options
 		left    func(t *testing.T, db *memstore.DB)
-		row     int64 // that the drain names; 0: it succeeds
+		row     int64 // the row that the error names; 0: no error
 	}{
 		{"behind messages that a key holds", func(sink sinks.Sink) relay.Options { return relay.Options{Sinks: to(sink)} }, func(t *testing.T, db *memstore.DB) {
 			write(db, "t", "waits", 3_001)
@@ -107,14 +107,14 @@ func TestADrainFinds(t *testing.T) {
 				}
 				err = r.Run(t.Context())
 				if test.row == 0 && err != nil || test.row != 0 && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %d ", test.row))) {
-					t.Errorf("the drain says %v, want row %d named", err, test.row)
+					t.Errorf("the drain returned %v, want row %d named", err, test.row)
 				}
 			})
 		})
 	}
 }
 
-// failsToSurvey is a table that can't be asked for what remains, of the first so many times.
+// failsToSurvey is a store whose first surveys fail.
 type failsToSurvey struct {
 	*memstore.Store
 	times int
@@ -127,8 +127,8 @@ func (s *failsToSurvey) Remaining(ctx context.Context, limit int, each func(*sto
 	return s.Store.Remaining(ctx, limit, each)
 }
 
-// A drain waits out surveys that fail, and fails itself if they do for ten seconds.
-func TestADrainEndsWhoseSurveysFail(t *testing.T) {
+// A drain retries failing surveys, and fails if they have failed for ten seconds.
+func TestDrainFailsIfSurveysFail(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, times := range []int{5, math.MaxInt} {
@@ -146,7 +146,7 @@ func TestADrainEndsWhoseSurveysFail(t *testing.T) {
 					began := time.Now()
 					err = r.Run(ctx)
 					if took := time.Since(began); took > time.Minute || (times > 5) != (err != nil && strings.Contains(err.Error(), "refused")) || sink.counted("t") != 10 {
-						t.Errorf("the drain delivered %d of 10 messages in %v and says %v", sink.counted("t"), took, err)
+						t.Errorf("the drain delivered %d of 10 messages in %v and returned %v", sink.counted("t"), took, err)
 					}
 				})
 			})
@@ -154,8 +154,8 @@ func TestADrainEndsWhoseSurveysFail(t *testing.T) {
 	}
 }
 
-// A drain whose reads take longer than the time between two of them ends all the same.
-func TestADrainEndsWhoseReadsTakeLongerThanAPoll(t *testing.T) {
+// A drain ends even if its reads take longer than the poll interval.
+func TestDrainEndsThoughReadsTakeLongerThanAPoll(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestADrainEndsWhoseReadsTakeLongerThanAPoll(t *testing.T) {
 				began := time.Now()
 				err = r.Run(ctx)
 				if took := time.Since(began); err != nil || ctx.Err() != nil || sink.counted("t") != 10 {
-					t.Errorf("the drain delivered %d of 10 messages in %v and says %v", sink.counted("t"), took, err)
+					t.Errorf("the drain delivered %d of 10 messages in %v and returned %v", sink.counted("t"), took, err)
 				}
 			})
 		})

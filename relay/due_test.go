@@ -13,9 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Held rows that are due come as fast as they are taken: neither a full buffer
-// nor large payloads make them wait for the next look.
-func TestDueRowsComeAsFastAsTheyAreTaken(t *testing.T) {
+// Deferred rows that are due are read as fast as they are sent. Neither a full buffer nor large payloads delay them until the
+// next poll.
+func TestDueRowsAreReadAsFastAsTheyAreSent(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -43,7 +43,7 @@ func TestDueRowsComeAsFastAsTheyAreTaken(t *testing.T) {
 	}
 }
 
-// endlessPurge always has more to delete.
+// endlessPurge is a store in which a purge always leaves rows to delete.
 type endlessPurge struct{ *memstore.Store }
 
 func (endlessPurge) Purge(ctx context.Context, _ time.Duration, limit int) (int, error) {
@@ -51,9 +51,8 @@ func (endlessPurge) Purge(ctx context.Context, _ time.Duration, limit int) (int,
 	return limit, ctx.Err()
 }
 
-// A purge that takes hours, as after the retention was shortened, doesn't keep
-// the janitor from what messages wait for.
-func TestLongPurgeKeepsNoMessageWaiting(t *testing.T) {
+// A purge that takes hours, for example because the retention was shortened, doesn't keep the relay from other work.
+func TestLongPurgeDelaysNoMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}

@@ -10,8 +10,8 @@ import (
 
 // The engine's state, and the interfaces between its parts.
 
-// engine is one Run of a Relay, as far as both ways of claiming share it. The loop owns its state. Goroutines that call the database or a sink get jobs through
-// one channel and return results through another.
+// engine is one Run of a Relay, as far as both ways of claiming share it. The loop owns its state. Goroutines that call the
+// database or a sink get jobs through one channel and return results through another.
 //
 // The claiming reads a message into memory. It waits in its sink's queue, a worker sends it, and it leaves memory when its
 // outcome is written.
@@ -88,8 +88,8 @@ type claiming interface {
 	drained() bool
 }
 
-// guard may decide what a sink is sent. Two exist, by lanes only, for stores that keep journals: [quarantine], for messages that crash relays, and [dedup],
-// for sinks that recognise a batch.
+// guard may decide what a sink is sent. Two exist, by lanes only, for stores that keep journals: [quarantine], for messages that
+// crash relays, and [dedup], for sinks that recognise a batch.
 type guard interface {
 	// start may give the sink its next job. If it returns true, the guard decides what this sink sends now, even if that is
 	// nothing.

@@ -32,7 +32,7 @@ func check(err error) {
 	}
 }
 
-// newShop makes a database with an outbox beside a table of orders.
+// newShop returns a database with an outbox and a table of orders.
 func newShop() (db *sql.DB, end func()) {
 	dir := must(os.MkdirTemp("", "rowrelay-example-"))
 	db = must(sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)"))
@@ -56,8 +56,7 @@ func placeOrder(db *sql.DB, writer *outbox.Writer, order string, accepted bool) 
 	}
 }
 
-// An application with a relay of its own: what was written in a transaction
-// that was committed is delivered, and nothing else.
+// An application that runs a relay. Only messages of committed transactions are delivered.
 func Example() {
 	ctx := context.Background()
 	db, end := newShop()
@@ -72,10 +71,10 @@ func Example() {
 		Sinks: map[string]relay.SinkOptions{
 			"print": {Workers: 1, Sink: inproc.Func(func(ctx context.Context, m sinks.Message) error {
 				fmt.Printf("%s %s: %s\n", m.Topic, m.Key, m.Payload)
-				return nil // an error is another attempt, later
+				return nil // an error would cause another attempt later
 			})},
 		},
-		Drain: true, // end when nothing is left; a relay that has to go on leaves it out
+		Drain: true, // end when nothing is left; a relay that keeps running omits this
 	}))
 	check(r.Run(ctx))
 	fmt.Println("done:", must(store.Status(ctx)).Counts[storage.StateDone])
@@ -85,7 +84,7 @@ func Example() {
 	// done: 2
 }
 
-// An application that would rather ask for messages than be called.
+// An application that asks for messages instead of being called.
 func ExampleNewConsumer() {
 	ctx := context.Background()
 	db, end := newShop()
@@ -96,7 +95,7 @@ func ExampleNewConsumer() {
 
 	store := must(sqlstore.Open(ctx, db, dialect.SQLite(), sqlstore.Options{}))
 	consumer := must(relay.NewConsumer(store, relay.ConsumerOptions{}))
-	for _, delivery := range must(consumer.Receive(ctx, 10)) { // waits until there is one
+	for _, delivery := range must(consumer.Receive(ctx, 10)) { // waits until a message is available
 		fmt.Println(delivery.Key, "attempt", delivery.Attempt)
 		if delivery.Key == "order-2" {
 			check(delivery.Park(ctx, "no such book")) // or Retry(ctx, reason)
@@ -114,7 +113,7 @@ func ExampleNewConsumer() {
 	// order-2 error refused: no such book
 }
 
-// All that is wrong with the options is told at once.
+// All problems of the options are reported together.
 func ExampleNew() {
 	sink := inproc.Func(func(context.Context, sinks.Message) error { return errors.New("never called") })
 	_, err := relay.New(&sqlstore.Store{}, relay.Options{

@@ -12,9 +12,9 @@ import (
 // database's clock. The engine checks this when it reads the message (admit.go, rows.go), and again when it takes the message for
 // a batch (send.go). An expired message is not sent. It is settled as parked or discarded.
 //
-// What must hold: a message that is in flight, or that a sink may have from an earlier attempt, never expires. Until the settlement
-// of an expired message is written, no later message of its key is sent; otherwise a successor with other routes might send the
-// expired message after them. So it counts as in flight for its key, and the later messages wait in memory.
+// What must hold: a message that is in flight, or that a sink may have from an earlier attempt, never expires. Until the
+// settlement of an expired message is written, no later message of its key is sent; otherwise a successor with other routes might
+// send the expired message after them. So it counts as in flight for its key, and the later messages wait in memory.
 
 // expiryOf returns when a message expires, and the route that says what happens to it then. The zero time means never.
 func (r *router) expiryOf(row *storage.Row) (at time.Time, by target) {

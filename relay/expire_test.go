@@ -20,11 +20,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// expiries counts what has expired.
+// expiries counts expired messages.
 type expiries struct {
 	relay.NoObserver
 	mu    sync.Mutex
-	count map[string]int // by the sink, and what has become of them
+	count map[string]int // by sink and what became of them
 }
 
 func (o *expiries) Expired(sink string, become relay.OnExpire) {
@@ -45,8 +45,7 @@ func (o *expiries) want(t *testing.T, want string) {
 	}
 }
 
-// bothClaims plays a test by lanes and by rows, on a simulated clock, with a database whose clock
-// is three hours ahead.
+// bothClaims runs a test by lanes and by rows, on a simulated clock, with a database whose clock is three hours ahead.
 func bothClaims(t *testing.T, play func(t *testing.T, claim storage.Claim, db *memstore.DB)) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -74,8 +73,8 @@ func parked(t *testing.T, db *memstore.DB) map[int64]string {
 	return found
 }
 
-// What is too old by the database's clock is parked or discarded, as its topic's route says, and
-// what follows in its key is sent. An operator who requeues it gets it sent.
+// Messages that are too old by the database's clock are parked or discarded, as their topic's route determines, and the later
+// messages of their keys are sent. A parked one is sent if an operator requeues it.
 func TestExpiredMessagesAreNotSent(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		sink, seen := &recorder{}, &expiries{}
@@ -125,8 +124,8 @@ func TestExpiredMessagesAreNotSent(t *testing.T) {
 	})
 }
 
-// The earlier of both times counts, and ExpireAfter counts from when a message was written. What
-// is requeued doesn't expire by it either.
+// The earlier of both times applies, and ExpireAfter counts from when the message was written. A requeued message doesn't expire
+// by ExpireAfter either.
 func TestExpireAfter(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		sink, seen := &recorder{}, &expiries{}
@@ -160,9 +159,8 @@ func TestExpireAfter(t *testing.T) {
 	})
 }
 
-// A message that expires in memory, while its sink is down, isn't sent once that is back; one
-// that is being sent is.
-func TestMessagesExpireInMemory(t *testing.T) {
+// A message that expires in memory while its sink is down isn't sent when the sink recovers. One that is in flight is.
+func TestMessagesExpireWhileInMemory(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		seen, up := &expiries{}, time.Now().Add(time.Minute)
 		slow := &recorder{delay: 10 * time.Second}
@@ -188,8 +186,7 @@ func TestMessagesExpireInMemory(t *testing.T) {
 	})
 }
 
-// A retry that comes after its message has expired is parked when it is due, no earlier, and its
-// key goes on.
+// A retry whose message has expired is parked when it is due and no earlier, and its key continues.
 func TestRetriesExpireWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,8 +222,8 @@ func TestRetriesExpireWhenTheyAreDue(t *testing.T) {
 	})
 }
 
-// Nothing of a key is sent after a message that has expired until that is written: whether it has
-// expired when it is read, or while it waits beside others.
+// After an expired message, nothing of its key is sent until the expiry is written, whether the message has expired when it is
+// read or while it waits in memory.
 func TestKeysWaitUntilAnExpiryIsWritten(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []time.Duration{0, time.Minute} {
@@ -269,14 +266,13 @@ func TestKeysWaitUntilAnExpiryIsWritten(t *testing.T) {
 	}
 }
 
-// Where parked messages hold their keys, one that has expired holds nothing. What an operator decides
-// about one that holds its key is carried out however old that is by then: requeued, it expires, or
-// never does if it had before, and its key goes on.
+// With HoldKey an expired message does not hold its key. The operator's decision about a message that holds its key is carried
+// out whatever the message's age is: once requeued it expires, or never does if it had expired before, and its key continues.
 func TestExpiryAndHeldKeys(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]struct {
 		change  func(storage.Operator, context.Context, storage.Filter) (int, error)
-		left    string // how the error of what was parked begins, if it is still there
+		left    string // the beginning of the error of the parked message, if it still exists
 		expired string
 	}{
 		"requeue": {storage.Operator.Requeue, storage.Expired, "map[main park:3]"},
@@ -323,7 +319,7 @@ func TestExpiryAndHeldKeys(t *testing.T) {
 					t.Errorf("parked with %q, want %q", text, decide.left)
 				}
 				if decide.left == storage.Expired {
-					change(storage.Operator.Requeue, 2) // the second one as well, and both never expire
+					change(storage.Operator.Requeue, 2) // the second message too; now both never expire
 					wantHeld(1)
 					sink.mended.Store(true)
 					change(storage.Operator.Requeue, 1)
@@ -340,7 +336,7 @@ func TestExpiryAndHeldKeys(t *testing.T) {
 	}
 }
 
-// away is a sink that can't be opened before a time.
+// away is a sink that can't be opened before a certain time.
 type away struct {
 	recorder
 	until time.Time
@@ -353,7 +349,7 @@ func (s *away) Open(context.Context) error {
 	return nil
 }
 
-// countedReads counts the rows that pages have brought.
+// countedReads counts the rows that pages return.
 type countedReads struct {
 	*memstore.Store
 	rows atomic.Int64
@@ -365,8 +361,7 @@ func (s *countedReads) Read(ctx context.Context, request storage.ReadRequest) (s
 	return page, err
 }
 
-// What has expired behind a sink that was down is read once when that is back, whatever its keys,
-// and doesn't wait for room.
+// The expired backlog of a sink that was down is read once when the sink recovers, whatever its keys, and doesn't wait for room.
 func TestExpiredBacklogIsWalkedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -394,8 +389,8 @@ func TestExpiredBacklogIsWalkedOnce(t *testing.T) {
 	})
 }
 
-// A consumer receives nothing that is too old, and tells of it.
-func TestConsumerReceivesNothingThatHasExpired(t *testing.T) {
+// A consumer doesn't receive expired messages, and reports them.
+func TestConsumerSkipsExpiredMessages(t *testing.T) {
 	t.Parallel()
 	for become, left := range map[relay.OnExpire]int{relay.ParkExpired: 3, relay.DiscardExpired: 1} {
 		t.Run(string(become), func(t *testing.T) {
@@ -440,7 +435,7 @@ func TestConsumerReceivesNothingThatHasExpired(t *testing.T) {
 	}
 }
 
-// Options that make no sense are refused.
+// Invalid expiry options are rejected.
 func TestExpiryOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for want, routes := range map[string][]relay.Route{

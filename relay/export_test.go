@@ -1,7 +1,7 @@
 package relay
 
-// PassAtMost bounds the rows that pages bring for a sink that is behind before they leave it out.
+// PassAtMost sets mostPassed: how many rows pages may return for a sink that is behind before they exclude its topics.
 func (r *Relay) PassAtMost(n int) { r.mostPassed = n }
 
-// KeepBlockedKeys bounds the keys in memory that wait for another attempt.
+// KeepBlockedKeys sets the most blocked keys in memory.
 func (r *Relay) KeepBlockedKeys(n int) { r.mostBlocked = n }

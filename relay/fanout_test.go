@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// toAll are options with a topic t that goes to all of these sinks, and a topic for each of them, with
-// its name, that goes to it alone.
+// toAll returns options with a topic t that goes to all of these sinks, and a topic for each sink, with its name, that goes only
+// to that sink.
 func toAll(all map[string]sinks.Sink) relay.Options {
 	o := relay.Options{Sinks: map[string]relay.SinkOptions{}, Lease: 3 * time.Second}
 	route := relay.Route{Topic: "t"}
@@ -30,7 +30,7 @@ func toAll(all map[string]sinks.Sink) relay.Options {
 	return o
 }
 
-// rowsOf are the rows of the table, as sinks and state, in the order of ids.
+// rowsOf returns the rows of the table, as sinks and state, in the order of ids.
 func rowsOf(t *testing.T, db *memstore.DB) (rows []string) {
 	t.Helper()
 	found, err := db.Store().List(t.Context(), storage.Filter{Limit: 100_000})
@@ -92,9 +92,9 @@ func TestAMessageOfSeveralSinksIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// A sink that is down for long holds up no other, costs no duplicate elsewhere, and then gets
-// all in its order; also under other relays than those that met the messages.
-func TestASinkAmongSeveralThatIsDown(t *testing.T) {
+// A sink that is down for a long time does not delay the other sinks, and causes no duplicates there. When it recovers, it gets
+// all messages in order, even from other relays than those that read the messages first.
+func TestOneOfSeveralSinksIsDown(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"under one relay": false, "under one after the other": true} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestASinkAmongSeveralThatIsDown(t *testing.T) {
 				options := toAll(map[string]sinks.Sink{"up": up, "down": down})
 				_, stop := start(t, db.Store(), options)
 				for round := range 24 {
-					write(db, "t", fmt.Sprint("k", round%5), 10) // more than its buffer has room for
+					write(db, "t", fmt.Sprint("k", round%5), 10) // more than fit into its buffer
 					time.Sleep(time.Second)
 					if n := len(up.all()); n != 10*(round+1) {
 						t.Fatalf("round %d: the sink that is up has %d messages, want %d", round, n, 10*(round+1))
@@ -141,8 +141,8 @@ func TestASinkAmongSeveralThatIsDown(t *testing.T) {
 	}
 }
 
-// Each sink has its own attempts and its own parked messages, and its keys wait for these alone.
-func TestAttemptsAndParkingAreOfEachSink(t *testing.T) {
+// Each sink has its own attempts and parked messages, and its keys wait only for these.
+func TestAttemptsAndParkingArePerSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, good, bad := memstore.New(), &recorder{}, &recorder{}
@@ -183,9 +183,9 @@ func TestAttemptsAndParkingAreOfEachSink(t *testing.T) {
 	})
 }
 
-// What no sink has had goes to the sinks of today; of what is left for one, others that the topic has
-// now get nothing, and a sink that it has no more gets it still. One that isn't there any
-// more leaves its messages as they are, and an alarm tells.
+// When the sinks of a topic change: a message that no sink has got goes to the new set of sinks. A message that some sinks still
+// need goes to these, even if the topic no longer has one of them, and not to the new ones. Messages for a sink that no longer
+// exists stay as they are, and are reported.
 func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 		a.broken.Store(true)
 		b.broken.Store(true)
 		_, stop := start(t, db.Store(), toAll(map[string]sinks.Sink{"a": a, "b": b}))
-		write(db, "t", "k", 1) // nobody has it
+		write(db, "t", "k", 1) // no sink has it
 		time.Sleep(time.Minute)
 		b.broken.Store(false)
 		time.Sleep(time.Minute)
@@ -218,7 +218,7 @@ func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 			t.Error(err)
 		}
 		if alarms.n.Load() == 0 {
-			t.Error("nobody was told of the message of a sink that isn't there")
+			t.Error("the message of a missing sink was not reported")
 		}
 		if got := strings.Join(rowsOf(t, db), ", "); got != "a pending, b done, done" {
 			t.Errorf("with other sinks the rows are %s", got)
@@ -237,7 +237,7 @@ func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 	})
 }
 
-// Handlers in a transaction mark the row for their sink, each once; also two of them.
+// Handlers in a transaction, even two of them, mark the row for their sink, each once.
 func TestHandlersInATransactionAmongSeveralSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestHandlersInATransactionAmongSeveralSinks(t *testing.T) {
 			}
 			return sinks.Ok("")
 		}
-		store := &lostCommit{Store: db.Store()} // the first commit's answer is lost
+		store := &lostCommit{Store: db.Store()} // the result of the first commit is lost
 		_, stop := start(t, store, toAll(map[string]sinks.Sink{"first": first, "second": second, "plain": plain}))
 		write(db, "t", "k", 10)
 		write(db, "t", "", 10)
@@ -261,7 +261,7 @@ func TestHandlersInATransactionAmongSeveralSinks(t *testing.T) {
 		if n := len(plain.received); n != 20 {
 			t.Errorf("the plain sink has %d messages", n)
 		}
-		if n, m := len(first.received), len(second.received); n+m != 40 && n+m != 41 { // memstore's handlers run outside of the mark's transaction
+		if n, m := len(first.received), len(second.received); n+m != 40 && n+m != 41 { // memstore's handlers run outside of the transaction that marks the row
 			t.Errorf("the handlers have %d and %d messages", n, m)
 		}
 		if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateRetry]+counts[storage.StateError] != 0 {
@@ -270,7 +270,7 @@ func TestHandlersInATransactionAmongSeveralSinks(t *testing.T) {
 	})
 }
 
-// A drain ends when all sinks have all; so does one that begins with what is left for some.
+// A drain ends when all sinks have everything, even if it starts with rows that only some sinks still need.
 func TestDrainOfSeveralSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -355,8 +355,8 @@ func TestRetryOfAScheduledMessageOfSeveralSinks(t *testing.T) {
 	})
 }
 
-// A message of several sinks whose time comes while it is being put away is put away, and sent once.
-func TestScheduledMessageOfSeveralSinksThatIsPutAwayLate(t *testing.T) {
+// If a message of several sinks becomes due while it is being deferred, it is deferred, and sent once.
+func TestScheduledMessageOfSeveralSinksIsDeferredLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, a, b := memstore.New(), &recorder{}, &recorder{}
@@ -369,7 +369,7 @@ func TestScheduledMessageOfSeveralSinksThatIsPutAwayLate(t *testing.T) {
 		}
 		_, stop := start(t, store, toAll(map[string]sinks.Sink{"a": a, "b": b}))
 		tx := db.Begin()
-		tx.Insert(outbox.Message{Topic: "a"}) // what commits late has rows read again
+		tx.Insert(outbox.Message{Topic: "a"}) // its late commit makes the relay read rows again
 		db.Write(outbox.Message{Topic: "t", AvailableAt: time.Now().Add(time.Second)})
 		time.Sleep(1500 * time.Millisecond)
 		tx.Commit()
@@ -383,8 +383,8 @@ func TestScheduledMessageOfSeveralSinksThatIsPutAwayLate(t *testing.T) {
 	})
 }
 
-// What became of messages of a key is written in their order, though one of them waits for
-// another sink: who repeats them after a crash ends with the last one.
+// The outcomes of a key are written in order, although one of its messages waits for another sink. So the messages that are sent
+// again after a crash end with the key's last one.
 func TestOutcomesOfAKeyAreWrittenInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -415,14 +415,14 @@ func TestOutcomesOfAKeyAreWrittenInOrder(t *testing.T) {
 	})
 }
 
-// A delivery waits for its other sinks for 100 ms in all: behind an earlier one of its key, and for its own row.
-func TestADeliveryBehindAnotherWaitsOnce(t *testing.T) {
+// A delivery waits at most 100 ms for other sinks: behind an earlier message of its key and for its own row together.
+func TestDeliveryBehindAnotherWaitsOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		o := toAll(map[string]sinks.Sink{"a": &recorder{}, "b": &recorder{delay: 500 * time.Millisecond}})
 		for name, sink := range o.Sinks {
-			sink.Batch = 1 // nothing lingers
+			sink.Batch = 1 // so that no delivery lingers
 			o.Sinks[name] = sink
 		}
 		r, stop := start(t, db.Store(), o)
@@ -459,7 +459,7 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 	for name, c := range map[string]struct {
 		routes []relay.Route
 		claim  storage.Claim
-		want   string // in the error; empty if there is none
+		want   string // in the error; empty: no error
 	}{
 		"several":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "b"}}}},
 		"by two routes":             {routes: []relay.Route{{Topic: "t", Sink: "a"}, {Topic: "t", Sink: "b"}}},
@@ -473,7 +473,7 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 		"routes that differ":        {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes with different expiry"},
 		"a comma":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "with,comma"}}}, want: "must not contain commas"},
 		"a comma, alone":            {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},
-		"long names":                {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "more than 400"},
+		"long names":                {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "at most 400"},
 		"a pattern twice":           {routes: []relay.Route{{Pattern: "t.*", Sink: "a"}, {Pattern: "t.*", Sink: "b"}}},
 		"a pattern that is not one": {routes: []relay.Route{{Pattern: "t(", Sink: "a"}}, want: "pattern"},
 	} {

@@ -17,9 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// The time-out is each message's, whatever those before it in the batch have taken: by a handler
-// that needs most of it for some, all are handled at the first attempt.
-func TestTheTimeOutIsEachMessages(t *testing.T) {
+// The time-out applies to each message, however long the earlier ones of the batch took. A handler that needs most of it for some
+// messages handles all of them at the first attempt.
+func TestTimeoutIsPerMessage(t *testing.T) {
 	t.Parallel()
 	for _, concurrency := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestTheTimeOutIsEachMessages(t *testing.T) {
 				case <-time.After(time.Duration(2+7*(m.Sequence%2)) * time.Second):
 				}
 				if m.Attempt != 1 {
-					t.Errorf("message %d comes for the %d. time", m.Sequence, m.Attempt)
+					t.Errorf("message %d arrived with attempt %d", m.Sequence, m.Attempt)
 				}
 				return nil
 			}, inproc.Options{Concurrency: concurrency})
@@ -57,8 +57,9 @@ func TestTheTimeOutIsEachMessages(t *testing.T) {
 	}
 }
 
-// A handler that uses its time up is charged an attempt, and the next one of its batch has its own.
-func TestATimeOutIsOneMessages(t *testing.T) {
+// A handler that exceeds its time-out is charged an attempt for that message, and the next message of the batch gets its own
+// time.
+func TestTimeoutFailsOneMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -84,8 +85,8 @@ func TestATimeOutIsOneMessages(t *testing.T) {
 	})
 }
 
-// An attempt that was cut by a stop costs nothing, and the message is there for the next relay at once.
-func TestAStopChargesNothing(t *testing.T) {
+// An attempt that a stop cancels is not charged, and the next relay gets the message immediately.
+func TestStopChargesNoAttempt(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		synctest.Test(t, func(t *testing.T) {
@@ -116,8 +117,8 @@ func TestAStopChargesNothing(t *testing.T) {
 	}
 }
 
-// An observer gets the error that a handler returned, itself.
-func TestAnObserverGetsTheHandlersError(t *testing.T) {
+// An observer gets the error value that a handler returned.
+func TestObserverGetsTheHandlersError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, told := memstore.New(), &handlerErrors{}
@@ -136,11 +137,11 @@ func TestAnObserverGetsTheHandlersError(t *testing.T) {
 			t.Error(err)
 		}
 		if len(told.attempts) != 2 {
-			t.Fatalf("told %v", told.attempts)
+			t.Fatalf("observed %v", told.attempts)
 		}
 		for _, a := range told.attempts {
 			if a.Became != "is parked" || !errors.Is(a.Err, declined) || a.Topic == "" {
-				t.Errorf("told of topic %q: %v", a.Topic, a.Err)
+				t.Errorf("observed topic %q: %v", a.Topic, a.Err)
 			}
 		}
 	})
@@ -167,15 +168,15 @@ func all(t *testing.T, db *memstore.DB) []storage.Info {
 	return all
 }
 
-// badlyMade is a sink each of whose calls panics.
+// badlyMade is a sink whose every call panics.
 type badlyMade struct{}
 
 func (badlyMade) Open(context.Context) error                            { panic("open") }
 func (badlyMade) Send(context.Context, []sinks.Message) []sinks.Outcome { panic("send") }
 func (badlyMade) Close(context.Context) error                           { panic("close") }
 
-// A sink that panics, also when it is closed, ends no process.
-func TestPanicsOfASinkEndNothing(t *testing.T) {
+// A sink that panics, even in Close, does not end the process.
+func TestPanickingSinkDoesNotEndTheRelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()

@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// holding is a sink with HoldKey that rejects what says "bad" until it is mended.
+// holding is a sink with HoldKey that rejects payloads with "bad" until it is mended.
 type holding struct {
 	recorder
 	mended atomic.Bool
@@ -27,7 +27,7 @@ type holding struct {
 
 func newHolding() *holding {
 	s := &holding{}
-	s.order = sinks.OrderNone // one message of a key at a time
+	s.order = sinks.OrderNone // so that one message of a key is sent at a time
 	s.answer = func(m sinks.Message) sinks.Outcome {
 		if string(m.Payload) == "bad" && !s.mended.Load() {
 			return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "bad")
@@ -41,15 +41,14 @@ func (s *holding) options() relay.Options {
 	return relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: s, OnPark: relay.HoldKey, BreakerThreshold: -1, Buffer: 50}}, Lease: 3 * time.Second}
 }
 
-// A message is parked, and its key waits with it; others, and what has no key, go on. What an
-// operator decides is heard within two seconds, also by a relay that has taken the lane over,
-// and by one that has nothing of the key in memory. Then all of the key comes in its order, what
-// was requeued first.
-func TestAParkedMessageHoldsItsKey(t *testing.T) {
+// A message is parked and its key waits, while other keys and messages without a key continue. A relay carries out the operator's
+// decision within two seconds, even if it has just taken over the lane, or has nothing of the key in memory. Then all messages of
+// the key are sent in order, a requeued one first.
+func TestParkedMessageHoldsItsKey(t *testing.T) {
 	t.Parallel()
 	type decision struct {
 		change func(storage.Operator, context.Context, storage.Filter) (int, error)
-		first  bool // the parked message is delivered
+		first  bool // the parked message is delivered first
 		left   storage.State
 	}
 	for name, decide := range map[string]decision{
@@ -82,7 +81,7 @@ func TestAParkedMessageHoldsItsKey(t *testing.T) {
 						payload := "good"
 						if i == 0 {
 							payload = "bad"
-							db.Write(outbox.Message{Topic: "t", Payload: []byte("bad")}) // without a key
+							db.Write(outbox.Message{Topic: "t", Payload: []byte("bad")}) // it has no key
 						}
 						want = append(want, db.Write(outbox.Message{Topic: "t", Key: "k", Payload: []byte(payload)})...)
 						db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("other", i)})
@@ -109,7 +108,7 @@ func TestAParkedMessageHoldsItsKey(t *testing.T) {
 					if n, err := decide.change(db.Store(), t.Context(), storage.Filter{Key: "k"}); n != 1 || err != nil {
 						t.Errorf("changed %d, %v", n, err)
 					}
-					want = append(want, db.Write(outbox.Message{Topic: "t", Key: "k"})...) // must not overtake
+					want = append(want, db.Write(outbox.Message{Topic: "t", Key: "k"})...) // must not be sent before the others
 					time.Sleep(2500 * time.Millisecond)
 					if !decide.first {
 						want = want[1:]
@@ -134,9 +133,9 @@ func TestAParkedMessageHoldsItsKey(t *testing.T) {
 	}
 }
 
-// What is requeued and refused again is parked again, and holds its key again. So is what can't
-// be read. With ContinueKey, the default, nothing is held.
-func TestHoldsAgain(t *testing.T) {
+// A message that is rejected again after a requeue is parked again, and holds its key again. So is a message that can't be read.
+// With ContinueKey, the default, nothing is held.
+func TestRequeuedMessageHoldsItsKeyAgain(t *testing.T) {
 	t.Parallel()
 	for _, on := range []relay.OnPark{relay.HoldKey, relay.ContinueKey, ""} {
 		t.Run(string(on), func(t *testing.T) {
@@ -173,9 +172,9 @@ func TestHoldsAgain(t *testing.T) {
 	}
 }
 
-// Two messages of a key hold it, as may be after a failover. The first goes first; once it is
-// taken out of the table, the second one holds the key, and goes on.
-func TestOfTwoHoldersTheFirstGoesFirst(t *testing.T) {
+// Two messages hold the same key, as can happen after a failover. The first one is sent first. If it is deleted from the table,
+// the second one holds the key until it is sent.
+func TestFirstOfTwoHoldingMessagesIsSentFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), newHolding()
@@ -226,7 +225,7 @@ func TestOfTwoHoldersTheFirstGoesFirst(t *testing.T) {
 	})
 }
 
-func TestHoldTakesLanes(t *testing.T) {
+func TestHoldKeyRequiresLanes(t *testing.T) {
 	t.Parallel()
 	options := newHolding().options()
 	options.Claim = storage.ByRows
@@ -242,10 +241,9 @@ func TestHoldTakesLanes(t *testing.T) {
 	}
 }
 
-// A hundred thousand messages wait behind a parked one, beside a thousand keys, whose messages
-// come as promptly as ever; the relay doesn't grow by them, nor does one that takes over. Once the
-// parked one is requeued all come in their order.
-func TestMuchBehindAHeldKey(t *testing.T) {
+// A hundred thousand messages wait behind a parked one. A thousand other keys are delivered without delay, and neither the relay
+// nor one that takes over needs more memory. Once the parked message is requeued, all are sent in order.
+func TestBacklogBehindAHeldKey(t *testing.T) {
 	behind := 100_000
 	if underRace {
 		behind = 5_000
@@ -270,7 +268,7 @@ func TestMuchBehindAHeldKey(t *testing.T) {
 			}
 		}
 		write(5)
-		for range 2 { // the second one takes over
+		for range 2 { // the second relay takes over
 			before := heap()
 			if err := stop(); err != nil {
 				t.Error(err)

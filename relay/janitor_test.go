@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// slowPurge has plenty to delete, and takes its time for it.
+// slowPurge is a store with much to delete, whose purges take time.
 type slowPurge struct {
 	*memstore.Store
 	took  time.Duration
@@ -24,12 +24,12 @@ func (s *slowPurge) Purge(_ context.Context, _ time.Duration, limit int) (int, e
 	return limit, nil
 }
 
-// A purge that has plenty to do leaves the database most of its time.
+// A purge that has much to delete leaves the database idle most of the time.
 func TestPurgeRests(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{
 		4 * time.Millisecond:   time.Minute / 4,
-		400 * time.Millisecond: time.Minute * 400 / 650, // rests are bounded: by rows the janitor has more to do
+		400 * time.Millisecond: time.Minute * 400 / 650, // rests are limited, since by rows the janitor has other work
 	} {
 		t.Run(took.String(), func(t *testing.T) {
 			t.Parallel()

@@ -231,5 +231,5 @@ func difference(own *storage.Config, name string, other *storage.Config) string 
 	if here == "" && there == "" {
 		return "The difference is too long to show, or is the order of patterns"
 	}
-	return fmt.Sprintf("This one has: %s. %s has: %s", cmp.Or(here, "nothing else"), name, cmp.Or(there, "nothing else"))
+	return fmt.Sprintf("This relay has: %s. %s has: %s", cmp.Or(here, "nothing else"), name, cmp.Or(there, "nothing else"))
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// leadsTo is a sink that says where it leads.
+// leadsTo is a sink that names its destination.
 type leadsTo struct {
 	recorder
 	destination string
@@ -28,7 +28,7 @@ type leadsTo struct {
 
 func (s *leadsTo) Destination() string { return s.destination }
 
-// crew are relays of one table, and what they sent.
+// crew has the relays of one table, and what they sent.
 type crew struct {
 	*testing.T
 	db    *memstore.DB
@@ -44,7 +44,7 @@ func newCrew(t *testing.T, claim storage.Claim) *crew {
 	return c
 }
 
-// dismiss stops relays, or all; those that can't reach the database last, and without success.
+// dismiss stops these relays, or all if none is named; those that can't reach the database last, and without success.
 func (c *crew) dismiss(names ...string) {
 	c.Helper()
 	if len(names) == 0 {
@@ -58,7 +58,7 @@ func (c *crew) dismiss(names ...string) {
 	}
 }
 
-// cutOff keeps relays from the database, and no others.
+// cutOff keeps these relays, and no others, from the database.
 func (c *crew) cutOff(names ...string) {
 	gone := map[string]bool{}
 	for _, name := range names {
@@ -67,11 +67,11 @@ func (c *crew) cutOff(names ...string) {
 	c.gone.Store(&gone)
 }
 
-// hire starts a relay whose only sink leads there.
+// hire starts a relay whose only sink has this destination.
 func (c *crew) hire(name, destination string, change ...func(*relay.Options)) (*relay.Relay, *leadsTo) {
 	c.Helper()
 	sink := &leadsTo{destination: destination, recorder: recorder{delay: 20 * time.Millisecond}}
-	slow := map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 5, Buffer: 10}} // so that by rows, too, each gets something
+	slow := map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 5, Buffer: 10}} // so that by rows, too, each relay gets some messages
 	options := relay.Options{Name: name, Claim: c.claim, Sinks: slow, Lease: 6 * time.Second, Logger: slog.New(slog.NewTextHandler(&c.log, nil))}
 	for _, change := range change {
 		change(&options)
@@ -90,7 +90,7 @@ func (c *crew) hire(name, destination string, change ...func(*relay.Options)) (*
 
 func joins(o *relay.Options) { o.Join = true }
 
-// send has a message written for each lane and waits until they are delivered; it says how many of them each sink got.
+// send writes a message for each lane, and waits until they are delivered. It returns how many of them each sink got.
 func (c *crew) send(sinks ...*leadsTo) (got []int) {
 	c.Helper()
 	before := make([]int, len(sinks))
@@ -112,7 +112,7 @@ func (c *crew) send(sinks ...*leadsTo) (got []int) {
 	return got
 }
 
-// eachClaim plays a scene by lanes and by rows.
+// eachClaim runs a scene by lanes and by rows.
 func eachClaim(t *testing.T, scene func(*crew)) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -127,14 +127,14 @@ func eachClaim(t *testing.T, scene func(*crew)) {
 	}
 }
 
-// A relay with another sink waits until those that live have stopped, says so, and isn't red: a
-// rolling deployment goes on.
-func TestARelayOfAnotherSetupWaits(t *testing.T) {
+// A relay with another sink stands by until the active relays have stopped. It reports that, and stays healthy, so that a rolling
+// deployment continues.
+func TestRelayWithAnotherConfigurationStandsBy(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		_, old := c.hire("old", "http https://example.org")
 		time.Sleep(5 * time.Second)
 		c.db.Write(outbox.Message{Topic: "orders"})
-		time.Sleep(time.Hour) // the retention of the new one is over for what was delivered
+		time.Sleep(time.Hour) // the new relay's retention has passed for the delivered messages
 		next, look := c.hire("next", "stdout", func(o *relay.Options) { o.Retention = time.Minute })
 		if got := c.send(old, look); got[1] != 0 {
 			c.Errorf("the relay that waits delivered %d messages", got[1])
@@ -142,7 +142,7 @@ func TestARelayOfAnotherSetupWaits(t *testing.T) {
 		if err := next.Healthy(); err != nil {
 			c.Errorf("it is red: %v", err)
 		}
-		for _, word := range []string{"old", "This one has: sink main: stdout. old has: sink main: http https://example.org", "--join"} {
+		for _, word := range []string{"old", "This relay has: sink main: stdout. old has: sink main: http https://example.org", "--join"} {
 			if why := next.StandbyReason(); !strings.Contains(why, word) {
 				c.Errorf("it waits: %q, want %q", why, word)
 			}
@@ -162,13 +162,13 @@ func TestARelayOfAnotherSetupWaits(t *testing.T) {
 	})
 }
 
-// The end of a drain that would wait is an error that says why.
-func TestADrainDoesNotWaitForOthers(t *testing.T) {
+// A drain that would have to stand by returns an error with the reason.
+func TestDrainDoesNotStandBy(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		_, old := c.hire("old", "a")
 		time.Sleep(time.Second)
 		for _, join := range []bool{false, true} {
-			c.cutOff("old") // so that it leaves something to drain
+			c.cutOff("old") // so that messages are left to drain
 			c.db.Write(outbox.Message{Topic: "orders"})
 			sink := &leadsTo{destination: "b"}
 			r, err := relay.New(c.db.Store(), relay.Options{Claim: c.claim, Sinks: to(sink), Drain: true, Join: join, Lease: 6 * time.Second, Logger: slog.New(slog.DiscardHandler)})
@@ -180,8 +180,8 @@ func TestADrainDoesNotWaitForOthers(t *testing.T) {
 			switch {
 			case join && err != nil:
 				c.Errorf("joined: %v", err)
-			case !join && (err == nil || !strings.Contains(err.Error(), "nothing was drained") || !strings.Contains(err.Error(), "old. This one has")):
-				c.Errorf("got %v, want what it would wait for", err)
+			case !join && (err == nil || !strings.Contains(err.Error(), "nothing was drained") || !strings.Contains(err.Error(), "old. This relay has")):
+				c.Errorf("got %v, want the relays that it would wait for", err)
 			case !join && (time.Since(began) > time.Second || len(sink.ids()) > 0):
 				c.Errorf("it took %v and delivered %d messages", time.Since(began), len(sink.ids()))
 			}
@@ -194,8 +194,9 @@ func TestADrainDoesNotWaitForOthers(t *testing.T) {
 	})
 }
 
-// A relay that was told to join shares; and so does one of the setup that is there anyway, whoever has joined.
-func TestJoining(t *testing.T) {
+// A relay with Join shares the messages. So does a relay with the same configuration as an active one, whatever relays have
+// joined.
+func TestJoinSharesMessages(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		_, first := c.hire("first", "a")
 		time.Sleep(5 * time.Second)
@@ -207,14 +208,14 @@ func TestJoining(t *testing.T) {
 		second, third := c.hire("second", "a")
 		time.Sleep(5 * time.Second)
 		if got := c.send(first, other, third); got[2] == 0 || second.StandbyReason() != "" {
-			c.Errorf("beside one of its own setup the third got %v, and waits: %q", got, second.StandbyReason())
+			c.Errorf("with an active relay of its configuration the third got %v, and stands by: %q", got, second.StandbyReason())
 		}
 	})
 }
 
-// Relays that restart beside one that has joined them take their part again, and so do others: nobody waits for a relay that
-// was told to join. What the joined relay doesn't take is delivered.
-func TestNobodyWaitsForARelayThatHasJoined(t *testing.T) {
+// Relays that restart while a relay that joined them is active become active again, and so do others: no relay stands by for one
+// with Join. Everything that the joined relay doesn't take is delivered.
+func TestNoRelayStandsByForAJoinedOne(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		c.hire("first", "a")
 		time.Sleep(5 * time.Second)
@@ -230,20 +231,20 @@ func TestNobodyWaitsForARelayThatHasJoined(t *testing.T) {
 		c.cutOff("next") // for longer than its lease
 		time.Sleep(20 * time.Second)
 		c.cutOff()
-		time.Sleep(2 * time.Minute) // it stands down for one, as its reads had failed
+		time.Sleep(2 * time.Minute) // it stands down for one minute, because its reads had failed
 		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.StandbyReason() != "" {
 			c.Errorf("after an outage they got %v, and the first waits: %q", got, next.StandbyReason())
 		}
 		third, _ := c.hire("third", "c")
 		time.Sleep(5 * time.Second)
 		if third.StandbyReason() == "" {
-			c.Error("one of a third setup doesn't wait for one that wasn't told to join")
+			c.Error("a relay with a third configuration doesn't wait for one without Join")
 		}
 	})
 }
 
-// By rows a joined relay that is limited to some topics leaves the others' topics to them, also after their restart.
-func TestTopicsOfRestartedRelaysGoOnBesideAJoinedOne(t *testing.T) {
+// By rows, a joined relay that is limited to some topics leaves the other topics to the others, even after they restart.
+func TestRelaysRestartWhileAJoinedOneIsActive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrew(t, storage.ByRows)
@@ -260,9 +261,9 @@ func TestTopicsOfRestartedRelaysGoOnBesideAJoinedOne(t *testing.T) {
 	})
 }
 
-// One that can't reach the database for longer than its lease loses its part to whom waits for it, and
-// then waits itself. Where nobody could reach it, everything is as before.
-func TestSilentRelaysLoseTheirPart(t *testing.T) {
+// A relay that can't reach the database for longer than its lease is replaced by one that stands by, and then stands by itself.
+// If no relay could reach it, nothing changes.
+func TestRelaysWithoutHeartbeatsLoseTheirMembership(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		one, a := c.hire("one", "a")
 		time.Sleep(2 * time.Second)
@@ -271,7 +272,7 @@ func TestSilentRelaysLoseTheirPart(t *testing.T) {
 		c.cutOff("one", "two")
 		time.Sleep(time.Minute)
 		c.cutOff("one")
-		time.Sleep(3 * time.Second) // whoever is back first
+		time.Sleep(3 * time.Second) // whichever relay returns first
 		c.cutOff()
 		time.Sleep(20 * time.Second)
 		if got := c.send(a, b); got[1] != 0 || two.StandbyReason() == "" {
@@ -290,14 +291,14 @@ func TestSilentRelaysLoseTheirPart(t *testing.T) {
 	})
 }
 
-// A relay doesn't wait for a dead one of its own name, and does for one that stands down, and has
-// nothing against topics that it leaves alone.
-func TestWhomARelayWaitsFor(t *testing.T) {
+// A relay doesn't wait for a dead one with its own name, or for one with topics that it doesn't claim. It waits for one that
+// stands down.
+func TestOthersInSelectsRelaysToWaitFor(t *testing.T) {
 	t.Run("not for its predecessor", func(t *testing.T) {
 		eachClaim(t, func(c *crew) {
 			c.hire("shop-0", "a")
 			time.Sleep(time.Second)
-			c.cutOff("shop-0") // killed
+			c.cutOff("shop-0") // it was killed
 			_, sink := c.hire("next", "b", func(o *relay.Options) { o.Name = "shop-0" })
 			c.db.Write(outbox.Message{Topic: "orders"})
 			time.Sleep(time.Second)
@@ -315,7 +316,7 @@ func TestWhomARelayWaitsFor(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			next, look := c.hire("next", "b")
 			if got := c.send(old, look); got[1] != 0 || next.StandbyReason() == "" {
-				c.Errorf("beside a relay that is paused, and alone, they got %v", got)
+				c.Errorf("with a paused relay, and alone, they got %v", got)
 			}
 		})
 	})
@@ -351,8 +352,8 @@ func TestWhomARelayWaitsFor(t *testing.T) {
 	})
 }
 
-// Of relays that begin at the same time those of one setup take part, and no others, and not none.
-func TestOneSetupBegins(t *testing.T) {
+// If relays with several configurations begin at the same time, those of exactly one configuration become active.
+func TestOnlyOneConfigurationBecomesActive(t *testing.T) {
 	t.Parallel()
 	histories := 200
 	if underRace && !*wholeHour {
@@ -393,7 +394,7 @@ func TestOneSetupBegins(t *testing.T) {
 	}
 }
 
-// acquiresLate takes lanes a moment after it was asked to.
+// acquiresLate is a store whose Acquire is delayed.
 type acquiresLate struct{ *memstore.Store }
 
 func (s acquiresLate) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
@@ -401,9 +402,9 @@ func (s acquiresLate) Acquire(ctx context.Context, name string, count int, ttl t
 	return s.Store.Acquire(ctx, name, count, ttl)
 }
 
-// Of two relays with one name the one that began last has the lanes, though the first one hears of its
-// fence, and could take them anew, before the second has taken any.
-func TestTheLastOfANameHasTheLanes(t *testing.T) {
+// Of two relays with the same name, the one that started last gets the lanes, even if the first one learns that it was fenced,
+// and could acquire them again, before the second one has acquired any.
+func TestLastRelayWithANameGetsTheLanes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, first, second := memstore.New(), &recorder{}, &recorder{}

@@ -9,24 +9,24 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each sink, each with its
-// own key and attempts, and the outcomes arrive separately. If all sinks deliver the message within joinPatience, the joiner
-// returns one settlement for the row. Otherwise it returns a settlement for each sink that differs, after which the row names the
-// remaining sinks. It has no clock, channel, goroutine or store: the loop calls it, and writes what it returns.
+// joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each sink,
+// each with its own key and attempts, and the outcomes arrive separately. If all sinks deliver the message within joinPatience,
+// the joiner returns one settlement for the row. Otherwise it returns a settlement for each sink that differs, after which the
+// row names the remaining sinks. It has no clock, channel, goroutine or store: the loop calls it, and writes what it returns.
 //
-// What must hold: the outcomes of one key and sink are written in order, including those of messages that only this sink needs. A row has at
-// most one settlement in progress, which names the sinks that the row has in the table before and after it. A sink whose outcome
-// isn't written remains named, so that the next holder of the lane sends to it.
+// What must hold: the outcomes of one key and sink are written in order, including those of messages that only this sink needs. A
+// row has at most one settlement in progress, which names the sinks that the row has in the table before and after it. A sink
+// whose outcome isn't written remains named, so that the next holder of the lane sends to it.
 type joiner struct {
 	names    []string           // the names of the sinks, by queue
 	patience time.Duration      // how long a delivery waits for the other sinks of its row; 0 once the relay stops
 	lines    map[line][]arrival // outcomes that were not returned yet, in order; only the first of each line is offered to its row
 	waiting  []arrival          // deliveries that wait for the other sinks of their rows, ordered by time; some may have been returned meanwhile
-	count    int                // outcomes that were not returned yet, including those of messages without a key
+	count    int                // outcomes that were not returned yet, including outcomes without a key
 }
 
-// joinPatience is how long a delivery waits for the row's other sinks, so that the row is written once. It doesn't wait for a sink that is
-// down, that doesn't have the message in memory, or that this relay doesn't have.
+// joinPatience is how long a delivery waits for the row's other sinks, so that the row is written once. It doesn't wait for a
+// sink that is down, that doesn't have the message in memory, or that this relay doesn't have.
 const joinPatience = 100 * time.Millisecond
 
 // line identifies a key of a sink in a lane. The outcomes of a line are written in order.
@@ -45,8 +45,8 @@ func newJoiner(names []string) joiner {
 	return joiner{names: names, patience: joinPatience, lines: map[line][]arrival{}}
 }
 
-// jointOf returns the shared state of a row's items, and those of the queues that the row may enter. The row was read for these queues, perhaps
-// before its last settlement. The joint is nil if one item represents the whole row.
+// jointOf returns the shared state of a row's items, and which of the queues the row may enter. The row was read for these
+// queues, perhaps before its last settlement. The joint is nil if one item represents the whole row.
 func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int) {
 	whole := false
 	for queue := range l.readers {
@@ -76,8 +76,8 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	return f, queues
 }
 
-// isOther reports whether a row with the id and message of the joint's row is a different row, namely a retry that was split off a scheduled row.
-// The joint's own row names at least one of the remaining sinks, or no sink at all.
+// isOther reports whether a row with the id and message of the joint's row is a different row, namely a retry that was split off
+// a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at all.
 func (f *joint) isOther(row *storage.Row) bool {
 	return row.Sinks != "" && len(f.left) > 0 && !slices.ContainsFunc(storage.SplitSinks(row.Sinks), func(name string) bool { return slices.Contains(f.left, name) })
 }
@@ -102,7 +102,8 @@ func (j *joiner) add(it *item, now time.Time) []*item {
 	return j.next(l, now)
 }
 
-// next returns the first outcomes of a line as long as only one sink needs their messages, and offers the one after them to its row.
+// next returns the first outcomes of a line as long as only one sink needs their messages, and offers the one after them to its
+// row.
 func (j *joiner) next(l line, now time.Time) (write []*item) {
 	for len(j.lines[l]) > 0 {
 		first := j.lines[l][0]
@@ -125,7 +126,7 @@ func (j *joiner) leave(l line) {
 	}
 }
 
-// join adds an outcome to those of its row.
+// join adds an outcome to its row.
 func (j *joiner) join(a arrival, now time.Time) []*item {
 	f := a.item.joint
 	if f.ready = append(f.ready, a.item); len(f.ready) == 1 || a.at.Before(f.since) {
@@ -134,8 +135,8 @@ func (j *joiner) join(a arrival, now time.Time) []*item {
 	return j.advance(f, now)
 }
 
-// advance begins the next settlement of a row, unless one is in progress: for all remaining sinks if all have outcomes; otherwise for a sink
-// that did not deliver the message; otherwise for the sinks that did, unless the others probably will soon.
+// advance begins the next settlement of a row, unless one is in progress: for all remaining sinks if all have outcomes; otherwise
+// for a sink that did not deliver the message; otherwise for the sinks that did, unless the others probably will soon.
 func (j *joiner) advance(f *joint, now time.Time) []*item {
 	if len(f.writing) > 0 || len(f.ready) == 0 {
 		return nil
@@ -152,8 +153,8 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	}
 }
 
-// wait adds the row to the waiting ones, ordered by their oldest outcomes. An outcome that waited behind another of its key may be older than
-// those of rows that wait already.
+// wait adds the row to the waiting ones, ordered by their oldest outcomes. An outcome that waited behind another of its key may
+// be older than the outcomes of rows that wait already.
 func (j *joiner) wait(f *joint) {
 	if f.waits {
 		return
@@ -207,8 +208,8 @@ func (j *joiner) late(now time.Time) (write []*item) {
 	return write
 }
 
-// settle begins one settlement for some of a row's sinks. If it is for several, all of them delivered the message, and the settlement has all their
-// receipts. The next outcomes of their lines follow.
+// settle begins one settlement for some of a row's sinks. If it is for several, all of them delivered the message, and the
+// settlement has all their receipts. The next outcomes of their lines follow.
 func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	items = slices.SortedFunc(slices.Values(items), func(a, b *item) int { return a.slot - b.slot })
 	f.ready = slices.DeleteFunc(f.ready, func(it *item) bool { return slices.Contains(items, it) })

@@ -15,17 +15,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// joinerStep is one event, and the settlements that may be written then. The outcome of sink a for row 1 is "a1 done", and other
-// states in the place of done. "a1 lend" gives the row to the transaction of a's handler, which ends with "a1 commit" or with
-// "a1 roll back". "written 1" ends the settlement of row 1 that is under way. "50ms" passes time. A settlement of the whole row is
-// "1 done", and one for some of its sinks is "1 a done, left b".
+// joinerStep is one event, and the settlements that may be written after it. "a1 done" is the outcome of sink a for row 1; other
+// states are written in the same way. "a1 lend" lends the row to the transaction of a's handler, which ends with "a1 commit" or
+// "a1 roll back". "written 1" ends the settlement of row 1 that is in progress. "50ms" lets time pass. A settlement of the whole
+// row is "1 done", and one for some of its sinks is "1 a done, left b".
 type joinerStep struct{ do, want string }
 
-// TestJoiner goes through what is written for a row that several sinks need, and when.
+// TestJoiner checks what is written for rows that several sinks need, and when.
 func TestJoiner(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		rows  string // each with its id, key and sinks: "1 k a,b". With "=" before them the table names the sinks. The key "-" is none
+		rows  string // id, key and sinks of each row: "1 k a,b". With "=" before the sinks, the table names them. The key "-" is none
 		steps []joinerStep
 	}{
 		"one sink": {"1 k a", []joinerStep{{"a1 done", "1 done"}}},
@@ -133,8 +133,8 @@ func TestJoiner(t *testing.T) {
 	}
 }
 
-// A row stands once among those that wait, however many of its sinks have delivered it, and those that have waited longest stand first.
-func TestARowWaitsOnce(t *testing.T) {
+// A row is in the waiting list once, however many of its sinks have delivered it. Rows that have waited longest are first.
+func TestJoinerQueuesARowOnce(t *testing.T) {
 	t.Parallel()
 	w := newJoinerWorld()
 	for id := range 1000 {
@@ -151,15 +151,15 @@ func TestARowWaitsOnce(t *testing.T) {
 	}
 }
 
-// TestRowOfSeveralSinksComesIntoMemory goes through the queues that a row comes into memory for, and what its items have in common.
-func TestRowOfSeveralSinksComesIntoMemory(t *testing.T) {
+// TestJointOfARow checks the queues that a row enters, and the state that its items share.
+func TestJointOfARow(t *testing.T) {
 	t.Parallel()
 	message, other := outbox.Message{ID: "m"}, outbox.Message{ID: "other"}
 	waits, settled, another := &joint{left: []string{"b"}}, &joint{}, &joint{left: []string{"c"}}
 	for name, c := range map[string]struct {
 		known  []item // with the row's id
 		row    storage.Row
-		queues []int // that need it, as it was read
+		queues []int // the queues that needed it when it was read
 		want   []int
 		joint  *joint
 	}{
@@ -207,7 +207,7 @@ func TestRowOfSeveralSinksComesIntoMemory(t *testing.T) {
 	}
 }
 
-// joinerWorld is a lane, the sinks a, b and c, and what the table says of the lane's rows.
+// joinerWorld is a lane with the sinks a, b and c, and the table's state of the lane's rows.
 type joinerWorld struct {
 	joiner
 	lane   *lane
@@ -216,25 +216,25 @@ type joinerWorld struct {
 	mutant joinerMutant
 
 	items    map[string]*item // by sink and id, as in "a1"
-	sinks    map[int64]string // those that the table names for a row; "(none)" if it is gone
-	left     map[int64]string // those whose outcomes aren't written
+	sinks    map[int64]string // the sinks that the table names for a row; "(none)" if it is gone
+	left     map[int64]string // the sinks whose outcomes aren't written
 	keys     map[*item]keyRef
-	under    map[int64]*item     // of each row, whose settlement is under way
-	at       map[*item]time.Time // when its outcome came
+	under    map[int64]*item     // by row: the item whose settlement is in progress
+	at       map[*item]time.Time // when its outcome arrived
 	came     map[keyRef][]int64
-	followed map[keyRef][]int64 // the ids whose outcomes came, and of which these were returned, in their order
+	followed map[keyRef][]int64 // the ids whose outcomes arrived, and those that were returned, in order
 	times    map[*item]int      // how often its outcome was returned
 	problems []string
 }
 
-// joinerMutant breaks a rule at one place.
+// joinerMutant breaks one rule.
 type joinerMutant struct {
 	start    func(*joiner)
 	outcome  func(*item)  // before an item's outcome is added
 	lend     func(*joint) // before a row is lent
-	returned func(*joint) // as a settlement of a row was returned
+	returned func(*joint) // when a settlement of a row was returned
 	written  func(*joint) // before a settlement of a row ends
-	keeps    bool         // the joiner doesn't learn that a transaction has rolled back
+	keeps    bool         // the joiner isn't told that a transaction was rolled back
 }
 
 func newJoinerWorld() *joinerWorld {
@@ -248,7 +248,7 @@ func newJoinerWorld() *joinerWorld {
 	return w
 }
 
-// row has a row come into memory.
+// row admits a row.
 func (w *joinerWorld) row(text string) {
 	var id int64
 	var key, sinks string
@@ -276,7 +276,7 @@ func (w *joinerWorld) row(text string) {
 	w.sinks[id], w.left[id] = row.Sinks, sinks
 }
 
-// do carries out a step, and returns the settlements that may be written then.
+// do executes a step, and returns the settlements that may be written then.
 func (w *joinerWorld) do(step string) string {
 	what, how, _ := strings.Cut(step, " ")
 	if d, err := time.ParseDuration(what); err == nil {
@@ -327,7 +327,7 @@ func (w *joinerWorld) do(step string) string {
 	return ""
 }
 
-// outcome has an item's outcome come.
+// outcome passes an item's outcome to the joiner.
 func (w *joinerWorld) outcome(it *item, state storage.State) string {
 	if ref, ok := w.keys[it]; ok {
 		w.came[ref] = append(w.came[ref], it.row.ID)
@@ -342,7 +342,7 @@ func (w *joinerWorld) outcome(it *item, state storage.State) string {
 	return w.returned(w.add(it, w.now))
 }
 
-// pass lets time pass, and calls the joiner when it asks for that.
+// pass lets time pass, and calls the joiner when it is due.
 func (w *joinerWorld) pass(d time.Duration) string {
 	var settlements []string
 	for end := w.now.Add(d); ; {
@@ -403,7 +403,7 @@ func (w *joinerWorld) follows(it *item) {
 		w.problem("the outcome of row %d for sink %s is written twice", it.row.ID, w.names[it.slot])
 	}
 	ref, ok := w.keys[it]
-	if !ok || it.stage != inSettle { // a handler's transaction writes what wasn't added
+	if !ok || it.stage != inSettle { // the settlement by a handler's transaction, which wasn't added
 		return
 	}
 	w.followed[ref] = append(w.followed[ref], it.row.ID)
@@ -412,7 +412,7 @@ func (w *joinerWorld) follows(it *item) {
 	}
 }
 
-// end has the settlement of a row written.
+// end ends the settlement of a row.
 func (w *joinerWorld) end(id int64) string {
 	it := w.under[id]
 	s := it.settlement()
@@ -436,7 +436,7 @@ func (w *joinerWorld) problem(format string, args ...any) {
 	w.problems = append(w.problems, fmt.Sprintf(format, args...))
 }
 
-// TestJoinerInAnyOrder checks the rules against histories of random outcomes, handlers' transactions and outages.
+// TestJoinerInAnyOrder checks the rules against random outcomes, handlers' transactions and outages.
 func TestJoinerInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
@@ -446,12 +446,12 @@ func TestJoinerInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestJoinerMutants proves that these histories can fail: each mutant breaks one rule, and some history shows it.
+// TestJoinerMutants shows that these histories can fail: each mutant breaks one rule, and some history detects it.
 func TestJoinerMutants(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		mutant joinerMutant
-		want   string // a problem that it causes
+		want   string // a problem that the mutant causes
 	}{
 		"the order of a key is ignored": {joinerMutant{outcome: func(it *item) { it.key = nil }}, "are written as"},
 		"two settlements of a row at once": {joinerMutant{outcome: func(it *item) {
@@ -476,19 +476,19 @@ func TestJoinerMutants(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed that this is broken")
+			t.Error("no history detected this mutant")
 		})
 	}
 }
 
-// joinerHistory has the outcomes of some rows come at random, and returns what went wrong.
+// joinerHistory passes the outcomes of some rows in a random order, and returns the violations.
 func joinerHistory(seed uint64, mutant joinerMutant) []string {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newJoinerWorld()
 	if w.mutant = mutant; mutant.start != nil {
 		mutant.start(&w.joiner)
 	}
-	toSend := map[string][]*item{} // of each sink and key, in their order
+	toSend := map[string][]*item{} // by sink and key, in order
 	for id := range int64(3 + random.IntN(20)) {
 		var of []string
 		for len(of) == 0 {
@@ -560,7 +560,7 @@ func joinerHistory(seed uint64, mutant joinerMutant) []string {
 	return w.problems
 }
 
-// check holds that no outcome waits for too long.
+// check checks that no outcome waits for too long.
 func (w *joinerWorld) check() {
 	for _, it := range w.items {
 		if f := it.joint; f != nil && len(f.writing) == 0 && slices.Contains(f.ready, it) && w.now.Sub(w.at[it]) >= joinPatience {
@@ -569,7 +569,7 @@ func (w *joinerWorld) check() {
 	}
 }
 
-// sortedItems are those of rows with lower ids first.
+// sortedItems returns the items, those of rows with lower ids first.
 func sortedItems(items map[string]*item) []*item {
 	return slices.SortedFunc(maps.Values(items), func(a, b *item) int { return cmp.Or(cmp.Compare(a.row.ID, b.row.ID), a.slot-b.slot) })
 }

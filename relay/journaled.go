@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The journal of a lane in the database tells the lane's next holder, if this relay dies, which messages were in flight (quarantine.go) and in which
-// planned batches (dedup.go). This file has the engine's copy of both.
+// The journal of a lane in the database tells the lane's next holder, if this relay dies, which messages were in flight
+// (quarantine.go) and in which planned batches (dedup.go). This file has the engine's copy of both.
 
 // journaled is a lane's copy of its journal.
 type journaled struct {
@@ -20,7 +20,8 @@ type journaled struct {
 	stale     bool                 // the stored journal is unknown or may name finished rows, so the next write includes it
 }
 
-// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because the row's id may be assigned again.
+// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because the row's id may be assigned
+// again.
 type rowRef struct {
 	queue int
 	lane  int

@@ -12,11 +12,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Lanes, keys and items: what the relay keeps of the rows that it has read. This file has no clock, channel, goroutine or store. The loop
-// owns all of it. The positions of a lane are drawn in reader.go.
+// Lanes, keys and items: what the relay keeps of the rows that it has read. This file has no clock, channel, goroutine or store.
+// The loop owns all of it. The positions of a lane are drawn in reader.go.
 
-// lane is a lane that the relay holds. When the lease is lost, the whole lane is dropped, and a later lease of the same lane begins
-// without any of its state.
+// lane is a lane that the relay holds. When the lease is lost, the whole lane is dropped, and a later lease of the same lane
+// begins without any of its state.
 type lane struct {
 	storage.Lease
 	epoch string // identifies the server that granted the lease
@@ -62,9 +62,9 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 	return l
 }
 
-// marks returns the positions from which a successor must read: one for each sink that is behind, and one for all other sinks. safeID is
-// that of the last merged page: no row can appear at or below it any more. Unless lateAfter is none, rows that are not merged yet may have
-// appeared above it.
+// marks returns the positions from which a successor must read: one for each sink that is behind, and one for all other sinks.
+// safeID is the safe id of the last merged page: no row can appear at or below it any more. Unless lateAfter is none, rows that
+// are not merged yet may have appeared above it.
 func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) storage.Marks {
 	final := safeID
 	if lateAfter != none {
@@ -130,9 +130,9 @@ func (l *lane) forget(k *key) {
 
 // key is the state of one key in one sink. It keeps the order of the key's messages.
 //
-// At most one batch of a key is in flight. The other messages wait here, ordered by id, and the key is queued once. A message that is to
-// be retried or parked blocks its key: the later messages are dropped from memory, and only the position to read them from is
-// kept, so any number of them costs nothing.
+// At most one batch of a key is in flight. The other messages wait here, ordered by id, and the key is queued once. A message
+// that is to be retried or parked blocks its key: the later messages are dropped from memory, and only the position to read them
+// from is kept, so any number of them costs nothing.
 type key struct {
 	ref  keyRef
 	lane *lane
@@ -169,7 +169,7 @@ func (k *key) add(it *item) {
 	k.items = slices.Insert(k.items, at, it)
 }
 
-// addAll adds waiting items. The key may be nil if there are none.
+// addAll adds waiting items. The key may be nil if items is empty.
 func (k *key) addAll(items []*item) {
 	for _, it := range items {
 		k.add(it)
@@ -186,9 +186,9 @@ func (k *key) remove(it *item) {
 	}
 }
 
-// take removes and returns the items that may be sent now: at most n, and at most this many bytes, but at least one. Of a blocked key this
-// is the message that blocks it. An item that has failed before is only returned as the first: a sink that accepts only whole
-// batches would otherwise fail the items before it, too.
+// take removes and returns the items that may be sent now: at most n, and at most this many bytes, but at least one. Of a blocked
+// key this is the message that blocks it. An item that has failed before is only returned as the first: a sink that accepts only
+// whole batches would otherwise fail the items before it, too.
 func (k *key) take(n, bytes int) []*item {
 	first := 0
 	if k.blocked {
@@ -208,16 +208,17 @@ func (k *key) take(n, bytes int) []*item {
 	return taken
 }
 
-// mustWait reports whether it is too early to read the dropped rows: because another message with the same id is still in memory, or
-// because the outcome of the message that blocked the key isn't written yet, so that the database would report it again.
+// mustWait reports whether it is too early to read the dropped rows: because another message with the same id is still in memory,
+// or because the outcome of the message that blocked the key isn't written yet, so that the database would report it again.
 func (k *key) mustWait() bool {
 	sameID := k.after != nil && k.lane.readers[k.after.slot].known[k.after.row.ID] == k.after
 	unwritten := k.fromDatabase && !k.blocked && k.reader().known[k.blockedBy] != nil
 	return sameID || unwritten
 }
 
-// item is a row in memory, for one sink. By rows it stays in memory until its outcome is written. By lanes it also stays until the reads
-// that began before that have ended, since they may return the row. The loop owns it; while it is in flight, a worker does.
+// item is a row in memory, for one sink. By rows it stays in memory until its outcome is written. By lanes it also stays until
+// the reads that began before that have ended, since they may return the row. The loop owns it; while it is in flight, a worker
+// does.
 type item struct {
 	row   storage.Row
 	lane  *lane      // nil by rows
@@ -263,7 +264,7 @@ type joint struct {
 	since time.Time // when the earliest of these outcomes arrived
 	waits bool      // it is in joiner.waiting with this time
 
-	writing  []*item // items whose outcomes are being written by one settlement, that of the first item
+	writing  []*item // items whose outcomes are being written by one settlement: the settlement of the first item
 	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty: it is for all remaining sinks
 }
 
@@ -331,7 +332,7 @@ func (it *item) unsendable() *sinks.Outcome {
 			return nil
 		}
 		delete(it.lane.journaled.suspects, it.ref())
-		why = sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", crashes))
+		why = sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d consecutive relays died while they were sending this message and nothing else", crashes))
 	default:
 		return nil
 	}
@@ -400,8 +401,8 @@ func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	return positions
 }
 
-// laneOf returns the lane of a row that a read has returned; nil if the lane was lost meanwhile. This includes a lane that was lost and
-// leased again, since another relay may have delivered the row between.
+// laneOf returns the lane of a row that a read has returned; nil if the lane was lost meanwhile. This includes a lane that was
+// lost and leased again, since another relay may have delivered the row between.
 func (h *heldLanes) laneOf(read int64, number int) *lane {
 	if l := h.lanes[number]; l != nil && read > l.seq {
 		return l

@@ -10,12 +10,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// emptyLane is a lane that was never read, with so many queues.
+// emptyLane returns a lane with this many queues that was never read.
 func emptyLane(lease storage.Lease, queues int) *lane {
 	return newLane(storage.Grant{Lease: lease}, "", make([]string, queues), time.Time{})
 }
 
-// laneAt is a lane with two queues that was read up to an id.
+// laneAt returns a lane with two queues that was read up to an id.
 func laneAt(cursor int64) *lane {
 	l := emptyLane(storage.Lease{Lane: 3, Fence: 1}, 2)
 	for i := range l.readers {
@@ -24,15 +24,14 @@ func laneAt(cursor int64) *lane {
 	return l
 }
 
-// Whatever has to be read again holds the mark down: of all sinks, or, where one was
-// skipped, of that one alone.
-func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
+// The mark is below every row that must be read again: the mark of all sinks, or, if only one sink must read again, its own.
+func TestMarkIsBelowRowsToReread(t *testing.T) {
 	t.Parallel()
 	sink := &sinkQueue{index: 1}
 	for name, c := range map[string]struct {
 		place  func(l *lane)
 		safeID int64
-		late   int64 // what has appeared above isn't merged; none if it is 0
+		late   int64 // a row above this id has appeared and isn't merged; 0: none
 		main   int64
 		sinks  map[string]int64
 	}{
@@ -68,8 +67,8 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 	}
 }
 
-// A successor begins at the marks; with other routes at the lowest of them.
-func TestWhereASuccessorBegins(t *testing.T) {
+// A successor starts at the marks, or, with other routes, at the lowest of them.
+func TestSuccessorStartsAtTheMarks(t *testing.T) {
 	t.Parallel()
 	marks := storage.Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
 	same := newLane(storage.Grant{Marks: marks}, "routes", []string{"a", "b"}, time.Time{})
@@ -89,9 +88,8 @@ func cursorsOf(l *lane) (cursors []int64) {
 	return cursors
 }
 
-// What of a key may be sent: one batch at a time, in the order of ids, and of a blocked
-// key only the message that it waits for.
-func TestWhatOfAKeyMayBeSent(t *testing.T) {
+// A key sends one batch at a time, in the order of ids, and while it is blocked only the message that blocks it.
+func TestKeyTakeReturnsSendableItems(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		state func(k *key)
@@ -124,14 +122,14 @@ func TestWhatOfAKeyMayBeSent(t *testing.T) {
 	}
 }
 
-// What of a key may come into memory; of what may not, the place is kept.
-func TestWhatOfAKeyComesIntoMemory(t *testing.T) {
+// The rows of a blocked key are dropped, and the position to read them from is kept.
+func TestAdmissionOfABlockedKey(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		state func(k *key)
 		row   storage.Row
 		takes bool
-		from  int64 // dropped from there; none
+		from  int64 // the position; none: nothing is dropped
 	}{
 		"anything":                                {row: storage.Row{ID: 7}, takes: true, from: none},
 		"behind a blocked key":                    {state: blockedBy(5), row: storage.Row{ID: 7}, from: 6},
@@ -165,15 +163,14 @@ func blockedBy(id int64) func(*key) {
 	return func(k *key) { k.blocked, k.blockedBy = true, id }
 }
 
-// A scan knows rows by their ids: so it passes over those alone that no other pending
-// row can share one with.
-func TestSinceWhenAnIDIsOneRows(t *testing.T) {
+// A scan identifies rows by their ids. So it skips only those rows in memory whose ids no other pending row can have.
+func TestNumberingOfReusedIDs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		row     storage.Row
 		safeID  int64
 		lastID  int64
-		highest int64 // from before ids began anew
+		highest int64 // the highest id before the id sequence was reset
 		want    int
 	}{
 		"ids never began anew":                   {row: storage.Row{ID: 7}, lastID: 9, want: 2},
@@ -193,8 +190,7 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 	}
 }
 
-// A row whose id is in memory with another message waits for that one, and what follows
-// in its key waits with it.
+// A row whose id another message in memory has waits for that message, and the later rows of its key wait, too.
 func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink()}, nil)
@@ -213,7 +209,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 		k.add(it)
 	}
 	if e.admit(l, &storage.Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
-		t.Error("it was taken beside the known one")
+		t.Error("it was admitted while the known one is in memory")
 	}
 	if !known.idCollision || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.blocked.resuming) != 1 {
 		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
@@ -226,9 +222,9 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	}
 }
 
-// A lane may be given up while late rows are being looked for. What was found isn't taken then, and the lane keeps the
-// place of the first one for whoever holds it next; so it does with what there was no room for.
-func TestLateRowsOfALaneThatIsGivenUp(t *testing.T) {
+// A lane may be given up during a scan for late rows. The rows that the scan finds are not admitted then, and the lane remembers
+// the position of the first one for its next holder. It does the same for rows without room.
+func TestLateRowsOfADrainingLane(t *testing.T) {
 	t.Parallel()
 	l := emptyLane(storage.Lease{Lane: 3}, 1)
 	e := withLanes(&engine{routes: toOneSink(), queues: []*sinkQueue{{}}}, map[int]*lane{3: l})

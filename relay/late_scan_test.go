@@ -9,9 +9,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A page that brings what is late in one lane waits for the scan of another. If
-// the scan fails, the page isn't taken in, and no other tells what it told.
-func TestWhatAFailedScanOwes(t *testing.T) {
+// A page that has the late rows of one lane waits for the scan of another. If the scan fails, the page isn't merged, and its
+// positions must be scanned later, since no other page reports them.
+func TestFailedScanReturnsUnwalkedPositions(t *testing.T) {
 	t.Parallel()
 	again, fine := emptyLane(storage.Lease{Lane: 1}, 1), emptyLane(storage.Lease{Lane: 2}, 1)
 	again.readers[0].cursor, fine.readers[0].cursor = 20, 20
@@ -39,9 +39,8 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	}
 }
 
-// A page that is taken in after a scan for late rows is a read that succeeded: what failed
-// before it is over for Healthy.
-func TestAReadThatHadToScanSucceeds(t *testing.T) {
+// A page that is merged after a scan for late rows counts as a successful read: for Healthy, the earlier failures are over.
+func TestReadWithAScanSucceeds(t *testing.T) {
 	t.Parallel()
 	l := emptyLane(storage.Lease{Lane: 1}, 1)
 	l.readers[0].cursor = 20
@@ -53,17 +52,17 @@ func TestAReadThatHadToScanSucceeds(t *testing.T) {
 		t.Fatalf("the page wasn't scanned for: step %d", f.step)
 	}
 	if e.merge(f); e.engine.health.readFails.Load() != 0 {
-		t.Error("Healthy is told that reads still fail")
+		t.Error("for Healthy reads still fail")
 	}
 }
 
-// A scan begins anew only where it may have met a part of a transaction.
-func TestWhereAScanBeginsAnew(t *testing.T) {
+// A scan is repeated only where it may have found a part of a transaction.
+func TestToScanAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		appeared int64
 		steps    bool
-		want     []int64 // by position, where it begins anew
+		want     []int64 // where it starts again, by position
 	}{
 		"nothing has appeared":           {appeared: none},
 		"above where it began":           {appeared: 10},
@@ -76,20 +75,20 @@ func TestWhereAScanBeginsAnew(t *testing.T) {
 			t.Parallel()
 			got := toScanAgain([]storage.Position{{Lane: 1, After: 10, Until: 40}, {Lane: 2, After: 5, Until: 40}}, c.appeared, c.steps)
 			if len(got) != len(c.want) {
-				t.Fatalf("begins anew at %v, want %v", got, c.want)
+				t.Fatalf("starts again at %v, want %v", got, c.want)
 			}
 			for i, p := range got {
 				if p.After != c.want[i] {
-					t.Errorf("begins anew at %v, want %v", got, c.want)
+					t.Errorf("starts again at %v, want %v", got, c.want)
 				}
 			}
 		})
 	}
 }
 
-// The safe id of a page holds once the page is merged: while late rows below it are looked for, no mark passes them, and none
-// passes what an earlier page has told of.
-func TestMarkWhileLateRowsAreLookedFor(t *testing.T) {
+// The safe id of a page holds once the page is merged. During its scan for late rows no mark passes that page's LateAfter, or the
+// positions that an earlier page reported.
+func TestMarkDuringALateScan(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ safeID, owed, told, want int64 }{
 		"above the safe id":                       {safeID: 5, owed: none, told: 7, want: 5},
@@ -116,8 +115,9 @@ func TestMarkWhileLateRowsAreLookedFor(t *testing.T) {
 	}
 }
 
-// A scan that fails is owed from where it had come to, and what was asked for during a scan that succeeds is owed, too.
-func TestWhatIsOwedAfterAScan(t *testing.T) {
+// After a failed scan, the positions that it had not reached must be scanned, and so must those that were reported during a
+// successful scan.
+func TestPositionsToScanAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		step  func(f *fetch)
@@ -147,9 +147,9 @@ func TestWhatIsOwedAfterAScan(t *testing.T) {
 	}
 }
 
-// A drain isn't over before a sink that is behind or has stopped, or a lane that was rewound, is read for. Where a lane's head
-// is lower, no sink is behind it.
-func TestDrainReadsToTheEnd(t *testing.T) {
+// A drain doesn't end while a sink that is behind or stopped, or a lane that was rewound, has rows to read. A sink is not behind
+// in a lane whose head is lower.
+func TestDrainReadsUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ rewound, stopped, behind, paused, over bool }{
 		"all was read":                   {over: true},

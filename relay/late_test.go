@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// scanCounter counts the rows that scans bring into memory at once.
+// scanCounter counts the rows that one scan returns.
 type scanCounter struct {
 	*memstore.Store
 	most *int
@@ -28,7 +28,7 @@ func (s scanCounter) Scan(ctx context.Context, positions []storage.Position, exc
 	return rows, left, err
 }
 
-// scansCounted counts the scans that found something.
+// scansCounted counts the scans that found rows.
 type scansCounted struct {
 	*memstore.Store
 	scans *int
@@ -42,8 +42,8 @@ func (s scansCounted) Scan(ctx context.Context, positions []storage.Position, ex
 	return rows, left, err
 }
 
-// Where transactions overlap all the time, what commits late comes with the page.
-func TestLateRowsComeWithThePage(t *testing.T) {
+// If transactions always overlap, pages return the late rows without scans.
+func TestPagesReturnLateRows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink, scans := memstore.New(), &recorder{}, 0
@@ -69,8 +69,7 @@ func TestLateRowsComeWithThePage(t *testing.T) {
 	})
 }
 
-// A transaction that brings more late rows than there is room for must neither
-// fill the memory nor lose one.
+// A transaction with more late rows than there is room for does not fill the memory, and loses no row.
 func TestManyLateRowsFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,13 +97,12 @@ func TestManyLateRowsFitIntoMemory(t *testing.T) {
 		}
 		inOrder(t, sink.received)
 		if most == 0 || most > 2000 {
-			t.Errorf("a scan brought %d rows into memory at once, want at most 2,000", most)
+			t.Errorf("a scan brought %d rows into memory together, want at most 2,000", most)
 		}
 	})
 }
 
-// Nor do late rows that are few and large: a scan brings 8 MiB of them at once, and the
-// row that crosses that.
+// Neither do a few large late rows: a scan returns at most 8 MiB of them, and the row that crosses this limit.
 func TestLargeLateRowsFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +111,7 @@ func TestLargeLateRowsFitIntoMemory(t *testing.T) {
 		for i := range 100 {
 			late.Insert(outbox.Message{Topic: "orders", Key: fmt.Sprint("late-", i%10), Payload: payload})
 		}
-		for i := range 1000 { // in all lanes, and so many that what is below doesn't come with a page
+		for i := range 1000 { // in all lanes, and so many that the page doesn't return the lower ones
 			write(db, "orders", fmt.Sprint("soon-", i%200), 1)
 		}
 		_, stop := start(t, bytesScanned{db.Store(), &most}, relay.Options{Sinks: to(sink)})
@@ -128,12 +126,12 @@ func TestLargeLateRowsFitIntoMemory(t *testing.T) {
 		}
 		inOrder(t, sink.received)
 		if most == 0 || most > 9<<20 {
-			t.Errorf("a scan brought %d bytes into memory at once, want 9 MiB at most", most)
+			t.Errorf("a scan brought %d bytes into memory together, want 9 MiB at most", most)
 		}
 	})
 }
 
-// bytesScanned counts the bytes that scans bring into memory at once.
+// bytesScanned counts the bytes that one scan returns.
 type bytesScanned struct {
 	*memstore.Store
 	most *int
@@ -149,7 +147,7 @@ func (s bytesScanned) Scan(ctx context.Context, positions []storage.Position, ex
 	return rows, left, err
 }
 
-// warner warns with each page.
+// warner is a store that returns a warning with each page.
 type warner struct{ *memstore.Store }
 
 func (s warner) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -158,8 +156,8 @@ func (s warner) Read(ctx context.Context, request storage.ReadRequest) (storage.
 	return page, err
 }
 
-// What a store has to say while it goes on is logged.
-func TestWarningOfAStore(t *testing.T) {
+// A warning that the store returns with a page is logged.
+func TestStoreWarningIsLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -176,8 +174,8 @@ func TestWarningOfAStore(t *testing.T) {
 	})
 }
 
-// A transaction that commits between a page and the scan for what is late has
-// messages on both sides of where the scan has to begin.
+// A transaction that commits between a page and the scan for late rows has messages both below and above the beginning of the
+// scan.
 func TestCommitBetweenThePageAndTheScan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

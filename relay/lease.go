@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Leases. A renewal carries the lanes that the relay holds, with their marks, to the leaser, and returns the lanes that were kept, lost
-// and acquired. A lane is released when none of its messages is in flight or unsettled.
+// Leases. A renewal carries the lanes that the relay holds, with their marks, to the leaser, and returns the lanes that were
+// kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled.
 
 // calmAfter is how long a relay journals what it sends after it has taken over a lane from a dead relay.
 const calmAfter = time.Minute
@@ -50,9 +50,9 @@ func (e *byLanes) rights(leave bool) rights {
 	return r
 }
 
-// renew renews leases, releases lanes, and acquires the lanes that the relay's share lacks. A relay with a name from its operator that has
-// lost lanes acquires none for a while: another relay with the same name may have been started in its place, which has ended
-// these leases and is about to acquire the lanes.
+// renew renews leases, releases lanes, and acquires the lanes that the relay's share lacks. A relay with a name from its operator
+// that has lost lanes acquires none for a while: another relay with the same name may have been started in its place, which has
+// ended these leases and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
@@ -76,7 +76,8 @@ func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPa
 	return true, err
 }
 
-// conclude drops the lanes that were lost or released, begins with the acquired ones, and starts to give up lanes beyond the fair share.
+// conclude drops the lanes that were lost or released, begins with the acquired ones, and starts to give up lanes beyond the fair
+// share.
 func (r *laneRights) conclude(err error) (held, lost int) {
 	kept := map[storage.Lease]bool{}
 	for _, lease := range r.kept {
@@ -139,9 +140,9 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	return len(r.of.held.lanes), lost
 }
 
-// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. Lanes that are being
-// given up stay chosen, and void lanes are always chosen. The others are chosen evenly from full and empty lanes, so that a relay
-// that joins gets its share of the work.
+// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. Lanes that are
+// being given up stay chosen, and void lanes are always chosen. The others are chosen evenly from full and empty lanes, so that a
+// relay that joins gets its share of the work.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}
 	var others []*lane

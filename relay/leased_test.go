@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// slowScans are scans that take a while, all the same or by their ids, as those of a
-// server do that was just started.
+// slowScans is a store whose scans take time, always the same or depending on the number of ids, as on a server that has just
+// started.
 type slowScans struct {
 	*memstore.Store
 	takes func(ids int64) time.Duration
@@ -33,13 +33,12 @@ func (s slowScans) Scan(ctx context.Context, positions []storage.Position, excep
 	return s.Store.Scan(ctx, positions, except, keep)
 }
 
-// What is new in a lane that was leased waits for no more than the beginning of a sweep
-// of what is below its mark.
-func TestALeasedLaneWaitsShortlyForItsSweep(t *testing.T) {
+// New rows in a leased lane wait at most for the first steps of the sweep below its mark.
+func TestLeasedLaneWaitsBrieflyForItsSweep(t *testing.T) {
 	t.Parallel()
 	for name, takes := range map[string]func(int64) time.Duration{
 		"many steps": func(int64) time.Duration { return 50 * time.Millisecond },
-		"long steps": func(ids int64) time.Duration { return time.Duration(ids) * 50 * time.Microsecond }, // of 65,536 ids 3.3 s
+		"long steps": func(ids int64) time.Duration { return time.Duration(ids) * 50 * time.Microsecond }, // 3.3 s for 65,536 ids
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,8 +65,8 @@ func TestALeasedLaneWaitsShortlyForItsSweep(t *testing.T) {
 	}
 }
 
-// What is below a lane's mark is walked over once, when the lane is leased, and not again at once.
-func TestALeasedLaneIsSweptOnce(t *testing.T) {
+// The rows below a lane's mark are swept once when the lane is leased, and not again soon after.
+func TestLeasedLaneIsSweptOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ids = 100_000_000
@@ -96,9 +95,8 @@ func TestALeasedLaneIsSweptOnce(t *testing.T) {
 	})
 }
 
-// Lanes that are leased anew, as the server may have lost commits, are read at once: there is
-// no trouble that a pause would leave time to.
-func TestLanesOfAnotherEpochAreReadAtOnce(t *testing.T) {
+// Lanes that are leased again because the server may have lost commits are read immediately, since a pause would help nothing.
+func TestLanesOfAnotherEpochAreReadImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const poll = 10 * time.Second
@@ -118,13 +116,13 @@ func TestLanesOfAnotherEpochAreReadAtOnce(t *testing.T) {
 	})
 }
 
-// A step of a sweep that takes too long is cut short, and the next ones are shorter: that is no trouble, unless the
-// shortest takes too long, too.
-func TestASweepThatTakesTooLongGoesOnInShorterSteps(t *testing.T) {
+// A step of a sweep that takes too long is cut off, and the next ones are shorter. That is not reported, unless even the shortest
+// step takes too long.
+func TestSlowSweepContinuesInShorterSteps(t *testing.T) {
 	t.Parallel()
 	const ids = 100_000_000
 	for name, c := range map[string]struct {
-		bearable int64 // ids of a step that doesn't take too long
+		bearable int64 // the most ids of a step that doesn't take too long
 		trouble  bool
 	}{
 		"a million ids at a time": {1_000_000, false},
@@ -153,7 +151,7 @@ func TestASweepThatTakesTooLongGoesOnInShorterSteps(t *testing.T) {
 					t.Errorf("%d of %d ids were walked over", walked.Load(), ids)
 				}
 				if n := fails.count.Load(); n > 0 != c.trouble {
-					t.Errorf("%d steps were told of as trouble", n)
+					t.Errorf("%d steps were reported as failures", n)
 				}
 			})
 		})

@@ -31,8 +31,9 @@ func (l *idler) Listen(ctx context.Context, wake func()) error {
 	return errors.New("terminating connection due to idle-session timeout")
 }
 
-// A connection that worked and ended is no failure in a row: the next one follows within the shortest back-off.
-func TestListenerComesBackSoonAfterAConnectionThatWorked(t *testing.T) {
+// A connection that worked before it ended does not count as a consecutive failure: the next one follows within the shortest
+// back-off.
+func TestListenerRestartsSoonAfterAConnectionThatWorked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		listener := &idler{}

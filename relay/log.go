@@ -30,7 +30,7 @@ func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sink
 		"reason", string(outcome.Reason), "detail", loggable(outcome)}, more...)...)
 }
 
-// warnEvery is how many failed attempts of one message make another warning, after the first.
+// After the first failed attempt of a message, each warnEvery-th one is logged as a warning.
 const warnEvery = 10
 
 // logRetry logs a failed attempt that is charged, and the time of the next one.

@@ -17,10 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// A message that fails until it is parked: each attempt is told at debug, the first and the
-// tenth at warn with the next one's time, and the park at error with the cause. None has the
-// destination's own text.
-func TestLogOfAMessageThatFails(t *testing.T) {
+// A message fails until it is parked. Each attempt is logged at debug, the first and the tenth also at warn with the time of the
+// next one, and the park at error with its reason. No line has the destination's own text.
+func TestLogOfAFailingMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, log := memstore.New(), &lines{}
@@ -55,9 +54,8 @@ func TestLogOfAMessageThatFails(t *testing.T) {
 	})
 }
 
-// Of many messages that fail for the same reason one line is written in ten seconds, with
-// how many were left out.
-func TestLogOfManyThatFailIsBounded(t *testing.T) {
+// If many messages fail for the same reason, one line is logged in ten seconds, with the number of suppressed ones.
+func TestLogOfManyFailuresIsLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, log := memstore.New(), &lines{}
@@ -79,12 +77,12 @@ func TestLogOfManyThatFailIsBounded(t *testing.T) {
 			t.Errorf("%d lines in 30 s, want one in ten:\n%s", n, log.text.String())
 		}
 		if n := log.with("level=WARN", "will be tried again", "suppressed=99"); n == 0 {
-			t.Errorf("no line says how many were left out:\n%s", log.text.String())
+			t.Errorf("no line has the number of suppressed ones:\n%s", log.text.String())
 		}
 	})
 }
 
-// A handler's error that has a stack, and a panic, are logged with where they happened.
+// If a handler's error has a stack, or the handler panics, the log has the place where it happened.
 func TestLogHasTheStackOfAHandler(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -114,7 +112,7 @@ func TestLogHasTheStackOfAHandler(t *testing.T) {
 	}
 }
 
-// stacked is an error as github.com/pkg/errors has them.
+// stacked is an error with a stack, like those of github.com/pkg/errors.
 type stacked struct{}
 
 func (stacked) Error() string { return "no price" }
@@ -125,9 +123,8 @@ func (stacked) Format(f fmt.State, verb rune) {
 	}
 }
 
-// An outage of the database ends with one line that says how long it was; a call that fails
-// now and then isn't one.
-func TestLogTellsThatTheDatabaseIsBack(t *testing.T) {
+// After an outage of the database one line reports how long it lasted. A single failed call is not an outage.
+func TestLogReportsTheDatabasesReturn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, log := memstore.New(), &lines{}
@@ -163,8 +160,8 @@ func TestLogTellsThatTheDatabaseIsBack(t *testing.T) {
 	})
 }
 
-// Each minute in which something was done ends with a line of what; so does the run.
-func TestLogSumsUpEachMinute(t *testing.T) {
+// After each minute with work, and at the end of the run, one line reports what was done.
+func TestLogSummarizesEachMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, log := memstore.New(), &lines{}

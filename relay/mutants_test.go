@@ -11,9 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestSimulationFindsBrokenStores proves that the simulation can fail: each of
-// these stores breaks one thing that the promise hangs on, and some history
-// shows it.
+// TestSimulationFindsBrokenStores shows that the simulation can fail: each of these stores breaks one guarantee, and some history
+// detects it.
 func TestSimulationFindsBrokenStores(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
@@ -47,13 +46,12 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed that this store is broken")
+			t.Error("no history detected this store")
 		})
 	}
 }
 
-// TestSimulationFindsMissingProtection proves the same of what protects messages
-// from an outage that looks like refusals.
+// TestSimulationFindsMissingProtection does the same for the protection of messages from an outage that looks like rejections.
 func TestSimulationFindsMissingProtection(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
@@ -72,14 +70,13 @@ func TestSimulationFindsMissingProtection(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed that messages are parked for an outage")
+			t.Error("no history detected that messages are parked in an outage")
 		})
 	}
 }
 
-// TestSimulationsFindIDsThatComeAgain proves the same of the histories in which ids come
-// again: some show each of these mutants.
-func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
+// TestSimulationsFindReusedIDs does the same for the histories with reused ids: some of them detect each of these mutants.
+func TestSimulationsFindReusedIDs(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
 	settles := func(s storage.Store) storage.Store { return settlesByID{s, s.(storage.Journaler)} }
@@ -87,7 +84,7 @@ func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrap   func(storage.Store) storage.Store
 		change func(*course)
-		want   string // a problem that it causes
+		want   string // a problem that the mutant causes
 	}{
 		"lost seconds, settles whatever has the id": {settles, losesMany, unsent},
 		"renumbering, nobody sees it":               {hides, renumbers, `ended as "pending"`},
@@ -101,15 +98,15 @@ func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed that this store is broken")
+			t.Error("no history detected this store")
 		})
 	}
 }
 
-// losesMany has seconds lost so often that of five histories one shows such a mutant.
+// losesMany makes the server lose seconds so often that one of five histories detects such a mutant.
 func losesMany(c *course) { c.loses = 5 * time.Second }
 
-// sendsEarly shows no row as one whose time is still to come: it may be cancelled while it is sent.
+// sendsEarly hides that a row is scheduled, so that it is sent early, and may be cancelled meanwhile.
 type sendsEarly struct{ storage.Store }
 
 func (s sendsEarly) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -120,7 +117,7 @@ func (s sendsEarly) Read(ctx context.Context, request storage.ReadRequest) (stor
 	return page, err
 }
 
-// tellsTime is wrong about the database's time.
+// tellsTime returns wrong times of the database.
 type tellsTime struct {
 	storage.Store
 	by time.Duration
@@ -132,7 +129,7 @@ func (s tellsTime) Heartbeat(ctx context.Context, self storage.Identity, ttl tim
 	return members, err
 }
 
-// hidesExpiry shows no row's time.
+// hidesExpiry hides when rows expire.
 type hidesExpiry struct{ storage.Store }
 
 func (s hidesExpiry) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -143,7 +140,7 @@ func (s hidesExpiry) Read(ctx context.Context, request storage.ReadRequest) (sto
 	return page, err
 }
 
-// keepsDiscarded and losesDiscards take discarded rows for done ones, or say that they are gone.
+// keepsDiscarded keeps discarded rows as done ones, and losesDiscards ignores them but reports that they are gone.
 type keepsDiscarded struct{ storage.Store }
 
 func (s keepsDiscarded) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -166,7 +163,7 @@ func (s losesDiscards) Settle(ctx context.Context, name string, keep bool, settl
 	return counts, err
 }
 
-// hidesFalls tells of no id that is lower than before, and finds no row that has one.
+// hidesFalls hides that the id sequence was reset, and returns no rows with ids below those before.
 type hidesFalls struct {
 	storage.Store
 	lastID, highest int64
@@ -187,7 +184,7 @@ func (s *hidesFalls) Scan(ctx context.Context, positions []storage.Position, exc
 	})
 }
 
-// oneEpoch says that the server was always the same.
+// oneEpoch returns the same epoch for every server.
 type oneEpoch struct {
 	storage.Store
 	storage.Journaler
@@ -205,7 +202,7 @@ func (s oneEpoch) Read(ctx context.Context, request storage.ReadRequest) (storag
 	return page, err
 }
 
-// settlesByID gives each settlement the message that has its row's id.
+// settlesByID fills in a settlement's message from the row with its id.
 type settlesByID struct {
 	storage.Store
 	storage.Journaler
@@ -239,7 +236,7 @@ func (s neverLate) Read(ctx context.Context, request storage.ReadRequest) (stora
 	return page, err
 }
 
-// tellsLate tells with a page what appeared before the page before it.
+// tellsLate reports with each page what appeared before the previous page.
 type tellsLate struct {
 	storage.Store
 	untold int64
@@ -253,8 +250,8 @@ func (s *tellsLate) Read(ctx context.Context, request storage.ReadRequest) (stor
 	return page, err
 }
 
-// readsOn returns no row at or below the last one that it has returned of a lane,
-// as an engine would that takes what it reads again for known.
+// readsOn returns no row at or below the last one that it returned of a lane, like an engine that ignores all rows that it reads
+// again.
 type readsOn struct {
 	storage.Store
 	last map[int]int64
@@ -271,14 +268,14 @@ func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.D
 func (s readsOn) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, request)
 	if len(request.Positions) == 0 || request.Positions[0].Until > 0 {
-		return page, err // what was passed over
+		return page, err // the skipped rows
 	}
 	page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
 		old := row.ID <= s.last[row.Lane]
 		s.last[row.Lane] = max(s.last[row.Lane], row.ID)
 		return old
 	})
-	page.More = page.More && len(page.Rows) > 0 // or the engine, which read again from below, would do so for ever
+	page.More = page.More && len(page.Rows) > 0 // otherwise the engine, which reads again from below, would do so for ever
 	return page, err
 }
 
@@ -299,7 +296,7 @@ func (s boldSafeID) Read(ctx context.Context, request storage.ReadRequest) (stor
 	return page, err
 }
 
-// boldPages says of pages with more that nothing is left.
+// boldPages reports for incomplete pages that no rows remain.
 type boldPages struct{ storage.Store }
 
 func (s boldPages) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -322,8 +319,7 @@ func (s findsNoKeys) BlockedAmong(context.Context, []storage.LaneKey) ([]storage
 	return nil, nil
 }
 
-// findsOtherKeys says that keys are held by a message that is none of theirs: they
-// wait for ever.
+// findsOtherKeys reports that keys are blocked by a message of another key, so that they wait for ever.
 type findsOtherKeys struct{ storage.Store }
 
 func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
@@ -334,7 +330,7 @@ func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []storage.LaneKey
 	return found, err
 }
 
-// shortLeases takes lanes for less time than it was told.
+// shortLeases acquires lanes for a shorter time than requested.
 type shortLeases struct{ storage.Store }
 
 func (s shortLeases) Acquire(ctx context.Context, name string, count int, _ time.Duration) ([]storage.Grant, error) {
@@ -345,7 +341,7 @@ func (s shortLeases) Renew(ctx context.Context, name string, renewals []storage.
 	return s.Store.Renew(ctx, name, renewals, time.Millisecond)
 }
 
-// losesRetries tries nothing again while anyone looks.
+// losesRetries returns no retries as long as it is read.
 type losesRetries struct{ storage.Store }
 
 func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -357,7 +353,7 @@ func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settle
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// forgetsBatches tells a new holder nothing of what the last one was sending.
+// forgetsBatches doesn't return to a new holder what the last one was sending.
 type forgetsBatches struct {
 	storage.Store
 	storage.Journaler
@@ -371,8 +367,7 @@ func (s forgetsBatches) Acquire(ctx context.Context, name string, count int, ttl
 	return grants, err
 }
 
-// lastAlone writes down the references of a lane's last batch, and forgets those that
-// hold since before.
+// lastAlone stores only the references of a lane's last batch, and forgets earlier ones that are still valid.
 type lastAlone struct {
 	storage.Store
 	storage.Journaler
@@ -385,7 +380,7 @@ func (s lastAlone) WriteJournal(ctx context.Context, name string, journals []sto
 	return s.Journaler.WriteJournal(ctx, name, journals)
 }
 
-// findsHalf finds half of the rows that were being sent.
+// findsHalf returns half of the rows that were in flight.
 type findsHalf struct {
 	storage.Store
 	storage.Journaler

@@ -78,7 +78,7 @@ type OutcomeKind struct {
 	Reason sinks.Reason
 }
 
-// NoObserver does nothing.
+// NoObserver is an Observer that does nothing.
 type NoObserver struct{}
 
 var _ Observer = NoObserver{}

@@ -14,11 +14,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// figures are what an Observer is told of memory, parks and the database.
+// figures records what an Observer gets about memory, parks and the database.
 type figures struct {
 	relay.NoObserver
 	mu                 sync.Mutex
-	inFlight, buffered int // the most
+	inFlight, buffered int // the highest values
 	now                [2]int
 	parked             map[sinks.Reason]int
 	calls              map[string]bool
@@ -38,7 +38,7 @@ func (f *figures) Called(call string, _ time.Duration) {
 	f.calls[call] = true
 }
 
-func TestObserverIsToldOfMemoryParksAndTheDatabase(t *testing.T) {
+func TestObserverGetsMemoryParksAndCalls(t *testing.T) {
 	t.Parallel()
 	for claim, want := range map[storage.Claim][]string{
 		storage.ByLanes: {"controls", "lease", "purge", "read", "settle"},

@@ -289,7 +289,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(problems...)
 }
 
-// withDefaults does the same for one sink, whose limits go before what was configured.
+// withDefaults sets the defaults of one sink and checks it. The sink's own limits take precedence over the options.
 func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (SinkOptions, error) {
 	if isNil(s.Sink) {
 		return s, fmt.Errorf("the sink is nil (%T): pass what its New returned, after checking its error; sinks of inproc need a function", s.Sink)
@@ -298,7 +298,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 		if _, ok := store.(storage.TxStore); !ok {
 			return s, errors.New("a transactional handler needs a store over a SQL database")
 		}
-		s.Batch = cmp.Or(s.Batch, 1) // each message has a transaction of its own
+		s.Batch = cmp.Or(s.Batch, 1) // each message has its own transaction
 	}
 	if _, isExact := s.Sink.(sinks.Deduplicating); isExact {
 		if _, ok := store.(storage.Journaler); !ok || claim != storage.ByLanes {

@@ -15,12 +15,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func TestNewTellsAllThatIsWrong(t *testing.T) {
+func TestNewReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	good := func() relay.Options { return relay.Options{Sinks: to(&recorder{})} }
 	tests := map[string]struct {
 		change func(*relay.Options)
-		want   []string // nothing: valid
+		want   []string // empty: the options are valid
 	}{
 		"the defaults":            {func(*relay.Options) {}, nil},
 		"no sink":                 {func(o *relay.Options) { o.Sinks = nil }, []string{"sinks: at least one is required"}},
@@ -42,7 +42,7 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 		"a route to nowhere":       {func(o *relay.Options) { o.Routes = []relay.Route{{Topic: "a", Sink: "b"}} }, []string{`there is no sink "b"`}},
 		"a route without a match":  {func(o *relay.Options) { o.Routes = []relay.Route{{Sink: "main"}} }, []string{"exactly one of topic, prefix and pattern"}},
 		"a bad pattern":            {func(o *relay.Options) { o.Routes = []relay.Route{{Pattern: "(", Sink: "main"}} }, []string{`pattern "("`}},
-		"two sinks without routes": {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{Sink: &recorder{}} }, []string{"with 2 sinks each topic needs a route"}},
+		"two sinks without routes": {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{Sink: &recorder{}} }, []string{"required if there are several sinks (2 here)"}},
 		"two things at once":       {func(o *relay.Options) { o.Lease, o.Poll = 1, 1 }, []string{"lease 1ns", "poll 1ns"}},
 	}
 	for name, test := range tests {
@@ -63,8 +63,8 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 	}
 }
 
-// The relay has a queue of its own for messages without a route, and no sink may have its name, or none.
-func TestSinksNeedNamesOfTheirOwn(t *testing.T) {
+// Messages without a route have a queue of their own, so no sink may have its name, or an empty name.
+func TestSinksNeedUniqueNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", " ", "(unrouted)"} {
 		if _, err := relay.New(memstore.New().Store(), relay.Options{Sinks: map[string]relay.SinkOptions{name: {Sink: &recorder{}}}}); err == nil || !strings.Contains(err.Error(), "another name") {
@@ -73,7 +73,7 @@ func TestSinksNeedNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestRunRefusesAnotherClaim(t *testing.T) {
+func TestRunRefusesAnotherClaimMode(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	store := db.Store()
@@ -109,7 +109,7 @@ type closing struct {
 
 func (c *closing) Close(context.Context) error { c.closed++; return nil }
 
-func TestRelayStopsWhenTheTableIsClaimedAnotherWay(t *testing.T) {
+func TestRelayStopsWhenTheClaimModeChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -128,7 +128,7 @@ func TestRelayStopsWhenTheTableIsClaimedAnotherWay(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- r.Run(t.Context()) }()
 		time.Sleep(time.Minute)
-		gone.Store(true) // it is taken for dead, and the table claimed another way
+		gone.Store(true) // the relay is considered dead, and the table's claim mode is changed
 		time.Sleep(time.Minute)
 		if err := db.Store().SetClaimMode(t.Context(), storage.ByRows); err != nil {
 			t.Fatal(err)

@@ -80,7 +80,7 @@ func TestOutageChargesNothing(t *testing.T) {
 	})
 }
 
-func TestSinkThatIsDownHoldsUpNoOther(t *testing.T) {
+func TestDownSinkDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, up, down := memstore.New(), &recorder{}, &breakable{}
@@ -101,7 +101,7 @@ func TestSinkThatIsDownHoldsUpNoOther(t *testing.T) {
 		if n := len(up.ids()); n != 500 {
 			t.Errorf("%d messages of the sink that is up were delivered, want 500", n)
 		}
-		if err := stop(); err != nil { // another relay takes over what was passed over
+		if err := stop(); err != nil { // another relay takes over the skipped messages
 			t.Error(err)
 		}
 		_, stop = start(t, db.Store(), options)
@@ -123,7 +123,7 @@ func TestSinkThatIsDownHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestFailingKeyHoldsUpNoOther(t *testing.T) {
+func TestFailingKeyDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	for _, order := range []sinks.Order{sinks.OrderNone, sinks.OrderPrefix} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
@@ -167,7 +167,7 @@ func testFailingKey(t *testing.T, order sinks.Order) {
 	inOrder(t, sink.received)
 }
 
-func TestParksAfterTheLastAttemptAndGoesOn(t *testing.T) {
+func TestParksAfterTheLastAttemptAndContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
@@ -197,7 +197,7 @@ func TestParksAfterTheLastAttemptAndGoesOn(t *testing.T) {
 	})
 }
 
-func TestUnroutedTopicWaitsAndAlarms(t *testing.T) {
+func TestUnroutedTopicWaitsAndIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink, alarms := memstore.New(), &recorder{}, &alarm{}

@@ -7,10 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// From verdicts to settlements. A sink returns one outcome for each message of a batch, and its breaker judges what each outcome means
-// (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the queue. What must
-// hold: a retry blocks its key until the message is settled for good, a park until it is written, and a suspended message until it
-// is sent again.
+// From verdicts to settlements. A sink returns one outcome for each message of a batch, and its breaker judges what each outcome
+// means (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the queue. What
+// must hold: a retry blocks its key until the message is settled for good, a park until it is written, and a suspended message
+// until it is sent again.
 
 // done processes the outcomes of a batch.
 func (b *batch) done(e *engine, f *flight) {
@@ -127,9 +127,9 @@ func (e *engine) deliveredBefore(it *item, outcome sinks.Outcome) {
 	e.resume([]*item{it})
 }
 
-// park settles the item as parked. Its key is blocked until that is written; otherwise, if the settlement were lost, this message would be
-// sent after later ones. With HoldKey the key stays blocked until an operator decides. The message may also be sent elsewhere
-// (deadletter.go).
+// park settles the item as parked. Its key is blocked until that is written; otherwise, if the settlement were lost, this message
+// would be sent after later ones. With HoldKey the key stays blocked until an operator decides. The message may also be sent
+// elsewhere (deadletter.go).
 func (e *engine) park(it *item, outcome sinks.Outcome) {
 	holds, what := it.key != nil && it.queue.options.OnPark == HoldKey, "relay: parked a message, which waits for an operator"
 	if holds {
@@ -149,9 +149,9 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, v verdict) {
 	e.settle.add(it, result{state: storage.StateRetry, charged: v.charged, problem: describe(outcome), delay: v.delay})
 }
 
-// suspend keeps an item in memory, but out of the queue, until it is tried again. Its key waits. If others need the room, the item is
-// settled as a retry instead, so that the messages of one destination don't fill the buffer of a sink that has several. suspend
-// reports whether the item returns to its queue, because it can't stay in memory.
+// suspend keeps an item in memory, but out of the queue, until it is tried again. Its key waits. If others need the room, the
+// item is settled as a retry instead, so that the messages of one destination don't fill the buffer of a sink that has several.
+// suspend reports whether the item returns to its queue, because it can't stay in memory.
 func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns bool) {
 	q := it.queue
 	if !e.mayStay(it) {
@@ -199,7 +199,7 @@ func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
 
-// written removes items from memory whose outcomes are written, and continues what waited for that.
+// written removes items from memory whose outcomes are written, and continues the keys that waited for that.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {
@@ -214,7 +214,7 @@ func (e *engine) written(items []*item, counts storage.Settled) {
 }
 
 // finish removes an item whose outcome is written, and the items that were written with it, counts their states, and continues
-// what waited for that.
+// the keys that waited for that.
 func (e *engine) finish(it *item, states map[storage.State]int) {
 	if letter := it.toWrite.refusedLetter; letter != nil {
 		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
@@ -278,8 +278,8 @@ func (e *engine) report(q *sinkQueue, n news) {
 	}
 }
 
-// expire settles an expired item as parked or discarded. It returns false, and does nothing, if the sink may have the message from an
-// earlier attempt. The item's key waits until the settlement is written.
+// expire settles an expired item as parked or discarded. It returns false, and does nothing, if the sink may have the message
+// from an earlier attempt. The item's key waits until the settlement is written.
 func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if it.maybeCommitted || it.batchRef() != nil {
 		return false

@@ -9,9 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A page makes a scan for late rows needless only where it shows the whole lane
-// from there on.
-func TestWhatAPageBrings(t *testing.T) {
+// A page replaces a scan for late rows only if it has the whole lane from that id on.
+func TestPageReplacesAScan(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(f *fetch, l *lane)
@@ -38,15 +37,15 @@ func TestWhatAPageBrings(t *testing.T) {
 				c.change(f, l)
 			}
 			if got := f.brings(l, c.after); got != c.want {
-				t.Errorf("brings what is above %d: %v, want %v", c.after, got, c.want)
+				t.Errorf("replaces a scan above %d: %v, want %v", c.after, got, c.want)
 			}
 		})
 	}
 }
 
-// A lane is read a few ids back, and that of another's marks isn't: they may lie far above what this
-// relay has met.
-func TestFromWhereALaneIsRead(t *testing.T) {
+// A lane is read from a few ids below its cursor, unless the cursor is another relay's mark, which may be far above the ids that
+// this relay has seen.
+func TestReadsAfter(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cursor int64
@@ -65,9 +64,8 @@ func TestFromWhereALaneIsRead(t *testing.T) {
 	}
 }
 
-// Lanes that had nothing are moved on: to where a full page was read, or to where
-// nothing can appear.
-func TestHowFarAPageHasRead(t *testing.T) {
+// The cursors of lanes without rows move: to where a full page ended, or to the id below which no row can appear.
+func TestCursorsOfEmptyLanesMove(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(l *lane)
@@ -97,8 +95,8 @@ func TestHowFarAPageHasRead(t *testing.T) {
 	}
 }
 
-// What is read once more must neither fill pages nor reach far back.
-func TestHowFarALookReadsAgain(t *testing.T) {
+// The ids that are read again must not fill pages, nor reach far back.
+func TestSpanOfLateRows(t *testing.T) {
 	t.Parallel()
 	near, far := laneAt(90), laneAt(1000)
 	near.Lane = 0
@@ -106,7 +104,7 @@ func TestHowFarALookReadsAgain(t *testing.T) {
 	e.engine.poll.rowBytes, e.late.lastID = 0, 1000
 	look := func(lateAfter int64) {
 		e.late.scanFirst(&fetch{kind: readLanes, seq: 1, page: storage.Page{LateAfter: lateAfter, LastID: 1000}})
-		e.late.lateAfter = none // the page is merged
+		e.late.lateAfter = none // as if the page was merged
 	}
 	for _, step := range []struct{ lateAfter, want int64 }{
 		{-1, 1000}, {995, 995}, {998, 995}, {0, 995}, {900, 900}, {1000, 912}, {-1, 912},
@@ -124,9 +122,9 @@ func TestHowFarALookReadsAgain(t *testing.T) {
 	}
 }
 
-// A queue goes on below the cursor, never above it: what is there for another sink, too, would
-// come before what the cursor has yet to bring.
-func TestWhereASinkThatLagsGoesOn(t *testing.T) {
+// A queue that is behind reads from its cursor up to the head and no further: a row above the head that another sink needs, too,
+// would come before rows that are not read yet.
+func TestSinkThatIsBehindResumesAtItsCursor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		head, cursor int64
@@ -145,15 +143,15 @@ func TestWhereASinkThatLagsGoesOn(t *testing.T) {
 			l.readers[0].cursor, l.readers[0].routeless, l.draining = c.cursor, true, c.draining
 			e := withLanes(&engine{}, map[int]*lane{3: l})
 			if got := e.held.lagging(&sinkQueue{index: 0}); !slices.Equal(got, c.want) {
-				t.Errorf("goes on at %v, want %v", got, c.want)
+				t.Errorf("resumes at %v, want %v", got, c.want)
 			}
 		})
 	}
 }
 
-// A full sink stops before a row, and so does the head if no other sink passes it. The row isn't read again before the sink
-// has room, however much more there is to read.
-func TestAStoppedSinkReadsOnOnceItHasRoom(t *testing.T) {
+// A full sink stops before a row, and so does the head if no other sink moves past it. The row isn't read again before the sink
+// has room, however many rows follow.
+func TestStoppedSinkReadsOnceItHasRoom(t *testing.T) {
 	t.Parallel()
 	q, l := &sinkQueue{capacity: 1, buffered: 1, options: SinkOptions{Sink: struct{ sinks.Sink }{}, Buffer: 1, BufferBytes: 1}}, emptyLane(storage.Lease{Lane: 3}, 1)
 	l.readers[0].cursor = 10
@@ -161,7 +159,7 @@ func TestAStoppedSinkReadsOnOnceItHasRoom(t *testing.T) {
 	e.mergeLanes(&fetch{kind: readLanes, seq: 1, positions: []storage.Position{{Lane: 3, After: 10}},
 		page: storage.Page{Rows: []storage.Row{{ID: 11, Lane: 3}, {ID: 12, Lane: 3}}, More: true, Through: 12}})
 	if e.startRead(time.Time{}); l.readers.head() != 10 || e.engine.poll.fresh {
-		t.Errorf("reads on above %d, at once: %v", l.readers.head(), e.engine.poll.fresh)
+		t.Errorf("reads on above %d, immediately: %v", l.readers.head(), e.engine.poll.fresh)
 	}
 	q.buffered = 0
 	if e.startRead(time.Time{}); !e.engine.poll.fresh {

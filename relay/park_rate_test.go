@@ -14,9 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Most of what a sink gets is refused, as the login of one of two tenants has expired, and some of it
-// is delivered: before a hundred messages are parked, the sink is paused for all relays, and says why.
-// Once the login is renewed and the sink resumed, all that waits is delivered.
+// Most messages of a sink are refused, because the login of one of two tenants has expired, and some are delivered. Before a
+// hundred messages are parked, the sink is paused for all relays, with the reason. Once the login is renewed and the sink
+// resumed, all waiting messages are delivered.
 func TestParkRateLimitPausesTheSink(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -82,9 +82,8 @@ func TestParkRateLimitPausesTheSink(t *testing.T) {
 	}
 }
 
-// A sink that takes most of what it gets is not paused, however much it refuses; nor is one without a
-// limit.
-func TestBelowTheParkRateLimitNothingIsPaused(t *testing.T) {
+// A sink that delivers most of its messages is not paused, however many it refuses. Neither is one without a limit.
+func TestSinkIsNotPausedBelowTheParkRateLimit(t *testing.T) {
 	t.Parallel()
 	refused := sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422")
 	for name, test := range map[string]struct {
@@ -113,7 +112,7 @@ func TestBelowTheParkRateLimitNothingIsPaused(t *testing.T) {
 					write(db, topic, fmt.Sprint("key-", i*7), 1)
 					time.Sleep(10 * time.Millisecond)
 				}
-				for i := range 600 { // others go on, which show that the last ones are bad
+				for i := range 600 { // others are delivered, which shows that the last ones are bad
 					write(db, "good", fmt.Sprint("later-", i), 1)
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -129,9 +128,9 @@ func TestBelowTheParkRateLimitNothingIsPaused(t *testing.T) {
 	}
 }
 
-// A few bad messages pause no sink, however many relays live: each relay meets only some of the sink's messages, and the
-// bad ones of a key all come to one relay.
-func TestAFewBadMessagesPauseNoSinkBesideManyRelays(t *testing.T) {
+// A few bad messages don't pause a sink, however many relays are active: each relay gets only some of the sink's messages, and
+// the bad messages of one key all get to one relay.
+func TestFewBadMessagesPauseNoSinkOfManyRelays(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ relays, bad int }{{10, 5}, {10, 20}, {60, 1}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
@@ -168,16 +167,16 @@ func TestAFewBadMessagesPauseNoSinkBesideManyRelays(t *testing.T) {
 	}
 }
 
-// mayNotWriteControls is a table whose controls the relay's database user may read, and not write.
+// mayNotWriteControls is a store whose relay has the right to read controls but not to write them.
 type mayNotWriteControls struct{ *memstore.Store }
 
 func (mayNotWriteControls) SetControl(context.Context, storage.Control, time.Duration) error {
 	return errors.New("permission denied for table outbox_controls")
 }
 
-// A relay that may not write controls pauses the sink for itself, hears each control all the same, and asks for no pause
-// that an operator has ended meanwhile.
-func TestAPauseThatCannotBeWrittenKeepsControlsHeard(t *testing.T) {
+// A relay without the right to write controls pauses the sink only for itself. It still applies each control, and does not store
+// a pause that an operator has ended meanwhile.
+func TestControlsAreReadThoughAPauseCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -192,7 +191,7 @@ func TestAPauseThatCannotBeWrittenKeepsControlsHeard(t *testing.T) {
 				operator := steered{t, db}
 				_, stop := start(t, mayNotWriteControls{db.Store()}, relay.Options{Claim: claim, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, ParkRateLimit: 10, JudgeAloneAfter: relay.JudgeAtOnce}}})
 				good := 0
-				blown := func() bool { // a sink that delivers nothing is in trouble, and none of its messages is parked
+				blown := func() bool { // a sink that delivers nothing is unavailable, so none of its messages is parked
 					for i := range 40 {
 						write(db, "bad", fmt.Sprint("key-", i), 1)
 					}

@@ -13,8 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// oneOfMany postpones the messages of the topic "down" until it is healed, and
-// counts how often it was asked.
+// oneOfMany postpones the messages of the topic "down" until it is healed, and counts how often it was called for them.
 func oneOfMany(order sinks.Order) (sink *recorder, healed *atomic.Bool, asked *atomic.Int64) {
 	healed, asked = new(atomic.Bool), new(atomic.Int64)
 	return &recorder{order: order, answer: func(m sinks.Message) sinks.Outcome {
@@ -26,9 +25,8 @@ func oneOfMany(order sinks.Order) (sink *recorder, healed *atomic.Bool, asked *a
 	}}, healed, asked
 }
 
-// TestPostponedMessagesWaitUncharged: an endpoint of many is down for twenty minutes.
-// Its messages are charged nothing, and are tried when they asked to be; those of
-// the others go on, and the sink is not called down.
+// One of many endpoints is down for twenty minutes. Its messages are not charged, and are retried at the time that the sink gave.
+// The other endpoints' messages are delivered, and the sink is not reported as down.
 func TestPostponedMessagesWaitUncharged(t *testing.T) {
 	t.Parallel()
 	for _, order := range []sinks.Order{sinks.OrderNone, sinks.OrderPrefix} {
@@ -53,12 +51,12 @@ func testPostponed(t *testing.T, order sinks.Order, claim storage.Claim) {
 	}
 	_, stop := start(t, db.Store(), options)
 	time.Sleep(20 * time.Minute)
-	synctest.Wait() // what is under way at this moment
+	synctest.Wait() // so that nothing is in progress
 	if n := len(sink.ids()); n != 10 {
 		t.Errorf("%d messages of the endpoints that are up were delivered, want 10", n)
 	}
 	checkWaiting(t, db)
-	messages := int64(6) // the first of the key, and those without one
+	messages := int64(6) // the first message of the key, and those without a key
 	if claim == storage.ByRows {
 		messages = 10
 	}
@@ -86,7 +84,7 @@ func testPostponed(t *testing.T, order sinks.Order, claim storage.Claim) {
 	}
 }
 
-// checkWaiting checks that what was postponed says why, and was charged nothing.
+// checkWaiting checks that postponed messages have the reason and no charged attempt.
 func checkWaiting(t *testing.T, db *memstore.DB) {
 	t.Helper()
 	var waiting []storage.Info
@@ -95,7 +93,7 @@ func checkWaiting(t *testing.T, db *memstore.DB) {
 		if waiting, err = db.Store().List(t.Context(), storage.Filter{State: storage.StateRetry}); err != nil || tries > 50 {
 			t.Fatalf("waiting: %v, %v", waiting, err)
 		}
-		time.Sleep(100 * time.Millisecond) // all may be on their way to the sink just now
+		time.Sleep(100 * time.Millisecond) // all may be in flight at this moment
 	}
 	for _, w := range waiting {
 		if w.Attempts != 0 || w.LastError != "connection: connection refused" {
@@ -107,7 +105,7 @@ func checkWaiting(t *testing.T, db *memstore.DB) {
 	}
 }
 
-// downs counts how often a sink was called down.
+// downs counts how often a sink was reported as down.
 type downs struct {
 	relay.NoObserver
 	n atomic.Int32
@@ -115,9 +113,8 @@ type downs struct {
 
 func (d *downs) SinkDown(string, sinks.Reason, string) { d.n.Add(1) }
 
-// TestNothingSentIsStillTrouble: Unsent without a time, for a whole batch, is no
-// answer.
-func TestNothingSentIsStillTrouble(t *testing.T) {
+// A whole batch that is Unsent without a time is not an answer of the sink.
+func TestUnsentBatchOpensTheBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, watch := memstore.New(), &downs{}

@@ -12,10 +12,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// TestProbesTryOtherMessages: the first messages of a relay go to a part of the destination that is down, as one of Kafka's partitions may
-// be. Until something is delivered the sink can't tell that from an outage, and is unavailable. What can be delivered is, and an outage
-// writes nothing.
-func TestProbesTryOtherMessages(t *testing.T) {
+// The first messages of a relay go to a part of the destination that is down, such as one of Kafka's partitions. Until something
+// is delivered, the relay can't distinguish that from an outage, so the sink is unavailable. Nevertheless the messages that can
+// be delivered are, and the outage writes nothing.
+func TestProbesTryOtherTopics(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		isDown      func(sinks.Message) bool
@@ -43,7 +43,7 @@ func TestProbesTryOtherMessages(t *testing.T) {
 		},
 	} {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
-			if claim == storage.ByRows && name == "of another key" { // rows have no keys
+			if claim == storage.ByRows && name == "of another key" { // by rows there are no keys
 				continue
 			}
 			t.Run(fmt.Sprint(name, " ", claim), func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestProbesTryOtherMessages(t *testing.T) {
 						t.Errorf("with everything down: %v, and the sink was called down %d times; want 100 untouched and once", counts, watch.n.Load())
 					}
 					test.then(db)
-					time.Sleep(2 * time.Minute) // eight probes at least
+					time.Sleep(2 * time.Minute) // at least eight probes
 					if n := len(sink.ids()); n != 10 {
 						t.Errorf("%d messages were delivered, want the 10 that can be", n)
 					}
@@ -82,7 +82,7 @@ func TestProbesTryOtherMessages(t *testing.T) {
 	}
 }
 
-// writeKeys writes messages of a topic, each with a key of its own.
+// writeKeys writes messages of a topic, each with its own key.
 func writeKeys(db *memstore.DB, topic, key string, n int) {
 	for i := range n {
 		write(db, topic, fmt.Sprintf(key, i), 1)

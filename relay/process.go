@@ -49,7 +49,7 @@ func (p process) name() string {
 	return fmt.Sprintf("%s-%d-%s-%s-%04x", p.host, p.pid, p.began, p.space, rand.N(1<<16))
 }
 
-// isGone reports whether the relay's name is that of a process of this host that no longer exists.
+// isGone reports whether the relay's name identifies a process of this host that no longer exists.
 func (p process) isGone(relay string) bool {
 	own, found := strings.CutPrefix(relay, p.host+"-")
 	parts := strings.Split(own, "-")
@@ -67,8 +67,8 @@ func (p process) isGone(relay string) bool {
 	return err == nil && errors.Is(other.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-// beginning returns the start time of a process, from the field starttime of proc_pid_stat(5). It returns "ended" for a zombie, and
-// "" if no such process exists or it can't be read.
+// beginning returns the start time of a process, from the field starttime of proc_pid_stat(5). It returns "ended" for a zombie,
+// and "" if no such process exists or it can't be read.
 func beginning(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

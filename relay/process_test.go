@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Only what ran on this host, since it was booted, and is no more, is dead for sure.
-func TestWhichNamesOutliveTheirProcess(t *testing.T) {
+// Only a process that ran on this host since it was booted, and has ended, is known to be dead.
+func TestIsGoneDetectsEndedProcesses(t *testing.T) {
 	t.Parallel()
 	this := thisProcess()
 	if runtime.GOOS != "linux" {

@@ -202,7 +202,7 @@ func (b *journaledBatch) notSent(f *flight) {
 	f.queue.pauseUntil = now.Add(settlePause.Min)
 }
 
-// putBack requeues items that were taken for a batch and not handed to a worker.
+// putBack requeues items that were removed for a batch but not handed to a worker.
 func (j *journal) putBack(q *sinkQueue, items []*item) {
 	for _, it := range items {
 		if it.key != nil {

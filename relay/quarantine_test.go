@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// mortal is a sink in a process that can die: at the sight of a message, or
-// when it is told to. A dead process answers nothing and writes nothing.
+// mortal is a sink in a process that can die: when it gets a certain message, or when it is told to. A dead process answers and
+// writes nothing.
 type mortal struct {
 	recorder
 	poison int64
@@ -50,7 +50,7 @@ func (m *mortal) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcom
 	return m.recorder.Send(ctx, batch)
 }
 
-// live runs a relay until its process dies or the time is over.
+// live runs a relay until its process dies or the time has passed.
 func live(t *testing.T, db *memstore.DB, name string, sink sinks.Sink, m *mortal, life time.Duration) {
 	t.Helper()
 	store := db.Store()
@@ -107,8 +107,8 @@ func TestMessageThatKillsItsRelayIsParked(t *testing.T) {
 	})
 }
 
-// exactlyMortal is a mortal sink that is exact: what is in doubt comes again whole,
-// with the message that kills.
+// exactlyMortal is a mortal sink that is deduplicating: an unresolved batch is sent again as a whole, with the message that
+// kills.
 type exactlyMortal struct {
 	*mortal
 	name  string
@@ -124,9 +124,9 @@ func (m *exactlyMortal) Plan(_ context.Context, batch []sinks.Message) ([]sinks.
 	return batchRefs, nil
 }
 
-// A message that kills whoever sends its batch again does so until its sink is
-// no longer deduplicated; then it is found like any other.
-func TestWayOutForMessageThatKillsWhileInDoubt(t *testing.T) {
+// A message that kills each relay that sends its batch again does so until its sink is no longer deduplicating. Then it is found
+// like any other.
+func TestCrashingMessageIsParkedWithoutIdempotence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -172,9 +172,8 @@ func TestRelaysThatAreKilledParkNothing(t *testing.T) {
 	})
 }
 
-// A relay that has taken over from one that died, and can't write down what it is about to send, sends nothing:
-// it says so, until it can.
-func TestAJournalThatFailsIsUnhealthy(t *testing.T) {
+// A relay that has taken over from a dead one, and can't write journals, sends nothing and is unhealthy until it can.
+func TestFailingJournalIsUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, killed := memstore.New(), &mortal{poison: 1, dead: make(chan struct{})}
@@ -190,9 +189,9 @@ func TestAJournalThatFailsIsUnhealthy(t *testing.T) {
 		}
 		sink := &recorder{}
 		r, stop := start(t, store, relay.Options{Sinks: to(sink), Lease: 15 * time.Second})
-		time.Sleep(35 * time.Second) // the lease of the one that died, and another one
+		time.Sleep(35 * time.Second) // the lease of the dead relay, and another one
 		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "violates check constraint") || len(sink.ids()) > 0 {
-			t.Errorf("a relay that can't write its journals says of its health: %v; it has sent %v", err, sink.ids())
+			t.Errorf("a relay that can't write its journals has the health %v; it has sent %v", err, sink.ids())
 		}
 		full.Store(false)
 		time.Sleep(time.Second)

@@ -2,7 +2,6 @@
 
 package relay_test
 
-// The race detector makes a history take five times as long. So under it a few are
-// played, and half of some tables; mutants, which tell of stores and not of races, are
-// not, nor what only computes for long.
+// With the race detector a history takes five times as long. So it runs only a few of them, and half of some tables. It doesn't
+// run mutants, which test stores and not races, nor long computations.
 const underRace = true

@@ -35,8 +35,9 @@ func (e *engine) mayRead(now time.Time) bool {
 	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
-// reportIdle reports an empty read to the observer, each second, while a healthy relay has no reason to read because it stands by, has no lanes, or has
-// no room while its sinks are down. Otherwise the metric of the last read would be old, and alerts would take the relay for dead.
+// reportIdle reports an empty read to the observer, each second, while a healthy relay has no reason to read because it stands
+// by, has no lanes, or has no room while its sinks are down. Otherwise the metric of the last read would be old, and alerts would
+// take the relay for dead.
 func (e *engine) reportIdle(now time.Time) {
 	if e.poll.under == 0 && (e.mayRead(now) || e.lease.waits) && e.health.readFails.Load() == 0 && e.health.lease.since.Load() == 0 {
 		e.options.Observer.Polled(0)
@@ -52,8 +53,8 @@ func (p *polling) notePollTime(now time.Time, longest time.Duration) {
 	}
 }
 
-// startRead starts the next read for which there is a reason and room. Reads about blocked keys are rare and come first. The other kinds take
-// turns, so that none starves another.
+// startRead starts the next read for which there is a reason and room. Reads about blocked keys are rare and come first. The
+// other kinds take turns, so that none starves another.
 func (e *byLanes) startRead(now time.Time) {
 	for _, q := range e.engine.queues {
 		if q.stopped && q.hasReadRoom() {
@@ -99,8 +100,8 @@ func (e *byLanes) startRead(now time.Time) {
 	}
 }
 
-// pollLanes reads new rows in all lanes. If messages arrive one by one, a row has often appeared a few ids below the cursor since the last read. So the
-// page begins that much lower, and returns such rows without another statement.
+// pollLanes reads new rows in all lanes. If messages arrive one by one, a row has often appeared a few ids below the cursor since
+// the last read. So the page begins that much lower, and returns such rows without another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
 	e.setApart()
 	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory again, so after one a page may fill only half of the buffer
@@ -125,9 +126,9 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	return f
 }
 
-// readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed), the page begins a
-// little below the head, to return late rows. Before that it begins at the head, which is the mark of the last holder: ids far below it
-// would look to the store as if the id sequence was reset.
+// readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed), the
+// page begins a little below the head, to return late rows. Before that it begins at the head, which is the mark of the last
+// holder: ids far below it would look to the store as if the id sequence was reset.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.readers.head(), again)
@@ -135,8 +136,8 @@ func (l *lane) readsAfter(again int64) int64 {
 	return l.readers.head()
 }
 
-// mostRoom returns the room of the queue with the most. A queue with less room may fall behind and read for itself later, like one that is set apart. While
-// no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
+// mostRoom returns the room of the queue with the most. A queue with less room may fall behind and read for itself later, like
+// one that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
@@ -150,8 +151,8 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	return most
 }
 
-// reader carries out reads, one at a time, until the context ends. A fetch contains everything that its read needs. Of the loop's state the
-// reader uses only the lanes' sets of keys (keySet), which have a lock.
+// reader carries out reads, one at a time, until the context ends. A fetch contains everything that its read needs. Of the loop's
+// state the reader uses only the lanes' sets of keys (keySet), which have a lock.
 func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
@@ -192,8 +193,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		b.traceClaimed(began, f.page.Rows)
 	}
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
-		// The answer about keys counts only if the server still has the page's epoch. A server that has lost commits doesn't know the
-		// retries that were lost, and the page doesn't have the rows that they block.
+		// The answer about keys counts only if the server still has the page's epoch. A server that has lost commits doesn't know
+		// the retries that were lost, and the page doesn't have the rows that they block.
 		lateAfter, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
@@ -203,8 +204,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	return err
 }
 
-// merge applies the result of a read, or returns the read to the reader for another step. No row of a page is admitted before the rows that
-// belong before it are known.
+// merge applies the result of a read, or returns the read to the reader for another step. No row of a page is admitted before the
+// rows that belong before it are known.
 func (e *byLanes) merge(f *fetch) {
 	if f.step == stepPage {
 		if f.page.Warning != "" {
@@ -288,12 +289,12 @@ func (e *byLanes) merge(f *fetch) {
 	e.engine.health.readFails.Store(longest)
 }
 
-// errOtherServer is the error of a page whose epoch is not that of the lanes' leases.
+// errOtherServer is the error of a page whose epoch differs from the epoch of the lanes' leases.
 var errOtherServer = errors.New("the page comes from another server than the leases")
 
-// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table now, and ids at or
-// below their cursors may be assigned again. The marks on the server are as old as its rows, so the next holder of the lanes reads
-// from there. That may be this relay, immediately.
+// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table
+// now, and ids at or below their cursors may be assigned again. The marks on the server are as old as its rows, so the next
+// holder of the lanes reads from there. That may be this relay, immediately.
 //
 // If this happens repeatedly, reads go to another server than writes, such as a replica, whose pages must not be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
@@ -316,9 +317,9 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 	return fmt.Errorf("%w, repeatedly: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
 }
 
-// mergeLanes merges a page of new rows, and of late rows from the part that was read again. The cursor of a lane without rows moves, too, so that deleted
-// rows are not walked over again: to Through if a limit ended the page, otherwise at most to SafeID, since late rows may appear
-// above it.
+// mergeLanes merges a page of new rows, and of late rows from the part that was read again. The cursor of a lane without rows
+// moves, too, so that deleted rows are not walked over again: to Through if a limit ended the page, otherwise at most to SafeID,
+// since late rows may appear above it.
 func (e *byLanes) mergeLanes(f *fetch) {
 	rows, heads, asked := f.page.Rows, e.held.heads(f.seq, f.positions), e.engine.poll.fresh
 	news := e.advance(f)
@@ -339,7 +340,8 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	e.engine.poll.count(!news && taken == 0)
 }
 
-// advance moves the readers that a page was read for to the end of the page, and reports whether the page has a row above the head of its lane.
+// advance moves the readers that a page was read for to the end of the page, and reports whether the page has a row above the
+// head of its lane.
 func (e *byLanes) advance(f *fetch) (news bool) {
 	last := map[int]int64{} // the id of each lane's last row
 	for i := range f.page.Rows {
@@ -367,8 +369,9 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 	return news
 }
 
-// readAhead starts the next read before the rows of this page are admitted, so that the database isn't idle. The cursors have moved already. Each queue
-// counts all rows meanwhile, since any queue may get them, so that the next read asks only for the remaining room.
+// readAhead starts the next read before the rows of this page are admitted, so that the database isn't idle. The cursors have
+// moved already. Each queue counts all rows meanwhile, since any queue may get them, so that the next read asks only for the
+// remaining room.
 func (e *byLanes) readAhead(rows []storage.Row) {
 	bytes := payloads(rows)
 	for _, q := range e.engine.queues {
@@ -435,9 +438,10 @@ func (e *engine) pauseReading(err error) (over bool) {
 	return false
 }
 
-// drained reports whether nothing is left to deliver, and the relay holds its whole share of lanes; it waits for the lanes of a dead relay. Three kinds of
-// messages don't count: those without a route, paused ones, and those behind a key whose next attempt is not due. The last sweep must
-// have found nothing and be no older than sweepSoonest, where both the sweep of each leased lane and a pass count.
+// drained reports whether nothing is left to deliver, and the relay holds its whole share of lanes; it waits for the lanes of a
+// dead relay. Three kinds of messages don't count: those without a route, paused ones, and those behind a key whose next attempt
+// is not due. The last sweep must have found nothing and be no older than sweepSoonest, where both the sweep of each leased lane
+// and a pass count.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
@@ -466,9 +470,9 @@ func (e *byLanes) drained() bool {
 	return false
 }
 
-// Rows that are read again: rows that a sink had no room for, rows that a key skipped while it was blocked, and deferred rows that are due. They are read
-// from a position that a lane or a key remembers, or by their time, and admitted again. What must hold: a position moves past each
-// row that was offered. It is cleared only by a page without More that reached the cursor.
+// Rows that are read again: rows that a sink had no room for, rows that a key skipped while it was blocked, and deferred rows
+// that are due. They are read from a position that a lane or a key remembers, or by their time, and admitted again. What must
+// hold: a position moves past each row that was offered. It is cleared only by a page without More that reached the cursor.
 
 // pollSkipped reads rows that a queue skipped while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
@@ -496,7 +500,8 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	}
 }
 
-// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also clears topics that have none any more.
+// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also clears topics that have none any
+// more.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {
@@ -519,9 +524,9 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 // catchUpKeys is the most keys of one read.
 const catchUpKeys = 64
 
-// pollKeys reads rows that keys of a queue skipped while they were blocked. It also counts the unblocked keys of each queue that have rows to read (freed);
-// while they are many, roomForDeferred is 0. A read of a key walks over all pending rows of its lane, which may be many, so it
-// covers a limited stretch of ids.
+// pollKeys reads rows that keys of a queue skipped while they were blocked. It also counts the unblocked keys of each queue that
+// have rows to read (freed); while they are many, roomForDeferred is 0. A read of a key walks over all pending rows of its lane,
+// which may be many, so it covers a limited stretch of ids.
 func (e *byLanes) pollKeys() *fetch {
 	e.blocked.resuming = slices.DeleteFunc(e.blocked.resuming, func(k *key) bool {
 		return !k.dropped || k.blocked || k.lane.lost
@@ -666,8 +671,8 @@ func (e *byLanes) mergeDue(f *fetch) {
 // unroutedRows is the most rows of one read of rows without a route.
 const unroutedRows = 500
 
-// pollUnrouted reads rows without a route, once a minute. From the marks a new holder of a lane knows that such rows exist, but not their topics, and no other
-// read would show that they are gone. Each lane is read up to its first such row.
+// pollUnrouted reads rows without a route, once a minute. From the marks a new holder of a lane knows that such rows exist, but
+// not their topics, and no other read would show that they are gone. Each lane is read up to its first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

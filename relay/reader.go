@@ -59,8 +59,8 @@ const (
 	rowStopped               // stops before it: there is no room, or the lane is being given up
 )
 
-// offer decides what the reader does with a row. For a row that it doesn't take, it remembers from where to read the row again. The rows
-// of a page must be offered in the order of their ids, after advance has moved the cursor past them.
+// offer decides what the reader does with a row. For a row that it doesn't take, it remembers from where to read the row again.
+// The rows of a page must be offered in the order of their ids, after advance has moved the cursor past them.
 func (r *reader) offer(row *storage.Row, m meeting) answer {
 	if it := r.known[row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Deferred {
@@ -123,8 +123,8 @@ func (r *reader) closeGap() {
 	}
 }
 
-// low returns the position above which a successor must read for this sink. Deferred rows don't count, since they are found by their
-// times, except if a pending row with the same id waits.
+// low returns the position above which a successor must read for this sink. Deferred rows don't count, since they are found by
+// their times, except if a pending row with the same id waits.
 func (r *reader) low() int64 {
 	low := r.cursor
 	if r.gap != none {
@@ -143,9 +143,9 @@ func (r *reader) low() int64 {
 	return low
 }
 
-// takes reports whether the key allows the row into memory. It does not while the key is blocked, except for the held row that blocks it,
-// nor while the database must be asked again (fromDatabase). In these cases the key remembers to read a pending row later
-// (dropAt). Nor does it allow a pending row above resumeFrom, which would overtake dropped rows.
+// takes reports whether the key allows the row into memory. It does not while the key is blocked, except for the held row that
+// blocks it, nor while the database must be asked again (fromDatabase). In these cases the key remembers to read a pending row
+// later (dropAt). Nor does it allow a pending row above resumeFrom, which would overtake dropped rows.
 func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
@@ -199,8 +199,8 @@ func (p *places) mayLeaveOut(id int64) bool { return p.gap != none && id > p.gap
 // readers are the readers of a lane, by queue.
 type readers []reader
 
-// head returns the position from which new rows are read: the highest cursor of any sink. The reader of rows without a route doesn't
-// count, since it never has room; a cursor of it above the head counts as at the head.
+// head returns the position from which new rows are read: the highest cursor of any sink. The reader of rows without a route
+// doesn't count, since it never has room; a cursor of it above the head counts as at the head.
 func (rs readers) head() (head int64) {
 	for i := range rs {
 		if !rs[i].routeless {
@@ -213,8 +213,8 @@ func (rs readers) head() (head int64) {
 // isBehind reports whether the queue must still read rows below the head.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves the cursors of the readers that a page was read for (takesPart; nil: all) to through, if they are at or above after, where
-// the page began. Then the page's rows are offered to the readers, which stop where they must.
+// advance moves the cursors of the readers that a page was read for (takesPart; nil: all) to through, if they are at or above
+// after, where the page began. Then the page's rows are offered to the readers, which stop where they must.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {
@@ -230,8 +230,8 @@ func (rs readers) rewind(place int64) {
 	}
 }
 
-// marks returns the positions from which a successor must read: main for the sinks that are not behind, and by queue for each sink that
-// is. No position is above final, because late rows may still appear there.
+// marks returns the positions from which a successor must read: main for the sinks that are not behind, and by queue for each
+// sink that is. No position is above final, because late rows may still appear there.
 func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 	head := rs.head()
 	main, behind = min(head, final), map[int]int64{}

@@ -14,9 +14,9 @@ import (
 
 var readerSteps = flag.Int("reader-steps", 100_000, "how many random steps TestReadersAgainstAModel makes")
 
-// TestReadersAgainstAModel has three readers of a lane meet a table that is a set: random commits, pages that
-// are asked for before the last one was merged, full sinks, pauses, blocked and forgotten keys, rewinds, takeovers.
-// The invariant of reader.go is checked after each step, and at the end all has arrived.
+// TestReadersAgainstAModel runs three readers of a lane against a table that is a set of rows: with random commits, pages that
+// are read before the last one was merged, full sinks, pauses, blocked and forgotten keys, rewinds and takeovers. The invariant
+// of reader.go is checked after each step. At the end everything must be delivered.
 func TestReadersAgainstAModel(t *testing.T) {
 	t.Parallel()
 	const each = 2_000
@@ -27,7 +27,7 @@ func TestReadersAgainstAModel(t *testing.T) {
 	}
 }
 
-// modelOps is what of the readers a mutant can break.
+// modelOps has the operations of readers that a mutant can replace.
 type modelOps struct {
 	offer    func(r *reader, row *storage.Row, m meeting) answer
 	rewind   func(r *reader, place int64)
@@ -39,7 +39,7 @@ type modelOps struct {
 	resumeTo func(r *reader, k *key) int64              // how far a key is read
 	willMeet func(p *places, id int64, key string) bool // a scan leaves the row to the reader
 	keeps    func(reading int) bool                     // a settled row stays known while something is read
-	hasty    bool                                       // a safe id holds before its page is merged
+	hasty    bool                                       // a safe id applies before its page is merged
 }
 
 func readerOps() modelOps {
@@ -57,7 +57,7 @@ func readerOps() modelOps {
 	}
 }
 
-// TestReaderModelFindsMutants proves that the model can fail.
+// TestReaderModelFindsMutants shows that the model can fail.
 func TestReaderModelFindsMutants(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(o *modelOps){
@@ -176,12 +176,12 @@ func TestReaderModelFindsMutants(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed it")
+			t.Error("no history detected it")
 		})
 	}
 }
 
-// offerAt offers a row as if the reader stood there.
+// offerAt offers a row as if the reader had this cursor.
 func offerAt(r *reader, cursor int64, row *storage.Row, m meeting) answer {
 	before := r.cursor
 	r.cursor = cursor
@@ -190,7 +190,7 @@ func offerAt(r *reader, cursor int64, row *storage.Row, m meeting) answer {
 	return a
 }
 
-// marksWithout makes the marks of readers that lack something.
+// marksWithout computes the marks as if the readers lacked something.
 func marksWithout(change func(r *reader)) func(*modelOps) {
 	return func(o *modelOps) {
 		o.marks = func(rs readers, final int64) (int64, map[int]int64) {
@@ -205,32 +205,32 @@ func marksWithout(change func(r *reader)) func(*modelOps) {
 
 const (
 	modelSinks = 2 // and a reader for rows without a route
-	modelRoom  = 3 // of each sink
+	modelRoom  = 3 // for each sink
 )
 
-// modelRow is a row of the table, and how far each sink has come with it.
+// modelRow is a row of the table, with its state for each sink.
 type modelRow struct {
 	storage.Row
 	needs    [modelSinks + 1]bool
 	finished [modelSinks + 1]bool
 	deferred [modelSinks + 1]bool
-	appeared int // the moment of its commit; 0: not committed
+	appeared int // when it was committed; 0: it was not
 }
 
 func (m *modelRow) pending(queue int) bool {
 	return m.needs[queue] && !m.finished[queue] && !m.deferred[queue]
 }
 
-// modelPage is a read under way: what it has seen of the table.
+// modelPage is a read in progress, with the rows that it has seen.
 type modelPage struct {
-	queue          int // whose rows it reads; -1: what is new, for all
-	without        int // the sink that what is new is read without, and which stays; -1: none
+	queue          int // whose rows it reads; -1: new rows, for all queues
+	without        int // the sink whose topics a read of new rows excludes, and whose reader doesn't move; -1: none
 	key            *key
 	after, through int64
 	more           bool
 	rows           []modelRow
 	safeID, late   int64
-	seen           int // the moment
+	seen           int // when it was read
 }
 
 type readerModel struct {
@@ -240,17 +240,17 @@ type readerModel struct {
 	now    int
 	table  []*modelRow
 	lastID int64
-	readAt int   // the moment of the last read
-	readID int64 // lastID then
+	readAt int   // the time of the last read
+	readID int64 // lastID at that time
 
 	rs         readers
 	keysKnown  bool
 	safeID     int64 // of the last page that was merged
-	mergedAt   int   // the moment that this page has seen
-	unreported int64 // rows may have appeared above, of which no merged page has told; or none
+	mergedAt   int   // when this page was read
+	unreported int64 // rows may have appeared above this id that no merged page has reported; or none
 	pages      []*modelPage
-	seen       map[*item]int // the moment at which the page of an item was read
-	settled    []*item       // while something is read
+	seen       map[*item]int // when the page of an item was read
+	settled    []*item       // settled while a read was in progress
 	pauses     *pauses
 	passed     *keySet
 
@@ -269,7 +269,7 @@ func (m *readerModel) fail(format string, args ...any) {
 	}
 }
 
-// run makes random steps, and then has all arrive.
+// run makes random steps, and then lets everything be delivered.
 func (m *readerModel) run(steps int) string {
 	for range steps {
 		m.step()
@@ -304,7 +304,7 @@ func (m *readerModel) run(steps int) string {
 	return fmt.Sprintf("%d rows never arrived, the first has id %d", len(m.table), m.table[0].ID)
 }
 
-// final is where no late row appears any more, at or below.
+// final returns the id at or below which no row can appear.
 func (m *readerModel) final() int64 {
 	if m.unreported != none {
 		return min(m.safeID, m.unreported)
@@ -356,7 +356,7 @@ func (m *readerModel) step() {
 	}
 }
 
-// write adds a few rows; some of them are committed at once.
+// write adds a few rows, and commits some of them immediately.
 func (m *readerModel) write() {
 	if len(m.table) > 40 {
 		return
@@ -393,7 +393,7 @@ func (m *readerModel) commit(row *modelRow) {
 	}
 }
 
-// ask is what a read tells beside its rows: as a store does, since the read before.
+// ask sets the other results of a read, which cover the time since the previous read, as a store does.
 func (m *readerModel) ask(p *modelPage) {
 	p.safeID, p.late, p.seen = m.lastID, none, m.now
 	for _, row := range m.table {
@@ -404,7 +404,7 @@ func (m *readerModel) ask(p *modelPage) {
 			p.late = lowestSet(p.late, row.ID-1)
 		}
 	}
-	m.now++ // what is committed from here on is for the next read
+	m.now++ // later commits are for the next read
 	m.readAt, m.readID = m.now-1, m.lastID
 }
 
@@ -443,7 +443,7 @@ func (m *readerModel) read() {
 	}
 }
 
-// readWithout reads a stretch of what is new for all sinks but one, whose rows are left out.
+// readWithout reads some new rows for all sinks but one, whose topics it excludes.
 func (m *readerModel) readWithout(queue int) {
 	if head := m.rs.head(); len(m.pages) == 0 && head < m.lastID {
 		m.start(&modelPage{queue: -1, without: queue, after: max(0, head-int64(m.IntN(4)))}, min(head+1+int64(m.IntN(12)), m.lastID), 1+m.IntN(5))
@@ -471,12 +471,12 @@ func (m *readerModel) readKey(queue int) {
 			m.start(&modelPage{queue: queue, without: -1, key: k, after: k.resumeFrom}, until, 1+m.IntN(3))
 			return
 		}
-		k.dropped = false // what comes next is above the cursor
+		k.dropped = false // the next rows are above the cursor
 		m.forgetKey(r, k)
 	}
 }
 
-// askAgain asks whether another row of the key waits, and says whether none does.
+// askAgain asks whether another row blocks the key, and reports whether none does.
 func (m *readerModel) askAgain(queue int, k *key) bool {
 	k.fromDatabase = false
 	if holder := m.holder(queue, k.ref.key); holder != nil {
@@ -485,7 +485,7 @@ func (m *readerModel) askAgain(queue int, k *key) bool {
 	return !k.blocked
 }
 
-// merge takes the first page in, after a scan for what has appeared late.
+// merge merges the first page, after a scan for late rows.
 func (m *readerModel) merge() {
 	if len(m.pages) == 0 {
 		return
@@ -520,7 +520,7 @@ func (m *readerModel) merge() {
 	m.settled = nil
 }
 
-// mergeKey takes the rows of a key in that was blocked.
+// mergeKey merges the dropped rows of a key that was unblocked.
 func (m *readerModel) mergeKey(p *modelPage) {
 	k, r := p.key, &m.rs[p.queue]
 	if r.keys[k.ref.key] != k || k.blocked || !k.dropped || k.resumeFrom != p.after {
@@ -541,7 +541,7 @@ func (m *readerModel) mergeKey(p *modelPage) {
 	}
 }
 
-// scan looks for rows that have appeared late, until it has all that belongs before what it has found.
+// scan scans for late rows, until it has everything that belongs before the rows that it found.
 func (m *readerModel) scan(late int64) {
 	var found []modelRow
 	seen, room := m.now, 4
@@ -588,7 +588,7 @@ func (m *readerModel) scan(late int64) {
 	}
 }
 
-// expected says that the reader has the row, or will come back to it.
+// expected reports whether the reader has the row, or will read it later.
 func (m *readerModel) expected(queue int, row *modelRow) bool {
 	r := &m.rs[queue]
 	p := r.places()
@@ -604,7 +604,7 @@ func (m *readerModel) expected(queue int, row *modelRow) bool {
 	return false
 }
 
-// room is how many more rows a sink takes.
+// room returns how many more rows a sink may take.
 func (m *readerModel) room(queue int) int {
 	if queue == modelSinks {
 		return 0
@@ -612,7 +612,7 @@ func (m *readerModel) room(queue int) int {
 	return modelRoom - len(m.rs[queue].known)
 }
 
-// offer has a reader meet a row, and does what it answers.
+// offer offers a row to a reader, and carries out the answer.
 func (m *readerModel) offer(queue int, row *modelRow, seen int) {
 	if !row.pending(queue) {
 		return
@@ -622,7 +622,7 @@ func (m *readerModel) offer(queue int, row *modelRow, seen int) {
 	meets := meeting{room: m.room(queue), paused: paused, keyKnown: m.keysKnown}
 	a := m.ops.offer(r, &as, meets)
 	if a == rowUnasked {
-		if m.IntN(8) == 0 { // nobody asked
+		if m.IntN(8) == 0 { // as if the database wasn't asked
 			m.ops.rewind(r, row.ID-1)
 			return
 		}
@@ -666,7 +666,7 @@ func (m *readerModel) row(id int64) *modelRow {
 	return nil
 }
 
-// holder is the first deferred row of a key, as the database knows it.
+// holder returns the first deferred row of a key, as the database has it.
 func (m *readerModel) holder(queue int, key string) *modelRow {
 	for _, row := range m.table {
 		if row.deferred[queue] && row.Message.Key == key && key != "" {
@@ -683,7 +683,7 @@ func (m *readerModel) blockAgain(queue int, name string, holder int64) {
 	m.ops.recalled(r, k)
 }
 
-// drop takes an item out of memory.
+// drop removes an item from memory.
 func (m *readerModel) drop(it *item) {
 	r := &m.rs[it.slot]
 	if r.known[it.row.ID] == it {
@@ -699,7 +699,7 @@ func (m *readerModel) forgetKey(r *reader, k *key) {
 	}
 }
 
-// send has a sink take a row; one time in retries it fails, and its key waits.
+// send sends a row. One of this many sends fails, and the row's key waits.
 func (m *readerModel) send(queue, retries int) bool {
 	r := &m.rs[queue]
 	var ready []*item
@@ -758,7 +758,7 @@ func (m *readerModel) send(queue, retries int) bool {
 	return true
 }
 
-// due brings a deferred row back, unless it is paused.
+// due returns a deferred row to memory, unless it is paused.
 func (m *readerModel) due(queue int) {
 	r := &m.rs[queue]
 	for _, row := range m.table {
@@ -806,7 +806,7 @@ func (m *readerModel) changePauses() {
 	m.setPauses(p)
 }
 
-// setPauses does what the engine's controlled does.
+// setPauses does the same as the engine's controlled.
 func (m *readerModel) setPauses(p *pauses) {
 	was := m.pauses
 	if was.equal(p) {
@@ -845,7 +845,7 @@ func (m *readerModel) setPauses(p *pauses) {
 	}
 }
 
-// waiting are the items in queues, by ids.
+// waiting returns the items in queues, ordered by id.
 func (m *readerModel) waiting() (items []*item) {
 	for i := range m.rs {
 		for _, it := range m.rs[i].known {
@@ -858,7 +858,7 @@ func (m *readerModel) waiting() (items []*item) {
 	return items
 }
 
-// forgetKeys forgets blocked keys of which nothing is in memory.
+// forgetKeys forgets blocked keys without items in memory.
 func (m *readerModel) forgetKeys() {
 	for i := range m.rs {
 		r := &m.rs[i]
@@ -876,7 +876,7 @@ func (m *readerModel) forgetKeys() {
 	}
 }
 
-// learnKeys is told of all blocked keys.
+// learnKeys reads all blocked keys.
 func (m *readerModel) learnKeys() {
 	if m.keysKnown || len(m.pages) > 0 {
 		return
@@ -894,7 +894,7 @@ func (m *readerModel) learnKeys() {
 	m.keysKnown = true
 }
 
-// giveUp drops all that waits, as when the lane is given up and then kept.
+// giveUp drops all waiting items, as if the lane was being given up and then kept.
 func (m *readerModel) giveUp() {
 	for _, it := range m.waiting() {
 		if k := it.key; k != nil && k.blocked && k.blockedBy != it.row.ID {
@@ -912,7 +912,7 @@ func (m *readerModel) giveUp() {
 	}
 }
 
-// takeOver begins with what the last holder has stored.
+// takeOver starts with the marks that the last holder stored.
 func (m *readerModel) takeOver(main int64, behind map[int]int64) {
 	m.rs, m.pages, m.settled, m.seen = nil, nil, nil, map[*item]int{}
 	for i := range modelSinks + 1 {
@@ -924,11 +924,11 @@ func (m *readerModel) takeOver(main int64, behind map[int]int64) {
 		m.rs = append(m.rs, r)
 	}
 	m.keysKnown, m.passed = false, newKeySet()
-	m.unreported, m.readAt, m.mergedAt = main, m.now, m.now // the store of another relay tells of all above its first safe id
+	m.unreported, m.readAt, m.mergedAt = main, m.now, m.now // the new relay's store reports everything above its first safe id
 	m.safeID = main
 }
 
-// check looks whether the invariant holds.
+// check checks the invariant.
 func (m *readerModel) check() {
 	main, behind := m.ops.marks(m.rs, m.final())
 	for _, row := range m.table {

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestOffer offers a row with id 7 to a reader at 50, and looks at its places afterwards.
+// TestOffer offers a row with id 7 to a reader whose cursor is 50, and checks its positions afterwards.
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	roomy := meeting{room: 1, keyKnown: true}
@@ -22,12 +22,12 @@ func TestOffer(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		reader func(r *reader)
-		row    storage.Row // withKey if its id is 0
+		row    storage.Row // with the id 0: withKey
 		meets  func(m *meeting)
 		want   answer
-		cursor int64 // 50 if it is 0
-		gap    int64 // none if it is 0
-		resume int64 // of its key; none if it is 0
+		cursor int64 // 0: 50
+		gap    int64 // 0: none
+		resume int64 // the key's resumeFrom; 0: none
 	}{
 		"it has room":                 {want: rowTaken},
 		"it has none":                 {meets: func(m *meeting) { m.room = 0 }, want: rowStopped, cursor: 6},
@@ -93,7 +93,7 @@ func orElse(value, other int64) int64 {
 	return value
 }
 
-// TestGap: what lies above the cursor is met anyway, and needs no gap.
+// A row above the cursor will be read anyway, so it needs no gap.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -117,8 +117,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestAdvance: a page moves the readers that it was read for. One that stands below the page's beginning misses
-// rows of it, and one that doesn't take part stays.
+// A page moves the readers that it was read for, except one below the page's beginning, which misses rows of it, and one that the
+// page wasn't for.
 func TestAdvance(t *testing.T) {
 	t.Parallel()
 	rs := readers{newReader(20), newReader(15), newReader(9), newReader(40), newReader(20)}
@@ -136,7 +136,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestMarks: whatever has to be read again holds the mark down, of the sink alone if it is behind.
+// A row that must be read again holds the mark down; only the sink's own mark if the sink is behind.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// threeReaders is an engine with sinks a, b and c, which take the topics of their names. They have room for ten messages each,
-// and their readers stand at these places of a lane.
+// threeReaders returns an engine with the sinks a, b and c, which get the topics with their names. Each has room for ten
+// messages, and their readers have these cursors in one lane.
 func threeReaders(t *testing.T, a, b, c int64) (*byLanes, *lane) {
 	t.Helper()
 	names := []string{"a", "b", "c"}
@@ -43,8 +43,8 @@ func rowFor(id int64, topic, key string) storage.Row {
 	return storage.Row{ID: id, Lane: 3, Message: outbox.Message{ID: topic + key, Topic: topic, Key: key}}
 }
 
-// A page moves the readers that it was read for, as far as it has come, and no others.
-func TestAPageMovesItsReaders(t *testing.T) {
+// A page moves the readers that it was read for to its end, and no others.
+func TestPageMovesItsReaders(t *testing.T) {
 	t.Parallel()
 	stretch := func(t *testing.T, e *byLanes, l *lane) *fetch {
 		e.engine.queues[1].paused, e.engine.poll.fresh = true, true
@@ -59,7 +59,7 @@ func TestAPageMovesItsReaders(t *testing.T) {
 	for name, c := range map[string]struct {
 		page     func(t *testing.T, e *byLanes, l *lane) *fetch
 		from, to []int64
-		fresh    bool // what is new is read at once
+		fresh    bool // new rows are read immediately
 	}{
 		"what is new": {from: []int64{50, 50, 50}, to: []int64{60, 60, 60}, fresh: true, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
 			e.engine.poll.fresh = true
@@ -99,14 +99,14 @@ func TestAPageMovesItsReaders(t *testing.T) {
 			f.seq, f.lateAfter = 1, none
 			e.merge(f)
 			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.to) || e.engine.poll.fresh != c.fresh {
-				t.Errorf("at %v, and reads on at once: %v; want %v and %v", got, e.engine.poll.fresh, c.to, c.fresh)
+				t.Errorf("at %v, and reads on immediately: %v; want %v and %v", got, e.engine.poll.fresh, c.to, c.fresh)
 			}
 		})
 	}
 }
 
-// A scan takes what no reader will meet, and leaves out the topics of sinks that come back to all of it.
-func TestWhatAScanExpects(t *testing.T) {
+// A scan returns the rows that no reader will read, and excludes the topics of sinks that will read all these rows.
+func TestScanExpectedRows(t *testing.T) {
 	t.Parallel()
 	e, l := threeReaders(t, 50, 10, 50)
 	l.readers[0].leaveOut(31)
@@ -136,8 +136,8 @@ func TestWhatAScanExpects(t *testing.T) {
 	}
 }
 
-// Whatever has a lane read again lowers the cursors of the readers concerned, and has it read at once.
-func TestWhatRewindsALane(t *testing.T) {
+// An event that requires a lane to be read again lowers the cursors of the readers concerned, and the lane is read immediately.
+func TestEventsThatRewindALane(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		event func(e *byLanes, l *lane)
@@ -160,7 +160,7 @@ func TestWhatRewindsALane(t *testing.T) {
 			e.late.detectSequenceReset(&fetch{seq: 1, page: storage.Page{SafeID: 7, LastID: 7}})
 		}},
 		"something appeared late in a lane that is given up": {want: []int64{20, 20, 20}, floor: 5, event: func(e *byLanes, l *lane) {
-			l.draining, e.held.rewound = true, true // it isn't read before it is kept after all
+			l.draining, e.held.rewound = true, true // it isn't read unless it is kept after all
 			e.late.scanFirst(&fetch{seq: 1, kind: readLanes, page: storage.Page{LateAfter: 20, SafeID: 50, LastID: 100}})
 		}},
 		"a pause ends": {want: []int64{50, 29, 50}, floor: 5, event: func(e *byLanes, l *lane) {
@@ -182,14 +182,15 @@ func TestWhatRewindsALane(t *testing.T) {
 				t.Errorf("at %v, floor %d; want %v and %d", got, l.floor, c.want, c.floor)
 			}
 			if e.held.rewound != !slices.Equal(c.want, []int64{50, 50, 50}) {
-				t.Errorf("it is read again at once: %v", e.held.rewound)
+				t.Errorf("it is read again immediately: %v", e.held.rewound)
 			}
 		})
 	}
 }
 
-// A sink that is behind reads for itself when it has room and is up; also while no sink is up, so that all come to the head.
-func TestWhenASinkReadsForItself(t *testing.T) {
+// A sink that is behind reads separately when it has room and is up. While no sink is up all of them do, so that they reach the
+// head.
+func TestSinkReadsSeparatelyWhileBehind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(e *byLanes, l *lane)
@@ -215,9 +216,9 @@ func TestWhenASinkReadsForItself(t *testing.T) {
 	}
 }
 
-// A sink is set apart if it is down, and a page may have more than it has room for; or if pages have brought much for it while it
-// was behind. It is back once it has caught up in all lanes.
-func TestWhichSinksAreApart(t *testing.T) {
+// A sink is set apart if it is down and has less room than a page may fill, or if pages have returned many of its rows for
+// nothing while it was behind. It rejoins when it has caught up in all lanes.
+func TestSetApart(t *testing.T) {
 	t.Parallel()
 	down := func(e *byLanes) { e.engine.queues[1].paused = true }
 	passed := func(n int) func(e *byLanes) { return func(e *byLanes) { e.engine.queues[1].passed = n } }
@@ -262,9 +263,9 @@ func pauseAll(queues []*sinkQueue) {
 	}
 }
 
-// A key whose rows were left behind goes on once they are read up to its reader's cursor; and if the database named what
-// blocked it, once it was asked again. What follows a forgotten key is looked for above the gap.
-func TestWhereAKeyGoesOn(t *testing.T) {
+// A key whose rows were dropped continues once they are read up to its reader's cursor; and if the database reported it as
+// blocked, after the database was asked again. The later rows of a forgotten key are read from the gap.
+func TestUnblockedKeyResumes(t *testing.T) {
 	t.Parallel()
 	e, l := threeReaders(t, 50, 10, 50)
 	k := l.key(keyRef{0, "k"})
@@ -281,7 +282,7 @@ func TestWhereAKeyGoesOn(t *testing.T) {
 	named := l.key(keyRef{0, "named"})
 	named.blocked, named.fromDatabase = true, true
 	if e.blocked.unblock(named); !named.dropped || named.resumeFrom != 50 || len(e.blocked.resuming) != 1 {
-		t.Errorf("goes on without a question: %+v", named)
+		t.Errorf("continues without a query: %+v", named)
 	}
 	l.readers[0].leaveOut(21)
 	if k := e.blocked.blockAgain(l, keyRef{0, "forgotten"}, 7); !k.dropped || k.resumeFrom != 20 {
@@ -298,8 +299,8 @@ func TestWhereAKeyGoesOn(t *testing.T) {
 	}
 }
 
-// Whether a key is blocked is asked for each row that a reader will meet with a page, and for no other.
-func TestWhichKeysAreAskedFor(t *testing.T) {
+// The database is asked about the key of each row that a page moves a reader past, and about no other.
+func TestAskFirstSelectsKeys(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		queue int
@@ -323,7 +324,7 @@ func TestWhichKeysAreAskedFor(t *testing.T) {
 	}
 }
 
-// A row that is too old, and that its sink may have from before, isn't put away: it waits for room as others do.
+// An expired row that its sink may have from an earlier attempt isn't parked: it waits for room like other rows.
 func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	for room, cursor := range map[int]int64{0: 19, 1: 50} {
@@ -340,8 +341,8 @@ func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
 	}
 }
 
-// The topics without a route whose rows are gone are those that a page doesn't have which begins at the first such row of each lane.
-func TestWhichTopicsHaveARouteAgain(t *testing.T) {
+// A topic without a route has no rows left if a page that begins at the first unrouted row of each lane has none of it.
+func TestTopicsThatHaveARouteAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(f *fetch, e *byLanes)

@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// a sink that fails on more than 10,000 keys never recovers.
+// A sink that fails for more than 10,000 keys recovers.
 func TestManyFailingKeysRecover(t *testing.T) {
 	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestManyFailingKeysRecover(t *testing.T) {
 	})
 }
 
-// retryRows writes one message a key and puts it in state retry.
+// retryRows writes one message for each key, and makes it a retry.
 func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 	t.Helper()
 	s := db.Store()
@@ -87,7 +87,7 @@ func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 	}
 }
 
-// more than 20,000 held keys: some are forgotten at a takeover.
+// With more than 20,000 blocked keys none is forgotten at a takeover.
 func TestAllHeldKeysAreLoaded(t *testing.T) {
 	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func (s *partialKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) (
 	return keys, err
 }
 
-// held keys that came with an error are used.
+// Blocked keys that the store returns with an error are not used.
 func TestHeldKeysWithAnErrorAreNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -164,7 +164,7 @@ func (s *failedOver) Renew(ctx context.Context, name string, r []storage.Renewal
 	return s.Store.Renew(ctx, name, r, ttl)
 }
 
-// after a failover (the store says LateAfter 0, SafeID 0) the marks stay those of the old server.
+// After a failover, for which the store returns LateAfter 0 and SafeID 0, the marks are those of the new server.
 func TestMarksFollowTheSafeIDDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -175,7 +175,7 @@ func TestMarksFollowTheSafeIDDown(t *testing.T) {
 		s.over.Store(true)
 		time.Sleep(10 * time.Second)
 		if m := s.marks.Load(); m != 0 {
-			t.Errorf("the relay stores the mark %d, though the store says that nothing is final any more", m)
+			t.Errorf("the relay stores the mark %d, though the store reports that no id is final any more", m)
 		}
 		stop()
 	})
@@ -192,8 +192,8 @@ func (s *countsScans) Scan(ctx context.Context, p []storage.Position, except []s
 	return rows, left, err
 }
 
-// a scan brings all rows behind a held key into memory.
-func TestScanDoesNotLoadWhatAKeyLeftBehind(t *testing.T) {
+// A scan doesn't load the rows behind a blocked key into memory.
+func TestScanDoesNotLoadDroppedRowsOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
 			if m.Key == "bad" {
@@ -217,19 +217,19 @@ func TestScanDoesNotLoadWhatAKeyLeftBehind(t *testing.T) {
 	})
 }
 
-// by rows, a stop while a claim is under way leaves its rows claimed.
-func TestStopByRowsGivesBackWhatIsBeingClaimed(t *testing.T) {
+// By rows, a stop while a claim is in progress gives its rows back.
+func TestStopByRowsGivesBackAClaimInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
 		store := db.Store()
 		store.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
 			if op == memstore.OpClaim {
-				time.Sleep(20 * time.Millisecond) // the way back of the answer
+				time.Sleep(20 * time.Millisecond) // the time until the answer arrives
 			}
 			return nil
 		}
 		_, stop := start(t, store, relay.Options{Claim: storage.ByRows, Sinks: to(sink)})
-		time.Sleep(time.Second) // looks at 0, 220, …
+		time.Sleep(time.Second) // polls at 0, 220, …
 		for statusOf(t, db)[storage.StateClaimed] == 0 {
 			write(db, "orders", "", 50)
 			time.Sleep(time.Millisecond)
@@ -243,7 +243,7 @@ func TestStopByRowsGivesBackWhatIsBeingClaimed(t *testing.T) {
 	})
 }
 
-// lostCommit commits the handler's transaction and loses the answer, once.
+// lostCommit commits the handler's transaction and loses the result, once.
 type lostCommit struct {
 	*memstore.Store
 	once sync.Once
@@ -267,8 +267,8 @@ func (s *okTx) HandleTx(ctx context.Context, _ *sql.Tx, m sinks.Message) sinks.O
 	return s.Send(ctx, []sinks.Message{m})[0]
 }
 
-// a transactional handler whose commit's answer was lost blocks its key for good.
-func TestKeyGoesOnAfterALostCommit(t *testing.T) {
+// A transactional handler's message whose commit was lost does not block its key for ever.
+func TestKeyContinuesAfterALostCommit(t *testing.T) {
 	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &okTx{}
@@ -282,7 +282,7 @@ func TestKeyGoesOnAfterALostCommit(t *testing.T) {
 	})
 }
 
-// the mark of n+1 may be written while that of n isn't: n comes again after n+1.
+// The outcome of message n+1 isn't written while that of n isn't; otherwise n would be sent again after n+1.
 func TestMarksOfAKeyAreWrittenInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -297,13 +297,13 @@ func TestMarksOfAKeyAreWrittenInOrder(t *testing.T) {
 			default:
 			}
 			if op == memstore.OpSettle && settles.Add(1) == 1 {
-				<-dead // stuck on its way until the process is dead
+				<-dead // in progress until the process is dead
 				return errDead
 			}
 			return nil
 		}
 		r, stop := start(t, store, relay.Options{Lease: time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 300}}})
-		// enough others that the second settle is worth a round trip of its own
+		// so many others that a concurrent second settlement is worthwhile
 		for i := range 400 {
 			write(db, "t", fmt.Sprint("other", i), 1)
 		}
@@ -340,8 +340,8 @@ func (a *topicAlarm) Unrouted(topic string) {
 	a.topics[topic] = true
 }
 
-// a second topic without a route is not told of.
-func TestEachUnroutedTopicAlarms(t *testing.T) {
+// A second topic without a route is reported, too.
+func TestEachUnroutedTopicIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, alarms := memstore.New(), &topicAlarm{topics: map[string]bool{}}
 		_, stop := start(t, db.Store(), relay.Options{Sinks: to(&recorder{}), Routes: []relay.Route{{Topic: "known", Sink: "main"}}, Observer: alarms})
@@ -351,13 +351,13 @@ func TestEachUnroutedTopicAlarms(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		stop()
 		if !alarms.topics["second"] {
-			t.Errorf("told of %v, not of the second topic", alarms.topics)
+			t.Errorf("reported %v, not the second topic", alarms.topics)
 		}
 	})
 }
 
-// nobody deletes what consumers have done.
-func TestConsumersKeepToTheirRetention(t *testing.T) {
+// Consumers delete the messages that they have delivered.
+func TestConsumersApplyTheirRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		c, err := relay.NewConsumer(db.Store(), relay.ConsumerOptions{Retention: time.Hour})
@@ -379,14 +379,14 @@ func TestConsumersKeepToTheirRetention(t *testing.T) {
 	})
 }
 
-// by rows, a claim whose answer comes late is sent though the claim is about to end.
-func TestALateClaimIsNotSent(t *testing.T) {
+// By rows, a claim whose answer arrives late is not sent, because the claim is about to expire.
+func TestLateClaimIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		slow := db.Store()
 		slow.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
 			if op == memstore.OpClaim {
-				select { // the answer is under way for 14.9 s
+				select { // the answer takes 14.9 s
 				case <-ctx.Done():
 				case <-time.After(14900 * time.Millisecond):
 				}
@@ -398,7 +398,7 @@ func TestALateClaimIsNotSent(t *testing.T) {
 		_, stopA := start(t, slow, relay.Options{Name: "a", Claim: storage.ByRows, Sinks: to(a)})
 		time.Sleep(time.Second)
 		_, stopB := start(t, db.Store(), relay.Options{Name: "b", Claim: storage.ByRows, Sinks: to(b)})
-		for range 100 { // each time that a has given the message back, either of them may claim it first
+		for range 100 { // whenever a has given the message back, either relay may claim it first
 			if time.Sleep(time.Minute); len(b.ids()) > 0 {
 				break
 			}
@@ -411,7 +411,7 @@ func TestALateClaimIsNotSent(t *testing.T) {
 	})
 }
 
-// a drain waits for a due row whose key waits for a retry.
+// A drain doesn't wait for a due row whose key waits for a retry.
 func TestDrainDoesNotWaitForAHeldKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -440,7 +440,7 @@ func TestDrainDoesNotWaitForAHeldKey(t *testing.T) {
 	})
 }
 
-// slowPoison kills the process a while after it was handed the message.
+// slowPoison kills the process some time after it got the message.
 type slowPoison struct {
 	recorder
 	dead chan struct{}
@@ -458,7 +458,7 @@ func (s *slowPoison) Send(ctx context.Context, batch []sinks.Message) []sinks.Ou
 	return s.recorder.Send(ctx, batch)
 }
 
-// a message that brings its relays down isn't parked while another sink is busy.
+// A message that crashes its relays is parked even while another sink is busy.
 func TestPoisonIsParkedThoughAnotherSinkIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -516,14 +516,14 @@ func TestPoisonIsParkedThoughAnotherSinkIsBusy(t *testing.T) {
 	})
 }
 
-// by rows, a row that was given back and claimed again before the answer was in stays claimed.
-func TestARowGivenBackIsNotForgotten(t *testing.T) {
+// By rows, a row that was given back, and claimed again before that call's answer arrived, is not forgotten.
+func TestReturnedRowIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		store := db.Store()
 		store.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
 			if op == memstore.OpSettle {
-				time.Sleep(5 * time.Millisecond) // the answer's way back
+				time.Sleep(5 * time.Millisecond) // the time until the answer arrives
 			}
 			return nil
 		}
@@ -551,12 +551,12 @@ func TestARowGivenBackIsNotForgotten(t *testing.T) {
 			}
 		}
 		if crashes > 0 {
-			t.Errorf("%d rows came after more than 15 s, %d crashes were charged, though nothing crashed", late, crashes)
+			t.Errorf("%d rows arrived after more than 15 s, %d crashes were charged, though nothing crashed", late, crashes)
 		}
 	})
 }
 
-// heldByRows has a relay by rows have put so many messages away, in this state.
+// heldByRows makes a relay by rows move this many messages to the held table, in this state.
 func heldByRows(t *testing.T, db *memstore.DB, count int, state storage.State) {
 	t.Helper()
 	ctx, s := t.Context(), db.Store()
@@ -577,8 +577,8 @@ func heldByRows(t *testing.T, db *memstore.DB, count int, state storage.State) {
 	}
 }
 
-// by rows, a drain ends though a thousand and more held rows are due.
-func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
+// By rows, a drain doesn't end while more than a thousand deferred rows are due.
+func TestDrainByRowsDeliversAllDueRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
 		heldByRows(t, db, 5000, storage.StateError)
@@ -598,9 +598,9 @@ func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
 	})
 }
 
-// a drain by rows ends by a claim that was answered when rows had just been brought back.
-func TestDrainByRowsLooksAgainAfterRowsCameBack(t *testing.T) {
-	for range 20 { // which of both the relay hears of first is by chance
+// A drain by rows doesn't end with a claim that was answered just when rows had become claimable again.
+func TestDrainByRowsReadsAgainAfterRowsReturn(t *testing.T) {
+	for range 20 { // which of the two the relay learns of first is random
 		synctest.Test(t, func(t *testing.T) {
 			ctx, db, began := t.Context(), memstore.New(), time.Now()
 			heldByRows(t, db, 1000, storage.StateRetry)
@@ -608,7 +608,7 @@ func TestDrainByRowsLooksAgainAfterRowsCameBack(t *testing.T) {
 			later := began.Add(time.Second)
 			store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
 				if op == memstore.OpReclaim {
-					time.Sleep(time.Until(later)) // and nothing is brought back before
+					time.Sleep(time.Until(later)) // nothing is brought back before that
 				}
 				return nil
 			}
@@ -633,8 +633,8 @@ func TestDrainByRowsLooksAgainAfterRowsCameBack(t *testing.T) {
 	}
 }
 
-// busy keeps the relay's loop busy when its leases were renewed first, so that it hears of what
-// happens within the first second all at once.
+// busy blocks the relay's loop when the leases were first renewed, so that the loop gets all results of the first second
+// together.
 type busy struct {
 	relay.NoObserver
 	began time.Time
@@ -646,8 +646,8 @@ func (b *busy) LanesHeld(int, int) {
 	}
 }
 
-// of two retries of one key the later one goes first.
-func TestTheLowestRetryHoldsTheKey(t *testing.T) {
+// Of two retries of one key, the one with the lower id is sent first.
+func TestLowestRetryBlocksTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
 		s := db.Store()

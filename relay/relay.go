@@ -92,7 +92,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return err
 	}
 	if r.ran.Swap(true) {
-		return errors.New("relay: Run was called before; make a new relay")
+		return errors.New("relay: Run was called before; each Run needs a new Relay")
 	}
 	e := r.newEngine()
 	if err := r.store.SetClaimMode(ctx, r.options.Claim); err != nil {

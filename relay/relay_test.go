@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// recorder is a sink that keeps what it was handed, and answers as it is told.
+// recorder is a sink that records what it gets, and answers as configured.
 type recorder struct {
 	answer func(sinks.Message) sinks.Outcome // nil: delivered
 	delay  time.Duration
@@ -60,10 +60,10 @@ func (r *recorder) ids() []int64 {
 	return ids
 }
 
-// decade bounds waits that may not end within a test: a relay draws each at random, from none to the bound.
+// decade is a bound for waits that must not end within a test: a relay draws each at random, between zero and the bound.
 const decade = 90_000 * time.Hour
 
-// start runs a relay until stop is called, which returns what Run returned.
+// start runs a relay until stop is called. stop returns the result of Run.
 func start(t *testing.T, store storage.Store, options relay.Options) (r *relay.Relay, stop func() error) {
 	t.Helper()
 	if options.Logger == nil {
@@ -83,12 +83,12 @@ func to(sink sinks.Sink) map[string]relay.SinkOptions {
 	return map[string]relay.SinkOptions{"main": {Sink: sink}}
 }
 
-// judging is a relay's sink that judges each failure at once, also of a message that fails alone.
+// judging returns a relay's sink with JudgeAtOnce.
 func judging(sink sinks.Sink) map[string]relay.SinkOptions {
 	return map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce}}
 }
 
-func TestDeliversWhatWasCommittedInOrder(t *testing.T) {
+func TestDeliversCommittedMessagesInOrder(t *testing.T) {
 	t.Parallel()
 	for _, order := range []sinks.Order{sinks.OrderNone, sinks.OrderPrefix} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
@@ -121,19 +121,19 @@ func TestDeliversWhatWasCommittedInOrder(t *testing.T) {
 	}
 }
 
-// inOrder checks that each key's messages came in the order of their ids.
 func (r *recorder) all() []sinks.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.received)
 }
 
+// inOrder checks that the messages of each key arrived in the order of their ids.
 func inOrder(t *testing.T, received []sinks.Message) {
 	t.Helper()
 	last := map[string]int64{}
 	for _, m := range received {
 		if m.Key != "" && m.Sequence <= last[m.Key] {
-			t.Errorf("key %s: %d came after %d", m.Key, m.Sequence, last[m.Key])
+			t.Errorf("key %s: %d arrived after %d", m.Key, m.Sequence, last[m.Key])
 		}
 		last[m.Key] = m.Sequence
 	}

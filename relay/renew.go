@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost and
-// acquired. What must hold: nothing is sent after safeUntil, which is counted from before the renewal began. A lane is released
-// only when none of its messages is in flight or unsettled. At the end of a run the rights are given back.
+// The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost
+// and acquired. What must hold: nothing is sent after safeUntil, which is counted from before the renewal began. A lane is
+// released only when none of its messages is in flight or unsettled. At the end of a run the rights are given back.
 
-// startLease starts a renewal when it is due. The loop starts each of them, so a loop that stalls loses its lanes to other relays.
+// startLease starts a renewal when it is due. The loop starts each of them, so a loop that stalls loses its lanes to other
+// relays.
 //
-// If the leases were not renewed in time, startLease cancels the sends in flight, since another relay may soon send the same messages.
+// If the leases were not renewed in time, startLease cancels the sends in flight, since another relay may soon send the same
+// messages.
 func (e *engine) startLease(now time.Time) {
 	if !e.lease.ended && !e.lease.safeUntil.IsZero() && !now.Before(e.lease.safeUntil) {
 		e.lease.ended = true
@@ -36,9 +38,9 @@ func (e *engine) startLease(now time.Time) {
 	e.leaser.jobs <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.leavesLanes(now, failing)}
 }
 
-// leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing, since that time, for
-// longer than a lease. Heartbeats may succeed meanwhile, for example if a right was revoked. After standDownTime the relay tries
-// again, for two leases.
+// leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing, since that
+// time, for longer than a lease. Heartbeats may succeed meanwhile, for example if a right was revoked. After standDownTime the
+// relay tries again, for two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {

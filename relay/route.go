@@ -67,7 +67,7 @@ const maxCachedTopics = 10_000
 // newRouter compiles routes. A sink's index is that of its name in names; the index after the last sink means "no route".
 func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 {
-		return nil, fmt.Errorf("routes: with %d sinks each topic needs a route", len(names))
+		return nil, fmt.Errorf("routes: required if there are several sinks (%d here)", len(names))
 	}
 	r := &router{names: names, exact: map[string]target{}, rest: target{sinks: []int{len(names)}, onExpire: ParkExpired}, cache: map[string]target{}}
 	digest := sha256.New()

@@ -38,7 +38,7 @@ func TestRouterTakesTheMostSpecificRoute(t *testing.T) {
 	}
 }
 
-// toOneSink is a router that has every topic go to one sink.
+// toOneSink returns a router that routes every topic to one sink.
 func toOneSink() *router {
 	return &router{names: []string{"sink"}, rest: target{sinks: []int{0}}, cache: map[string]target{}, ownTopics: make([][]string, 2)}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Claiming by rows: a claim writes the relay's token into a batch of free rows, in the order of Options.Pick. The rows belong to the relay
-// until the claim expires. Lanes and keys play no part. The relay extends the claims of the rows in memory, and gives back rows
-// that it doesn't send.
+// Claiming by rows: a claim writes the relay's token into a batch of free rows, in the order of Options.Pick. The rows belong to
+// the relay until the claim expires. Lanes and keys play no part. The relay extends the claims of the rows in memory, and gives
+// back rows that it doesn't send.
 
 // byRows is the claiming by rows.
 type byRows struct {
@@ -70,7 +70,7 @@ func newByRows(e *engine) *byRows {
 // done with it.
 func (r *byRows) claimers() int { return r.engine.store.Parallelism().Claims }
 
-// startRead claims rows, as many as there is room for. While no sink is up it claims nothing, since other relays may be able to
+// startRead claims rows up to the free room. While no sink is up it claims nothing, since other relays may be able to
 // deliver.
 func (r *byRows) startRead(now time.Time) {
 	if r.engine.poll.under >= r.claimers() || !r.engine.mayRead(now) || r.engine.control.standsDown && r.engine.lease.relays > 1 {
@@ -104,8 +104,9 @@ func (r *byRows) startRead(now time.Time) {
 	}}
 }
 
-// worthClaiming returns how much to claim now. While another claim is in progress it is nothing, unless the last claim was full and there is
-// room for both. If rows are large it asks for few: a claim also locks rows that it doesn't take, which other relays then skip.
+// worthClaiming returns how much to claim now. While another claim is in progress it is nothing, unless the last claim was full
+// and there is room for both. If rows are large it asks for few: a claim also locks rows that it doesn't take, which other relays
+// then skip.
 func (r *byRows) worthClaiming() amount {
 	if !anyUp(r.engine.queues) {
 		return amount{}
@@ -148,8 +149,8 @@ func (r *byRows) claimer(ctx context.Context) {
 	}
 }
 
-// merge takes claimed rows into memory. Rows without room are given back, and the next claims leave out their topics. If the claim took
-// long, all rows are given back, since their claims would expire too soon.
+// merge takes claimed rows into memory. Rows without room are given back, and the next claims leave out their topics. If the
+// claim took long, all rows are given back, since their claims would expire too soon.
 func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.engine.poll.under--
 	r.asked.rows -= job.Limit
@@ -220,8 +221,8 @@ func (r *byRows) oneSink(row *storage.Row) int {
 	return len(r.engine.names) - 1
 }
 
-// putBack gives a row back that was just claimed, as pending or scheduled. Until that is written only the message's id is kept, since no
-// buffer counts its bytes.
+// putBack gives a row back that was just claimed, as pending or scheduled. Until that is written only the message's id is kept,
+// since no buffer counts its bytes.
 func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
@@ -300,9 +301,10 @@ func (r *byRows) lookEverywhere() {}
 // ownLanes returns nil, for all lanes.
 func (r *byRows) ownLanes() map[int]bool { return nil }
 
-// drained reports whether three conditions hold. Reclaim has found nothing since the last claim that returned rows. A claim has begun since
-// Reclaim last freed rows, so it has considered these. And unless other relays are active, no row is claimed except by this
-// relay: the drain waits until the claims of a dead relay expire. This relay's own rows fail while nothing else is delivered.
+// drained reports whether three conditions hold. Reclaim has found nothing since the last claim that returned rows. A claim has
+// begun since Reclaim last freed rows, so it has considered these. And unless other relays are active, no row is claimed except
+// by this relay: the drain waits until the claims of a dead relay expire. This relay's own rows fail while nothing else is
+// delivered.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)
@@ -355,8 +357,8 @@ func (r *byRows) rights(bool) rights {
 	return claims
 }
 
-// renew extends the claims. For a drain it also counts the rows that are claimed by any relay, since the drain waits for the claims
-// of a dead relay to expire.
+// renew extends the claims. For a drain it also counts the rows that are claimed by any relay, since the drain waits for the
+// claims of a dead relay to expire.
 func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) (renewed bool, err error) {
 	if len(members.Relays) == 0 {
 		return false, nil // the relay leaves, and has given back its waiting rows before

@@ -82,7 +82,7 @@ func TestRowsWithASlowHandlerAreNotClaimedTwice(t *testing.T) {
 	})
 }
 
-func TestByRowsASinkThatIsDownHoldsUpNoOther(t *testing.T) {
+func TestByRowsDownSinkDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, up, down := memstore.New(), &recorder{}, &breakable{}
@@ -181,7 +181,7 @@ func TestConsumer(t *testing.T) {
 	})
 }
 
-func TestRowsAreDeliveredAsTheyArePicked(t *testing.T) {
+func TestRowsAreDeliveredInTheOrderOfPick(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -198,9 +198,8 @@ func TestRowsAreDeliveredAsTheyArePicked(t *testing.T) {
 	})
 }
 
-// A relay by rows whose table was changed to lanes, while it was taken for dead, finds
-// out by a claim before its next beat, and ends; nothing of the table has changed.
-func TestConsumerReceivesNothingThatIsPaused(t *testing.T) {
+// A consumer doesn't receive messages of a paused topic.
+func TestConsumerSkipsPausedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
@@ -223,7 +222,7 @@ func TestConsumerReceivesNothingThatIsPaused(t *testing.T) {
 		if got, err := c.Receive(ctx, 10); err != nil || len(got) != 1 || got[0].Topic != "a" {
 			t.Errorf("once it is resumed: %v, %v", got, err)
 		}
-		// A consumer that is paused leaves its part to others, if others live.
+		// A paused consumer leaves its messages to others, if any are active.
 		db.Write(outbox.Message{Topic: "b"})
 		if err := store.SetControl(ctx, storage.Control{Kind: storage.PauseRelay, Name: "c"}, 0); err != nil {
 			t.Fatal(err)
@@ -246,8 +245,8 @@ func TestConsumerReceivesNothingThatIsPaused(t *testing.T) {
 	})
 }
 
-// A row that isn't for the application can't be settled: what else was claimed is received.
-func TestConsumerReceivesWhatWasClaimedBesideARowThatCannotBeSettled(t *testing.T) {
+// If a row that isn't for the application can't be settled, the other claimed rows are received.
+func TestConsumerReceivesClaimedRowsThoughOneCannotBeSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
@@ -274,7 +273,9 @@ func TestConsumerReceivesWhatWasClaimedBesideARowThatCannotBeSettled(t *testing.
 	})
 }
 
-func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
+// If the table is changed to lanes while a relay by rows is considered dead, the relay learns that from a claim before its next
+// heartbeat, and ends without changing the table.
+func TestRowsRelayEndsWhenTheClaimModeChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &waiter{}
@@ -295,7 +296,7 @@ func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
 		go func() { done <- r.Run(t.Context()) }()
 		time.Sleep(time.Second)
 		changed.Store(true)
-		if err := db.Store().Deregister(t.Context(), "r"); err != nil { // as if its time had ended
+		if err := db.Store().Deregister(t.Context(), "r"); err != nil { // as if the relay had died
 			t.Fatal(err)
 		}
 		if err := db.Store().SetClaimMode(t.Context(), storage.ByLanes); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts what can be
-// started: renewals, settlements, reads and sends. It never waits for the database or a sink; other goroutines do, which are all
-// started here.
+// The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts what
+// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink; other goroutines do, which
+// are all started here.
 
 func (r *Relay) newEngine() *engine {
 	now, options := time.Now(), r.options
@@ -33,8 +33,8 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent = make(chan *flight, workers)
-	// The capacity is the most results that can be outstanding: of journals, settlements, a renewal, reads or claims, controls, and
-	// a survey. So no goroutine blocks when the loop has ended.
+	// The capacity is the most results that can be outstanding: of journals, settlements, a renewal, reads or claims, controls,
+	// and a survey. So no goroutine blocks when the loop has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
 	e.unrouted = unrouted{base: e.base, topics: map[string]time.Time{}, sinks: map[string]time.Time{}}
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
@@ -51,8 +51,8 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes returns the claiming by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows that pages may bring
-// without effect for a sink that is behind.
+// newByLanes returns the claiming by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows that pages
+// may bring without effect for a sink that is behind.
 func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, queues: e.queues, control: &e.control, lateAfter: none, stride: leastStride}
@@ -84,8 +84,8 @@ func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	return b
 }
 
-// run starts the goroutines, runs the loop until the relay has stopped, and waits for the goroutines. It abandons a sink that does not
-// return after its context has ended. Every goroutine of the package is started here.
+// run starts the goroutines, runs the loop until the relay has stopped, and waits for the goroutines. It abandons a sink that
+// does not return after its context has ended. Every goroutine of the package is started here.
 func (e *engine) run(ctx context.Context) error {
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	start := func(work func(context.Context)) { e.workers.Go(func() { work(background) }) }
@@ -211,9 +211,9 @@ func (e *engine) loop(ctx context.Context) error {
 	}
 }
 
-// startSettlements starts settlements, unless the leases are being given back, after which outcomes would be fenced. Deliveries that
-// linger are sent again if the relay dies, so fewer may linger than the smallest batch of any sink, and none if the buffer of a sink is
-// more than a quarter full. None linger either while batches are journalled before they are sent.
+// startSettlements starts settlements, unless the leases are being given back, after which outcomes would be fenced. Deliveries
+// that linger are sent again if the relay dies, so fewer may linger than the smallest batch of any sink, and none if the buffer
+// of a sink is more than a quarter full. None linger either while batches are journalled before they are sent.
 func (e *engine) startSettlements(now time.Time) {
 	if e.stopping.ready {
 		return
@@ -286,8 +286,8 @@ func (e *engine) listen(ctx context.Context) {
 	}
 }
 
-// reportWork tells the observer every second how many messages are in memory. It logs every minute, and at the end of a run of at least
-// a minute, what was done, unless nothing was.
+// reportWork tells the observer every second how many messages are in memory. It logs every minute, and at the end of a run of at
+// least a minute, what was done, unless nothing was.
 func (e *engine) reportWork(now time.Time, over bool) {
 	w, inFlight, buffered := &e.work, 0, 0
 	for _, q := range e.queues {

@@ -11,14 +11,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Late rows appear below the cursors. Ids are assigned before commits, so a transaction that takes longer than others commits rows with lower ids than
-// rows that were already read. Each page reports above which id that may have happened, and lateRows decides which lanes must be
-// scanned before the page is merged. The scan, in the reader goroutine, walks over the pending rows from that id up to the lane's
-// cursor, and returns those that the engine neither has in memory nor will read later. What must hold: the rows that a scan returns are
-// complete, so that no other row belongs before any of them. Reports that it receives meanwhile are kept for the next page.
+// Late rows appear below the cursors. Ids are assigned before commits, so a transaction that takes longer than others commits
+// rows with lower ids than rows that were already read. Each page reports above which id that may have happened, and lateRows
+// decides which lanes must be scanned before the page is merged. The scan, in the reader goroutine, walks over the pending rows
+// from that id up to the lane's cursor, and returns those that the engine neither has in memory nor will read later. What must
+// hold: the rows that a scan returns are complete, so that no other row belongs before any of them. Reports that it receives
+// meanwhile are kept for the next page.
 //
-// A scan may have to walk over millions of rows of a sink that is down. So it takes steps, each with its own time-out, and if one fails it keeps how far
-// it has come.
+// A scan may have to walk over millions of rows of a sink that is down. So it takes steps, each with its own time-out, and if one
+// fails it keeps how far it has come.
 
 // lateRows knows which ids are final, and where rows appear late.
 type lateRows struct {
@@ -45,8 +46,8 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))
 	r.lateAfter = f.page.LateAfter // until the page is merged, no mark passes it
-	// Most late rows appear only a few ids below the highest one. The next pages begin that much lower (span), so they return such rows
-	// without a scan. Rows that appear far below are rare, and don't count for span.
+	// Most late rows appear only a few ids below the highest one. The next pages begin that much lower (span), so they return
+	// such rows without a scan. Rows that appear far below are rare, and don't count for span.
 	if lateAfter >= 0 {
 		lag := int64(0) // late rows lie above LateAfter, up to LastID; if the two are equal, none exist
 		if lateAfter < f.page.LastID {
@@ -88,12 +89,12 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	return scan
 }
 
-// detectSequenceReset detects that the id sequence was reset, and rewinds the lanes to their beginning. It returns the id above which new rows count as
-// late; or none.
+// detectSequenceReset detects that the id sequence was reset, and rewinds the lanes to their beginning. It returns the id above
+// which new rows count as late; or none.
 //
-// After a reset, new rows have lower ids than rows that were read. The reset concerns every lane if LastID has fallen, and otherwise a lane that was leased
-// with a mark above LastID. Old rows have higher ids and are read again, too. They leave the cursor above LastID, so new rows count
-// as late.
+// After a reset, new rows have lower ids than rows that were read. The reset concerns every lane if LastID has fallen, and
+// otherwise a lane that was leased with a mark above LastID. Old rows have higher ids and are read again, too. They leave the
+// cursor above LastID, so new rows count as late.
 func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
 	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // safeID rises only when the page is merged
@@ -125,8 +126,8 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	return none
 }
 
-// brings reports whether the page has all rows that appeared late in a lane above an id. A page has no rows of sinks that are set apart; the cursors of
-// these must be at or below that id, so that they read the rows later.
+// brings reports whether the page has all rows that appeared late in a lane above an id. A page has no rows of sinks that are set
+// apart; the cursors of these must be at or below that id, so that they read the rows later.
 func (f *fetch) brings(l *lane, after int64) bool {
 	for i := range l.readers {
 		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {
@@ -157,9 +158,10 @@ func (e *byLanes) mergeLate(f *fetch) {
 	}
 }
 
-// lateScan is a scan: its positions, the state that decides which rows the engine needs, and its results. It runs in the reader goroutine, concurrently with
-// the loop. So it has copies of the loop's state, and shares only what is safe for concurrent use: the routes (find), the pauses, and the
-// lanes' sets of keys, to which it adds keys. The loop judges each row again when it merges the scan.
+// lateScan is a scan: its positions, the state that decides which rows the engine needs, and its results. It runs in the reader
+// goroutine, concurrently with the loop. So it has copies of the loop's state, and shares only values that are safe for
+// concurrent use: the routes (find), the pauses, and the lanes' sets of keys, to which it adds keys. The loop judges each row
+// again when it merges the scan.
 type lateScan struct {
 	positions []storage.Position
 	left      []storage.Position // the parts that were not walked
@@ -192,7 +194,8 @@ type scannedLane struct {
 // laneQueue identifies a reader: one queue's part of one lane.
 type laneQueue struct{ lane, queue int }
 
-// scan returns a scan of these positions. It may begin again lower, but never below the safe id, so it gets the ids in memory from there on.
+// scan returns a scan of these positions. It may begin again lower, but never below the safe id, so it gets the ids in memory
+// from there on.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride,
@@ -245,7 +248,8 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
-// keep decides whether the scan returns a row. A long transaction may commit more rows than fit into memory; for the rest, the queues fall behind.
+// keep decides whether the scan returns a row. A long transaction may commit more rows than fit into memory; for the rest, the
+// queues fall behind.
 func (s *lateScan) keep(c storage.Candidate) bool {
 	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
 	if len(wanted) == 0 {
@@ -272,7 +276,8 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 	return false
 }
 
-// unexpected returns the queues that need the row and would miss it, because they neither have it in memory nor will read it later.
+// unexpected returns the queues that need the row and would miss it, because they neither have it in memory nor will read it
+// later.
 func (s *lateScan) unexpected(c storage.Candidate) []int {
 	var needed []int
 	if c.Sinks != "" {
@@ -283,8 +288,8 @@ func (s *lateScan) unexpected(c storage.Candidate) []int {
 	return slices.DeleteFunc(needed, func(queue int) bool { return s.expected(c, queue) })
 }
 
-// except returns the topics that a scan may leave out: the own topics of queues that will read all their rows at these positions later. Usually these are the
-// topics of a sink that is down.
+// except returns the topics that a scan may leave out: the own topics of queues that will read all their rows at these positions
+// later. Usually these are the topics of a sink that is down.
 func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	for queue, own := range s.own {
 		comesBack := func(p storage.Position) bool { return s.lanes[p.Lane].readers[queue].cursor <= p.After }
@@ -295,10 +300,10 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	return topics
 }
 
-// scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and above the beginning of the scan. So
-// after each round that found rows, it asks where rows have appeared since, and scans again from there, until it has everything that
-// belongs before the rows that it found. It returns the lowest id that was reported, for the next page. If it fails, its rows don't
-// count, and s.left is what must be walked again.
+// scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and
+// above the beginning of the scan. So after each round that found rows, it asks where rows have appeared since, and scans again
+// from there, until it has everything that belongs before the rows that it found. It returns the lowest id that was reported, for
+// the next page. If it fails, its rows don't count, and s.left is what must be walked again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
 	for round := s.positions; len(round) > 0; {
@@ -392,8 +397,8 @@ func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	return page, err
 }
 
-// unwalked returns what must be walked again after a failed scan: the parts that it had not reached, and in lanes with found rows everything from the first of
-// them on.
+// unwalked returns what must be walked again after a failed scan: the parts that it had not reached, and in lanes with found rows
+// everything from the first of them on.
 func unwalked(positions, left []storage.Position, found []storage.Row) (again []storage.Position) {
 	for _, p := range positions {
 		after := p.Until
@@ -415,9 +420,9 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 	return again
 }
 
-// toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows may have appeared above that id during the scan, so the scan may have found
-// some rows of a transaction and missed others. This concerns positions that began above lateAfter, and after a scan of several steps
-// also those that end above it.
+// toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows may have appeared above that id during
+// the scan, so the scan may have found some rows of a transaction and missed others. This concerns positions that began above
+// lateAfter, and after a scan of several steps also those that end above it.
 func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {

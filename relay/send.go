@@ -10,12 +10,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Sending. The loop makes batches of the queued messages and hands them to the sink's workers. Of a key at most one batch is in flight.
-// What must hold: nothing is sent after safeUntil or while the sink's breaker is open. A call that hangs is treated as if the
-// relay had died: its lanes are dropped.
+// Sending. The loop makes batches of the queued messages and hands them to the sink's workers. Of a key at most one batch is in
+// flight. What must hold: nothing is sent after safeUntil or while the sink's breaker is open. A call that hangs is treated as if
+// the relay had died: its lanes are dropped.
 //
-// The path of a batch: startSends calls takeBatch and gives the batch to a worker, which sends it (worker.go). The loop receives it
-// with its outcomes (batch.done in outcome.go), and the settler writes them (settle.go).
+// The path of a batch: startSends calls takeBatch and gives the batch to a worker, which sends it (worker.go). The loop receives
+// it with its outcomes (batch.done in outcome.go), and the settler writes them (settle.go).
 
 // errLeaseEnding is the cause with which sends are cancelled when the leases were not renewed in time.
 var errLeaseEnding = errors.New("the relay's leases are about to expire")
@@ -59,14 +59,14 @@ func (e *engine) startSends(now time.Time) {
 	}
 }
 
-// takeBatch removes the messages of the next batch from the queue, sorts them by id, and marks them as in flight. It parks messages that
-// can't be sent; the later messages of their keys wait.
+// takeBatch removes the messages of the next batch from the queue, sorts them by id, and marks them as in flight. It parks
+// messages that can't be sent; the later messages of their keys wait.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
 	if q.breaker.state == breakerProbing {
 		q.waiting.preferOther(q.breaker.probed)
-		// One message at a time, unless the failing one of several destinations may have filled the buffer: then the sink gets a batch,
-		// of which it postpones the messages for that destination.
+		// One message at a time, unless a failing destination of several may have filled the buffer with its messages: then the
+		// sink gets a batch, and postpones the messages for that destination.
 		if q.hasReadRoom() || q.breaker.last.Destination == "" {
 			most = 1
 		}
@@ -84,8 +84,8 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		entry := q.waiting.next()
 		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
 		if k != nil {
-			// A key with many messages begins the next batch instead of getting the small rest of this one. Only one batch of a key is
-			// in flight at a time, so large batches are what makes a busy key fast.
+			// A key with many messages begins the next batch instead of getting the small rest of this one. Only one batch of a
+			// key is in flight at a time, so large batches are what makes a busy key fast.
 			if len(batch) > 0 && left < q.options.Batch/2 && left < min(len(k.items), perKey) {
 				q.waiting.putFirst(entry)
 				break
@@ -106,15 +106,15 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	if q.rate > 0 {
 		q.credit -= float64(len(batch))
 	}
-	if q.ordered { // by rows the order is that of the claim (Options.Pick)
+	if q.ordered { // by rows the claim determines the order (Options.Pick)
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
 }
 
-// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items are those of one key, or one
-// without a key. From the first that may not be sent, all later ones wait in their key. blocked is true if that item can't be sent yet
-// and must be the next one that is sent.
+// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items have one key, or it is one
+// item without a key. From the first that may not be sent, all later ones wait in their key. blocked is true if that item can't
+// be sent yet and must be the next one that is sent.
 func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item) (_ []*item, blocked bool) {
 	wait := func(items []*item) {
 		if k != nil {
@@ -171,9 +171,9 @@ func (e *engine) give(q *sinkQueue, j job, items []*item) {
 	q.jobs <- f
 }
 
-// Stuck calls. A sink's call that ignores the end of its context can't be stopped. The relay sends nothing more of the call's lanes and
-// lets their leases expire, so another relay sends the messages again, as after a crash. If all workers of a sink are stuck, the
-// relay leaves its lanes to other relays, if any are active.
+// Stuck calls. A sink's call that ignores the end of its context can't be stopped. The relay sends nothing more of the call's
+// lanes and lets their leases expire, so another relay sends the messages again, as after a crash. If all workers of a sink are
+// stuck, the relay leaves its lanes to other relays, if any are active.
 
 // stuckGrace is how much longer than its time-out a call may take before it counts as stuck.
 const stuckGrace = 5 * time.Second

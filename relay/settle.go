@@ -14,13 +14,13 @@ import (
 )
 
 // Settling. The settler collects the outcomes of messages and writes them in batches, each outcome under the fence of its lane or
-// the token of its claim. What must hold: the outcomes of a key are written in order. A batch that fails is written again. An outcome
-// of a lost lane changes nothing, because fences are never reused.
+// the token of its claim. What must hold: the outcomes of a key are written in order. A batch that fails is written again. An
+// outcome of a lost lane changes nothing, because fences are never reused.
 
 const (
 	// settlers is the most settlements in progress. A store may allow fewer. Each has its own lanes, so the outcomes of a key are
-	// written in order, and what a successor sends again after a crash ends with the key's last message. Outcomes that fit into one
-	// settlement make one: two small ones would slow down the database and each other.
+	// written in order, and what a successor sends again after a crash ends with the key's last message. Outcomes that fit into
+	// one settlement make one: two small ones would slow down the database and each other.
 	settlers = 2
 
 	// settleBatch is the most rows of one settlement.
@@ -35,8 +35,8 @@ const (
 // settlePause is the back-off of a settlement that failed.
 var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 
-// settler writes outcomes. It keeps a list for each settlement that may be in progress. Only the loop calls its methods, except for
-// work, which runs in other goroutines and returns its results through the channel results.
+// settler writes outcomes. It keeps a list for each settlement that may be in progress. Only the loop calls its methods, except
+// for work, which runs in other goroutines and returns its results through the channel results.
 type settler struct {
 	base    *base
 	jobs    chan settleJob
@@ -105,9 +105,10 @@ func (s *settler) write(items ...*item) {
 	}
 }
 
-// start hands unwritten outcomes to the goroutines: both lists as one settlement, or as one each if they are long. While one list is
-// being written, a short other list waits. Fewer than few deliveries wait for more, up to settleLinger, since nothing depends on them:
-// their keys have continued, and memory is not short. Retries and parked messages don't wait, because their keys are blocked.
+// start hands unwritten outcomes to the goroutines: both lists as one settlement, or as one each if they are long. While one list
+// is being written, a short other list waits. Fewer than few deliveries wait for more, up to settleLinger, since nothing depends
+// on them: their keys have continued, and memory is not scarce. Retries and parked messages don't wait, because their keys are
+// blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {
@@ -232,9 +233,9 @@ func (s *settler) writeAgain(job settleJob, err error) {
 	s.base.failed("settle", err)
 }
 
-// mayHaveMore reports whether more messages may be sent. As long as no settlement has succeeded, or while the database refuses every
-// outcome, the relay sends nothing while outcomes are unwritten: otherwise it would send all of these messages again with every
-// start.
+// mayHaveMore reports whether more messages may be sent. As long as no settlement has succeeded, or while the database refuses
+// every outcome, the relay sends nothing while outcomes are unwritten: otherwise it would send all of these messages again with
+// every start.
 func (s *settler) mayHaveMore() bool {
 	return s.proven || !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return len(q.unwritten)+q.inFlight > 0 })
 }
@@ -253,9 +254,9 @@ func (s *settler) count() (n int) {
 	return n
 }
 
-// narrow searches for the row that made a settlement of n rows fail, by halving the next settlement. If the error may be temporary, it
-// first waits until another call of the database has succeeded, since an unreachable or busy database proves nothing about a
-// row. It reports whether a smaller settlement should be written now, because the reason is lasting.
+// narrow searches for the row that made a settlement of n rows fail, by halving the next settlement. If the error may be
+// temporary, it first waits until another call of the database has succeeded, since an unreachable or busy database proves
+// nothing about a row. It reports whether a smaller settlement should be written now, because the reason is lasting.
 func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) {
 	if isUnreachable(err) {
 		q.failed = 0

@@ -9,12 +9,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What waits in each queue, what is under way of it, and how many rows the
-// settlements that start then are for.
-func TestSettlementsThatStart(t *testing.T) {
+// The waiting items of each list, those in flight, and the sizes of the settlements that start then.
+func TestSettlerStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		kept              bool // done rows are
+		kept              bool // done rows are kept
 		waiting, inFlight [settlers]int
 		want              []int
 	}{
@@ -71,7 +70,7 @@ func checkJob(t *testing.T, job settleJob) int {
 	return at
 }
 
-// What could not be written goes before what came meanwhile, each to its queue.
+// The outcomes of a failed settlement are written before newer ones, each in its list.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
 	s := newSettler(&base{options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler)}, health: &health{epoch: time.Now()}}, nil, settlers, nil, nil)
@@ -97,9 +96,8 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	}
 }
 
-// Where a store gains nothing by two settlements at once, rows of all lanes wait for
-// the one.
-func TestOneSettlementAtOnce(t *testing.T) {
+// If a store gains nothing from concurrent settlements, the rows of all lanes are written by one at a time.
+func TestSettlerWritesOneSettlementAtATime(t *testing.T) {
 	t.Parallel()
 	of := &lane{}
 	s := newSettler(&base{}, nil, 1, nil, nil)
@@ -112,7 +110,7 @@ func TestOneSettlementAtOnce(t *testing.T) {
 	add(settleBatch + 1)
 	add(settleBatch)
 	if n := len(s.jobs); n != 1 {
-		t.Fatalf("%d settlements at once", n)
+		t.Fatalf("%d concurrent settlements", n)
 	}
 	if job := <-s.jobs; job.of[0] != settleBatch || len(job.items) != settleBatch || s.count() != 2*settleBatch+1 {
 		t.Errorf("a settlement of %d rows, %d wait or are under way", len(job.items), s.count())

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestSimulationOfAChange tries histories in which relays by rows are stopped in the
-// middle of what they do, and wake up when the table was changed to lanes.
+// TestSimulationOfAChange runs histories in which relays by rows are suspended in the middle of their work, and resume after the
+// table was changed to lanes.
 func TestSimulationOfAChange(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(max(1, *simulations/3)) {
@@ -23,9 +23,8 @@ func TestSimulationOfAChange(t *testing.T) {
 	}
 }
 
-// playChange has some relays by rows first, which fall asleep. When they are taken
-// for dead, others claim by lanes; and the sleepers wake up, one after the other. What
-// was committed before has no order.
+// playChange first runs relays by rows, some of which are suspended. When these are considered dead, other relays claim by lanes,
+// and the suspended ones resume, one after the other. Messages that were committed before the change have no order.
 func (w *world) playChange() {
 	w.course.change = true
 	w.setByRows(true)
@@ -53,8 +52,7 @@ func (w *world) playChange() {
 	for slot := range 2 {
 		w.relays.Go(func() { w.keepRelaying(slot, end) })
 	}
-	// Who wakes up before the table has changed keeps it as it is. A store that is
-	// broken on purpose may never change it.
+	// A relay that resumes before the table has changed keeps it by rows. A store that is broken on purpose may never change it.
 	for range 30 {
 		if w.db.Claim() == storage.ByLanes {
 			break
@@ -78,13 +76,12 @@ func (w *world) setByRows(byRows bool) {
 	w.byRows = byRows
 }
 
-// sleeper runs a relay that falls asleep, and ends when it finds out what has
-// happened meanwhile.
+// sleeper runs a relay that is suspended, and ends when it learns of the change.
 func (w *world) sleeper(name string, fall, wake chan struct{}) {
 	store := w.db.Store()
 	disturb := func(ctx context.Context, op memstore.Op) error {
 		if op == memstore.OpSetClaimMode {
-			return nil // or there would be no sleeper
+			return nil // otherwise no relay would be suspended
 		}
 		return w.disturb(ctx, nil)
 	}
@@ -97,8 +94,8 @@ func (w *world) sleeper(name string, fall, wake chan struct{}) {
 	}
 }
 
-// sleeping is the store of a relay that is stopped just before a call: what it was
-// about to do it does when it wakes up, without having noticed anything.
+// sleeping is the store of a relay that is suspended just before a call. It makes the call when it resumes, as if no time had
+// passed.
 type sleeping struct {
 	*memstore.Store
 	fall, wake chan struct{}
@@ -134,9 +131,9 @@ func (s sleeping) Reclaim(ctx context.Context, limit int) (int, error) {
 	return s.Store.Reclaim(s.sleep(ctx), limit)
 }
 
-// TestSimulationOfAChangeFindsSleepers proves that these histories show what a
-// sleeper does that isn't told of the change.
-func TestSimulationOfAChangeFindsSleepers(t *testing.T) {
+// TestSimulationOfAChangeFindsSuspendedRelays shows that these histories can fail: they detect a suspended relay that doesn't
+// learn of the change.
+func TestSimulationOfAChangeFindsSuspendedRelays(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
 	mutants := map[string]func(storage.Store) storage.Store{
@@ -151,13 +148,12 @@ func TestSimulationOfAChangeFindsSleepers(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed that this store is broken")
+			t.Error("no history detected this store")
 		})
 	}
 }
 
-// tellsNobody doesn't write the change to lanes down, by which it would be seen: all
-// of it, or none but what Reclaim sees.
+// tellsNobody hides the change to lanes: from everything if all is set, otherwise from SetClaimMode only.
 type tellsNobody struct {
 	storage.Store
 	all bool
@@ -182,7 +178,7 @@ func (s tellsNobody) Claim(ctx context.Context, request storage.ClaimRequest) ([
 	return rows, errors.Join(err, s.changed(ctx))
 }
 
-// changed says that relays by lanes are there.
+// changed returns ErrOtherClaim if relays by lanes are active, unless all is set.
 func (s tellsNobody) changed(ctx context.Context) error {
 	status, err := s.Store.(storage.Operator).Status(ctx)
 	if err == nil && !s.all && status.LanesLeased > 0 {

@@ -7,11 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// operators is how many people steer the relays of a history at the same time.
+// operators is how many operators set controls in a history at the same time.
 const operators = 2
 
-// steer has an operator pause, limit and resume sinks, topics, keys and relays until the end. After the end no control is
-// in force.
+// steer pauses, limits and resumes random sinks, topics, keys and relays until the end. After the end no control is in force.
 func (w *world) steer(end time.Time) {
 	table := w.db.Store()
 	for {
@@ -24,7 +23,7 @@ func (w *world) steer(end time.Time) {
 		if err := table.SetControl(context.Background(), c, lasts); err != nil {
 			w.problem("set %s: %v", c.String(), err)
 		}
-		if w.pick(2) == 0 { // the others end at their time
+		if w.pick(2) == 0 { // the others end by themselves
 			time.Sleep(w.span(lasts))
 			if _, err := table.LiftControl(context.Background(), c); err != nil {
 				w.problem("lift %s: %v", c.String(), err)
@@ -33,7 +32,7 @@ func (w *world) steer(end time.Time) {
 	}
 }
 
-// control draws a control. Topics are paused most often: the messages that follow in their keys have to wait, too.
+// control returns a random control. Topics are paused most often, since the later messages of their keys must wait, too.
 func (w *world) control() storage.Control {
 	pick := func(names ...string) string { return names[w.pick(len(names))] }
 	topics := []string{"a.1", "a.2", "b.1", "c.1", "c.2"}

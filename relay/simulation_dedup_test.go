@@ -10,15 +10,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// deduplicating is a sink that recognises batches which come again. It is as unsteady
-// as any: it fails, rejects, loses answers, and takes in what it was sent when
-// its sender is long dead. No message may arrive there twice.
+// deduplicating is a sink that recognises batches which are sent again. It fails, rejects and loses answers like other sinks, and
+// may accept a batch long after its sender has died. No message may arrive there twice.
 type deduplicating struct {
 	*unsteady
 	plans int
 }
 
-// Plan makes two planned batches, as if there were two partitions.
+// Plan makes two planned batches, as if the destination had two partitions.
 func (s *deduplicating) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	s.w.napFor(ctx, s.w.span(5*time.Millisecond))
 	if ctx.Err() != nil || s.isDead() {
@@ -40,8 +39,7 @@ func (s *deduplicating) Plan(ctx context.Context, batch []sinks.Message) ([]sink
 	return batchRefs, nil
 }
 
-// Send sends the batches one after the other; they come sorted when they come
-// again, and in any order the first time.
+// Send sends the batches one after the other. Batches that are sent again are ordered; the first time they may be in any order.
 func (s *deduplicating) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	outcomes := make([]sinks.Outcome, len(batch))
 	for done := map[string]bool{}; ; {
@@ -56,8 +54,7 @@ func (s *deduplicating) Send(ctx context.Context, batch []sinks.Message) []sinks
 	}
 }
 
-// nextGroup returns the messages of the first batch that is not done, in their
-// order there.
+// nextGroup returns the messages of the first batch that is not done, in the batch's order.
 func nextGroup(batch []sinks.Message, done map[string]bool) (name string, group []sinks.Message, at []int) {
 	for i, m := range batch {
 		if name == "" && !done[m.BatchRef.Batch] {
@@ -77,7 +74,7 @@ func (s *deduplicating) sendGroup(ctx context.Context, name string, group []sink
 	if _, down := s.w.isDown(s.name); down || ctx.Err() != nil || s.isDead() {
 		return open
 	}
-	if strings.HasSuffix(name, " 1") && time.Now().Unix()%60 < 15 && !s.w.isCalm() { // one of the partitions answers nothing
+	if strings.HasSuffix(name, " 1") && time.Now().Unix()%60 < 15 && !s.w.isCalm() { // one of the partitions gives no answer
 		return sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "no answer"))
 	}
 	if n < group[0].BatchRef.Size {
@@ -87,7 +84,7 @@ func (s *deduplicating) sendGroup(ctx context.Context, name string, group []sink
 		return sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "not there"))
 	}
 	switch fate := s.w.pick(100); {
-	case fate < 3 && !s.w.isCalm(): // it is under way for long, and its sender gives up
+	case fate < 3 && !s.w.isCalm(): // it is in flight for a long time, and its sender gives up
 		s.w.relays.Go(func() {
 			time.Sleep(s.w.span(20 * time.Second))
 			s.w.take(s.name, s.relay, name, group)
@@ -104,8 +101,7 @@ func (s *deduplicating) sendGroup(ctx context.Context, name string, group []sink
 	return s.w.take(s.name, s.relay, name, group)
 }
 
-// take has the sink take a batch whole, unless it has it; or refuse it whole,
-// which it does each time.
+// take makes the sink accept a whole batch, unless it has it, or refuse the whole batch, which it then does every time.
 func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +147,7 @@ func (w *world) has(name string) bool {
 	return w.log[name] == "taken"
 }
 
-// refuses has the sink refuse a batch for good, unless it has it.
+// refuses reports whether the sink refuses a batch for good. It never refuses one that it has.
 func (w *world) refuses(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

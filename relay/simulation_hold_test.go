@@ -12,9 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestSimulationOfHeldKeys has parked messages hold their keys, while an operator requeues,
-// skips and discards them at any time: nothing of a key comes after a parked message before
-// that is decided, and then all comes, also where relays come and go.
+// TestSimulationOfHeldKeys has parked messages that hold their keys, while operators requeue, skip and discard them at any time,
+// and relays start and stop. No later message of a key is sent before the decision, and then all of them are.
 func TestSimulationOfHeldKeys(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -27,8 +26,7 @@ func TestSimulationOfHeldKeys(t *testing.T) {
 
 func holds(c *course) { c.holds = true }
 
-// TestSimulationOfHeldKeysAndLostSeconds has the server lose its last second beside that, and
-// with it what was decided.
+// TestSimulationOfHeldKeysAndLostSeconds also makes the server lose its last second, and the decisions in it.
 func TestSimulationOfHeldKeysAndLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(max(1, *simulations/2)) {
@@ -39,8 +37,8 @@ func TestSimulationOfHeldKeysAndLostSeconds(t *testing.T) {
 	}
 }
 
-// decide decides about messages that hold their keys: to requeue one, which is mended then or
-// refused again, to skip or to discard it. Once all is calm it leaves none.
+// decide decides about messages that hold their keys. It requeues one, which may be refused again, skips it or discards it. In
+// the calm at the end it leaves none.
 func (w *world) decide(stop chan struct{}) {
 	operator := storage.Operator(w.db.Store())
 	if w.operate != nil {
@@ -85,15 +83,15 @@ func (w *world) decide(stop chan struct{}) {
 	}
 }
 
-// TestSimulationFindsBrokenHolds proves that these histories can fail: each of these stores and
-// operators breaks one rule of keys that are held.
+// TestSimulationFindsBrokenHolds shows that these histories can fail: each of these stores and operators breaks one rule of held
+// keys.
 func TestSimulationFindsBrokenHolds(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
 	type mutant struct {
 		wrap    func(storage.Store) storage.Store
 		operate func(*memstore.DB) storage.Operator
-		want    string // a problem that it causes
+		want    string // a problem that the mutant causes
 	}
 	for name, m := range map[string]mutant{
 		"a parked row holds nothing":            {wrap: func(s storage.Store) storage.Store { return parksAlone{s, s.(storage.Journaler)} }, want: overtaken},
@@ -119,7 +117,7 @@ func TestSimulationFindsBrokenHolds(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed that this is broken")
+			t.Error("no history detected this mutant")
 		})
 	}
 }
@@ -138,7 +136,7 @@ func (s parksAlone) Settle(ctx context.Context, name string, keep bool, settleme
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// parksDiscarded parks rows that are to be discarded.
+// parksDiscarded parks rows that should be discarded.
 type parksDiscarded struct {
 	storage.Store
 	storage.Journaler
@@ -154,7 +152,7 @@ func (s parksDiscarded) Settle(ctx context.Context, name string, keep bool, sett
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// tellsNoDecision has rows look as if they had been requeued.
+// tellsNoDecision returns skipped and discarded rows as if they had been requeued.
 type tellsNoDecision struct {
 	storage.Store
 	storage.Journaler
@@ -168,7 +166,7 @@ func (s tellsNoDecision) Due(ctx context.Context, lanes []int, after storage.Due
 	return rows, next, err
 }
 
-// neverDecided returns no row about which something was decided.
+// neverDecided returns no row with a decision.
 type neverDecided struct {
 	storage.Store
 	storage.Journaler
@@ -179,8 +177,7 @@ func (s neverDecided) Due(ctx context.Context, lanes []int, after storage.DueCur
 	return slices.DeleteFunc(rows, func(row storage.Row) bool { return row.Holds != storage.NoHold }), next, err
 }
 
-// discardsAtOnce deletes rows that hold their keys, and doesn't leave that to the relay that has
-// the key.
+// discardsAtOnce deletes rows that hold their keys, instead of leaving that to the relay that has the key.
 type discardsAtOnce struct {
 	storage.Operator
 	db *memstore.DB

@@ -12,9 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestSimulationOfSeveralSinks has topics with several sinks, beside others with one of these: each
-// sink gets all of its messages, in the order of their keys, whatever becomes of them elsewhere;
-// with parked messages that hold their keys, too.
+// TestSimulationOfSeveralSinks has topics with several sinks and topics with one of these. Each sink gets all of its messages in
+// the order of their keys, whatever their outcomes at other sinks, with and without parked messages that hold their keys.
 func TestSimulationOfSeveralSinks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -28,7 +27,7 @@ func TestSimulationOfSeveralSinks(t *testing.T) {
 	}
 }
 
-// TestSimulationOfSeveralSinksAndLostSeconds has the server lose its last second beside that.
+// TestSimulationOfSeveralSinksAndLostSeconds also makes the server lose its last second.
 func TestSimulationOfSeveralSinksAndLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -42,13 +41,13 @@ func TestSimulationOfSeveralSinksAndLostSeconds(t *testing.T) {
 	}
 }
 
-// several has some messages go to several sinks, each of which has more to do by that.
+// several routes some messages to several sinks, which gives each sink more to do.
 func several(c *course) {
 	c.several, c.call, c.rest = true, c.call/2, 2*c.rest
 }
 
-// TestSimulationFindsBrokenParts proves that these histories can fail: each of these stores breaks
-// one rule of rows that several sinks need.
+// TestSimulationFindsBrokenParts shows that these histories can fail: each of these stores breaks one rule of rows that several
+// sinks need.
 func TestSimulationFindsBrokenParts(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
@@ -57,7 +56,7 @@ func TestSimulationFindsBrokenParts(t *testing.T) {
 	}
 	for name, m := range map[string]struct {
 		wrap func(storage.Store) storage.Store
-		want string // a problem that it causes
+		want string // a problem that the mutant causes
 	}{
 		"what one sink has is done for all":      {changed(func(s *storage.Settlement) { s.For, s.Left = "", "" }), unsent},
 		"a retry is one of all sinks":            {changed(func(s *storage.Settlement) { s.For = orOf(s.For, "a,b") }), "two rows for sink"},
@@ -74,12 +73,12 @@ func TestSimulationFindsBrokenParts(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history showed that this is broken")
+			t.Error("no history detected this store")
 		})
 	}
 }
 
-// orOf returns others in the place of some sinks.
+// orOf replaces some sinks by others.
 func orOf(some, others string) string {
 	if some == "" {
 		return ""
@@ -87,7 +86,7 @@ func orOf(some, others string) string {
 	return others
 }
 
-// changesSettlements changes what is written back.
+// changesSettlements changes the settlements.
 type changesSettlements struct {
 	storage.Store
 	storage.Journaler
@@ -102,7 +101,7 @@ func (s changesSettlements) Settle(ctx context.Context, name string, keep bool, 
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// writesLate writes deliveries to several sinks with the settlements of the next call.
+// writesLate delays deliveries to several sinks until the next call.
 type writesLate struct {
 	storage.Store
 	storage.Journaler
@@ -127,7 +126,7 @@ func (s *writesLate) Settle(ctx context.Context, name string, keep bool, settlem
 	return counts, err
 }
 
-// tellsNoSinks reads rows as if all sinks needed them.
+// tellsNoSinks returns rows as if all sinks needed them.
 type tellsNoSinks struct {
 	storage.Store
 	storage.Journaler
@@ -141,7 +140,7 @@ func (s tellsNoSinks) Read(ctx context.Context, request storage.ReadRequest) (st
 	return page, err
 }
 
-// holdsElsewhere tells of blocked keys as if they were of a sink that there isn't.
+// holdsElsewhere returns blocked keys as if they belonged to a sink that doesn't exist.
 type holdsElsewhere struct {
 	storage.Store
 	storage.Journaler

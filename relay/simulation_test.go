@@ -28,7 +28,7 @@ var (
 	simulated   = flag.Uint64("simulate", 0, "try only the history with this seed")
 )
 
-// histories are as many as a test of every change has time for.
+// histories is how many histories a test of every change runs.
 func histories() int {
 	if underRace {
 		return 1
@@ -36,8 +36,8 @@ func histories() int {
 	return 8
 }
 
-// onlyComputes skips a test that has thousands of messages or hours to pass, under the race
-// detector, which sees all that it does in shorter ones.
+// onlyComputes skips a test with thousands of messages or long times under the race detector, which sees the same code in shorter
+// tests.
 func onlyComputes(t *testing.T) {
 	t.Helper()
 	if underRace && !*wholeHour {
@@ -45,8 +45,8 @@ func onlyComputes(t *testing.T) {
 	}
 }
 
-// onlyMutants skips a test of mutants under the race detector: they tell of stores, and of what is
-// left out, not of races. make test runs each without it.
+// onlyMutants skips a test of mutants under the race detector, since mutants test stores and not races. make test runs each of
+// them without it.
 func onlyMutants(t *testing.T) {
 	t.Helper()
 	if underRace && !*wholeHour {
@@ -54,8 +54,8 @@ func onlyMutants(t *testing.T) {
 	}
 }
 
-// TestSimulation tries many interleavings of writers, relays, crashes and
-// outages on a simulated clock, and checks the promise in each of them.
+// TestSimulation runs many interleavings of writers, relays, crashes and outages on a simulated clock, and checks the promise in
+// each of them.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if *simulated != 0 {
@@ -70,7 +70,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestSimulationOfOneKey has a single key active in each sink: no other key shows whether an outage is over.
+// TestSimulationOfOneKey has a single active key in each sink, so no other key shows whether an outage has ended.
 func TestSimulationOfOneKey(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -83,11 +83,10 @@ func TestSimulationOfOneKey(t *testing.T) {
 
 func hasOneKey(c *course) { c.oneKey, c.writers, c.keys = true, 1, c.keys[:1] }
 
-// TestSimulationOfLostSeconds has the server lose its last second now and then, so that
-// ids come again for other messages while relays have the old ones in memory. What has
-// survived arrives, in its order, and is marked only then. The leases fall back, too: until
-// it renews one a relay may send beside another that has it anew, and what both send
-// comes twice.
+// TestSimulationOfLostSeconds makes the server lose its last second from time to time, so that ids are reused for other messages
+// while relays have the old ones in memory. Messages that survive are delivered in order, and are marked only after that. Leases
+// are lost, too: until its next renewal, a relay may send concurrently with one that has leased its lane, and messages that both
+// send arrive twice.
 func TestSimulationOfLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -100,9 +99,8 @@ func TestSimulationOfLostSeconds(t *testing.T) {
 
 func losesSeconds(c *course) { c.loses = time.Minute }
 
-// TestSimulationOfRenumbering has the numbering of the rows begin anew now and then: rows
-// have the ids of others that are done, are held, or are in a relay's memory. All arrives,
-// and in its order again as soon as ids are higher than any that was given before.
+// TestSimulationOfRenumbering resets the id sequence from time to time, so that rows have the ids of others that are done, are
+// held, or are in a relay's memory. All messages are delivered, and in order once ids are higher than any earlier one.
 func TestSimulationOfRenumbering(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(max(1, *simulations/4)) {
@@ -123,7 +121,7 @@ const unsent = "is marked done, and was never sent"
 
 const undecided = "was sent, though an operator had skipped or discarded it"
 
-// isPoison says that sinks refuse the message, for good unless it is mended.
+// isPoison reports whether sinks refuse the message, for good unless it is mended.
 func isPoison(number int64) bool { return number%37 == 0 }
 
 // world is one simulated history: a table, its writers, relays and sinks.
@@ -133,43 +131,42 @@ type world struct {
 	random *rand.Rand
 	db     *memstore.DB
 	wrap   func(storage.Store) storage.Store // breaks a store on purpose
-	spoil  []func(*relay.SinkOptions)        // takes a protection away
+	spoil  []func(*relay.SinkOptions)        // removes a protection
 	course course
 
 	mu sync.Mutex
-	// Messages are known by the number that their ids have, which are those of their
-	// rows unless ids come again.
+	// A message's number is that of its id. It is also its row's id, unless ids are reused.
 	numbers   int64
 	committed map[string][]int64 // by sink and key, in the order of their commits
 	rows      map[int64]int64    // the ids of their rows
-	given     int64              // the id that was given last
-	highest   int64              // the highest id that was given before ids began anew
+	given     int64              // the last assigned id
+	highest   int64              // the highest id before the id sequence was reset
 	topics    map[int64]string
-	loose     map[int64]bool // written with a later time: no order
-	young     int64          // messages from this one on were written at the end
+	loose     map[int64]bool // scheduled messages, which have no order
+	young     int64          // messages from this number on were written at the end
 	delivered map[arrival]int
-	refused   map[arrival]bool    // by their sink, and so parked at some time
-	expires   map[int64]time.Time // of those that expire at some time
-	told      int                 // so many expiries were told
+	refused   map[arrival]bool    // refused by their sinks, and so parked at some time
+	expires   map[int64]time.Time // the times of those that expire
+	told      int                 // how many expiries were reported
 	gone      map[int64]bool      // committed, and lost by the server
 	lost      map[arrival]bool    // delivered, but the relay doesn't know
 	cancelled map[int64]bool      // by their writers, before their time
-	mended    map[arrival]bool    // refused no more, as an operator has requeued them
-	skipped   map[arrival]bool    // by an operator: they don't hold their keys any more, and are not sent
-	discarded map[arrival]bool    // the same, and they are gone
-	last      map[string]int64    // by sink and key, what was delivered last
+	mended    map[arrival]bool    // requeued by an operator, and no longer refused
+	skipped   map[arrival]bool    // skipped by an operator: they no longer hold their keys, and are not sent
+	discarded map[arrival]bool    // discarded by an operator: the same, and they are deleted
+	last      map[string]int64    // by sink and key: the last delivered message
 	downUntil map[string]time.Time
-	downAs    map[string]sinks.Outcome // what a sink that is down answers
-	log       map[string]string        // of the sink that deduplicates: what it did with each batch
+	downAs    map[string]sinks.Outcome // the answer of a sink that is down
+	log       map[string]string        // what the deduplicating sink did with each batch
 	calm      bool
 	problems  []string
 
-	byRows  bool                                // the table is claimed by rows, and so without order
+	byRows  bool                                // the table is claimed by rows, so messages have no order
 	operate func(*memstore.DB) storage.Operator // an operator with a mistake
 
 	writers, relays sync.WaitGroup
 	trace           []traced
-	incidents       int // crashes and the like: without one no message comes twice
+	incidents       int // crashes and similar events, without which no message is sent twice
 	falls           int // how often the server lost its last second
 }
 
@@ -181,31 +178,30 @@ type arrival struct {
 
 func arrivalOf(m sinks.Message, sink string) arrival { return arrival{numberOf(m.ID), sink} }
 
-// traced is a message that was handed over, and its row.
+// traced is a message that was sent, and its row.
 type traced struct {
 	row  int64
 	text string
 }
 
-// course is what kind of history it is.
+// course is the kind of a history.
 type course struct {
 	writers   int
-	keys      []string      // the writers', one after the other
-	open      time.Duration // a transaction after each of its messages, at most
-	rest      time.Duration // between two transactions of a writer, at most
-	call      time.Duration // that a sink takes for a message, at most
-	change    bool          // from rows to lanes; without the sink that deduplicates, which needs lanes
-	steady    bool          // one relay keeps its lanes, and nobody reads again what it has passed
-	loses     time.Duration // the server loses its last second that often, at least; 0: never
-	renumbers bool          // ids begin anew now and then
+	keys      []string      // the keys of the writers, used in turn
+	open      time.Duration // the longest time that a transaction stays open after each of its messages
+	rest      time.Duration // the longest time between two transactions of a writer
+	call      time.Duration // the longest time that a sink takes for a message
+	change    bool          // changes from rows to lanes; without the deduplicating sink, which requires lanes
+	steady    bool          // one relay keeps its lanes, so no other reads again what it has passed
+	loses     time.Duration // the shortest time between two losses of the server's last second; 0: none
+	renumbers bool          // the id sequence is reset from time to time
 	several   bool          // some topics have several sinks
 	oneKey    bool          // a single key is active in each sink
 	holds     bool          // parked messages hold their keys, and an operator decides about them
 }
 
-// courseOf gives every third history to transactions that overlap, with keys
-// that share their lanes, under one relay, and another third to the same under
-// relays that come and go.
+// courseOf selects a third of the histories for transactions that overlap, with keys that share their lanes, under one relay, and
+// another third for the same under relays that start and stop.
 func courseOf(seed uint64, random *rand.Rand) course {
 	if seed%3 == 0 {
 		return course{writers: 4, keys: keysOf(0, 1, 12), open: 5 * time.Millisecond, rest: 600 * time.Millisecond, call: 20 * time.Millisecond}
@@ -216,7 +212,7 @@ func courseOf(seed uint64, random *rand.Rand) course {
 	}
 }
 
-// keysOf returns n keys of every so many lanes.
+// keysOf returns n keys, one in each of these lanes: first, first+every, and so on.
 func keysOf(first, every, n int) (keys []string) {
 	db := memstore.New()
 	for i := range 100 * n {
@@ -234,7 +230,7 @@ func simulate(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store,
 	return simulateAs(t, seed, wrap, (*world).play, spoil...)
 }
 
-// simulateCourse plays the history of a seed with a change of its course.
+// simulateCourse runs the history of a seed with a change of its course.
 func simulateCourse(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store, change func(*course), spoil ...func(*relay.SinkOptions)) (problems []string) {
 	return simulateAs(t, seed, wrap, func(w *world) {
 		change(&w.course)
@@ -299,8 +295,7 @@ func (w *world) play() {
 	w.check()
 }
 
-// playSteadily has one relay for all, which is judged while it still runs: what
-// it has lost, no other finds.
+// playSteadily runs one relay, which is judged while it still runs, so that no other relay delivers what it has lost.
 func (w *world) playSteadily() {
 	store := w.db.Store()
 	store.Hooks = w.hooks(make(chan struct{}))
@@ -311,9 +306,8 @@ func (w *world) playSteadily() {
 	stop()
 }
 
-// goOn writes a few messages to each sink, of which one of two is good, whatever
-// was refused before: they show that the sinks work. Those at the end may be all
-// that is left, and wait for others if they are bad.
+// goOn writes a few messages to each sink. One of two is good, whatever was refused before, which shows that the sinks work. The
+// last messages may be the only ones left, and would wait for others if they were bad.
 func (w *world) goOn() {
 	for round := range 25 {
 		tx, written := w.db.Begin(), map[int64]outbox.Message{}
@@ -334,7 +328,7 @@ func (w *world) goOn() {
 	time.Sleep(longestOutage + 20*time.Second)
 }
 
-// calmDown waits for the end of all trouble.
+// calmDown waits until all failures have ended.
 func (w *world) calmDown() {
 	w.writers.Wait()
 	w.relays.Wait()
@@ -344,7 +338,7 @@ func (w *world) calmDown() {
 	clear(w.downUntil)
 }
 
-// run starts a relay that nothing happens to.
+// run starts a relay without failures.
 func (w *world) run(name string, store storage.Store) (stop func()) {
 	r := w.relay(name, store, make(chan struct{}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -381,7 +375,7 @@ func (w *world) write(writer int) {
 	}
 }
 
-// insert gives a message its number.
+// insert assigns a message its number.
 func (w *world) insert(tx *memstore.Tx, m outbox.Message) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -399,15 +393,14 @@ func (w *world) insert(tx *memstore.Tx, m outbox.Message) int64 {
 	return w.numbers
 }
 
-// expireAfter is the time of the topic a.2. Late is how long after its time a message may still
-// be handed over: as long as a relay may hear nothing of the database's clock, and a batch may
-// take from when it was made up.
+// expireAfter is that of the topic a.2. late is how long after its expiry a message may still be sent: as long as a relay may go
+// without learning the database's clock, and a batch may take from when it was made up.
 const (
 	expireAfter = 30 * time.Second
 	late        = 8 * time.Second
 )
 
-// Expired is told of what is parked or discarded.
+// Expired counts the messages that are parked or discarded as expired.
 func (w *world) Expired(string, relay.OnExpire) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -424,9 +417,8 @@ func numberOf(message string) int64 {
 	return number
 }
 
-// loseSeconds has the server lose what it did of late, as one does that commits before
-// it writes to its disk, or before its replica has it. Nobody is owed what was written
-// in it.
+// loseSeconds makes the server lose its last commits, like a server that commits before it writes to its disk, or before its
+// replica has the commits. Messages written in that time need not be delivered.
 func (w *world) loseSeconds(end time.Time) {
 	for {
 		w.nap(w.course.loses)
@@ -448,8 +440,8 @@ func (w *world) loseSeconds(end time.Time) {
 	}
 }
 
-// renumber has ids begin anew: at the first one, as with TRUNCATE or a sequence that
-// a restore forgot, or a little below where they are, so that they are soon beyond.
+// renumber resets the id sequence: to 1, as with TRUNCATE or a restore without the sequence, or a little below the current id, so
+// that ids soon exceed the earlier ones.
 func (w *world) renumber(end time.Time) {
 	for {
 		w.nap(2 * time.Minute)
@@ -482,8 +474,7 @@ func (w *world) message(writer int) outbox.Message {
 	return m
 }
 
-// keyOf returns a key that no other writer has, so that its transactions follow
-// one another.
+// keyOf returns a key that no other writer uses, so that its transactions don't overlap.
 func (w *world) keyOf(writer int) string {
 	each := len(w.course.keys) / w.course.writers
 	return w.course.keys[writer*each+w.pick(each)]
@@ -519,7 +510,7 @@ func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 	}
 }
 
-// cancel takes a scheduled message back at some time before it is due, if it is still there.
+// cancel cancels a scheduled message some time before it is due, if it still exists.
 func (w *world) cancel(number int64, due time.Time) {
 	time.Sleep(time.Until(due) * time.Duration(number%7) / 7)
 	w.mu.Lock()
@@ -529,13 +520,13 @@ func (w *world) cancel(number int64, due time.Time) {
 	}
 }
 
-// unordered says that the table is claimed by rows, also for the moment until the first
-// relay by lanes has changed that. Stores that are broken on purpose hide the change.
+// unordered reports whether the table is claimed by rows, or was until the first relay by lanes has changed that. Stores that are
+// broken on purpose hide the change.
 func (w *world) unordered() bool {
 	return w.course.change && (w.byRows || w.wrap == nil && w.db.Claim() != storage.ByLanes)
 }
 
-// keepRelaying runs one relay after the other: some are stopped, some die.
+// keepRelaying runs relays one after the other, some of which are stopped and some of which die.
 func (w *world) keepRelaying(slot int, end time.Time) {
 	for n := 0; time.Now().Before(end); n++ {
 		life := min(w.span(40*time.Second), time.Until(end))
@@ -546,8 +537,7 @@ func (w *world) keepRelaying(slot int, end time.Time) {
 
 var errDead = errors.New("the process is dead")
 
-// oneLife runs a relay for a while. A relay that is killed can't reach the
-// table or a sink any more from one moment to the next.
+// oneLife runs a relay for a while. A relay that is killed loses the table and its sinks from one moment to the next.
 func (w *world) oneLife(name string, life time.Duration, kill bool) {
 	dead := make(chan struct{})
 	store := w.db.Store()
@@ -574,14 +564,14 @@ func (w *world) oneLife(name string, life time.Duration, kill bool) {
 func (w *world) hooks(dead chan struct{}) memstore.Hooks {
 	disturb := func(ctx context.Context, op memstore.Op) error {
 		if op == memstore.OpSetClaimMode && w.course.steady {
-			return nil // a relay that can't begin ends, and no other comes
+			return nil // a relay that can't start ends, and no other follows
 		}
 		return w.disturb(ctx, dead)
 	}
 	return memstore.Hooks{Fail: disturb, Lose: disturb}
 }
 
-// byID reads in the order of ids, of all lanes, as stores may.
+// byID reads in the order of ids, across lanes, as stores may do.
 type byID struct{ *memstore.Store }
 
 func (s byID) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -596,7 +586,7 @@ func (s byID) Read(ctx context.Context, request storage.ReadRequest) (storage.Pa
 	return page, err
 }
 
-// disturb makes a call of the table slow, or fail.
+// disturb makes a call of the store slow, or makes it fail.
 func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 	select {
 	case <-dead:
@@ -611,11 +601,11 @@ func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 		w.napFor(ctx, w.span(2*time.Second))
 	}
 	if w.pick(300) == 0 && !w.course.steady {
-		w.incident() // the process was stopped, or its packets got lost for a while
+		w.incident() // the process was suspended, or its packets were lost for a while
 		time.Sleep(w.span(30 * time.Second))
 	}
 	if w.pick(50) == 0 {
-		w.incident() // a settle in doubt may come too late
+		w.incident() // a settlement whose result is unknown may come too late
 		return errors.New("the connection broke")
 	}
 	select {
@@ -674,7 +664,7 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 		w.t.Error(err)
 	}
 	if w.pick(2) == 0 {
-		r.KeepBlockedKeys(w.pick(3)) // the others are for the database to tell
+		r.KeepBlockedKeys(w.pick(3)) // the database is asked about the others
 	}
 	if w.pick(2) == 0 {
 		r.PassAtMost(1 + w.pick(20))
@@ -731,7 +721,7 @@ func (s *unsteady) isDead() bool {
 	}
 }
 
-// receive takes a message, and checks that it may come now.
+// receive accepts a message, and checks that it may be sent now.
 func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	fate := w.pick(100)
 	w.mu.Lock()
@@ -762,7 +752,7 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	return sinks.Ok("")
 }
 
-// traced writes down what happened to a message.
+// traced records what happened to a message.
 func (w *world) traced(m sinks.Message, format string, args ...any) {
 	number := numberOf(m.ID)
 	text := fmt.Sprintf("%s %d, row %d, key %s: ", time.Now().Format("04:05.000"), number, w.rows[number], m.Key) + fmt.Sprintf(format, args...)
@@ -776,11 +766,11 @@ func (w *world) arrived(sink string, m sinks.Message) {
 	}
 }
 
-// checkLast holds that what is repeated after a crash is repeated to its end:
-// whoever takes the last message of a key for its newest is right.
+// checkLast checks that after a crash messages are sent again up to the last one of their key, so that an application may take a
+// key's last received message for its newest.
 func (w *world) checkLast() {
 	if w.falls > 0 || w.highest > 0 {
-		return // what was the newest may be lost, or not have the highest id
+		return // the newest message may be lost, or not have the highest id
 	}
 	for ref, ids := range w.committed {
 		sink, _, _ := strings.Cut(ref, "/")
@@ -790,18 +780,18 @@ func (w *world) checkLast() {
 				newest = max(newest, id)
 			}
 		}
-		if _, expires := w.expires[newest]; w.last[ref] != newest && !expires { // it may have been too late to repeat that one, too
+		if _, expires := w.expires[newest]; w.last[ref] != newest && !expires { // it may have expired before it was sent again
 			w.problem("key %s: the last message that arrived was %d, the newest %d", ref, w.last[ref], newest)
 		}
 	}
 }
 
-// checkOrder holds promise 2 against a message that is handed over now.
+// checkOrder checks promise 2 for a message that is sent now.
 func (w *world) checkOrder(sink string, m sinks.Message) {
 	if w.topics[numberOf(m.ID)] == "" {
 		w.problem("message %d was handed over but never committed", numberOf(m.ID))
 	}
-	if at, expires := w.expires[numberOf(m.ID)]; expires && sink != "c" && w.db.Now().After(at.Add(late)) { // c may send again what it may have
+	if at, expires := w.expires[numberOf(m.ID)]; expires && sink != "c" && w.db.Now().After(at.Add(late)) { // c may send again a message that it may have
 		w.problem("message %d %s, at %v", numberOf(m.ID), tooLate, at)
 	}
 	if !slices.Contains(sinksOf(m.Topic), sink) {
@@ -817,20 +807,20 @@ func (w *world) checkOrder(sink string, m sinks.Message) {
 	}
 }
 
-// checkDecided holds that nothing is sent that an operator has skipped or discarded.
+// checkDecided checks that no message is sent that an operator has skipped or discarded.
 func (w *world) checkDecided(sink string, m sinks.Message) {
 	if a := arrivalOf(m, sink); w.falls == 0 && (w.skipped[a] || w.discarded[a]) {
 		w.problem("message %d %s", a.number, undecided)
 	}
 }
 
-// parked says that the message is parked or discarded for a sink, and doesn't hold its key.
+// parked reports whether the message is parked or discarded for a sink, and doesn't hold its key.
 func (w *world) parked(a arrival) bool {
 	number := a.number
 	if w.skipped[a] || w.discarded[a] {
 		return true
 	}
-	if w.falls > 0 && (w.refused[a] && !w.course.holds || w.hasExpired(number, w.db.Now())) { // that may be lost with the last second
+	if w.falls > 0 && (w.refused[a] && !w.course.holds || w.hasExpired(number, w.db.Now())) { // these states may be lost with the last second
 		return true
 	}
 	found, err := w.db.Store().List(context.Background(), storage.Filter{IDs: []string{messageOf(number)}})
@@ -843,7 +833,7 @@ func (w *world) parked(a arrival) bool {
 	return found[0].State == storage.StateError && (!w.course.holds || strings.HasPrefix(found[0].LastError, storage.Expired))
 }
 
-// sinksOfRow returns the sinks that a row is there for.
+// sinksOfRow returns the sinks that need a row.
 func sinksOfRow(info storage.Info) []string {
 	if named := storage.SplitSinks(info.Sinks); named != nil {
 		return named
@@ -851,32 +841,32 @@ func sinksOfRow(info storage.Info) []string {
 	return sinksOf(info.Message.Topic)
 }
 
-// hasExpired says that a message had expired at a time.
+// hasExpired reports whether a message had expired at a time.
 func (w *world) hasExpired(number int64, by time.Time) bool {
 	at, expires := w.expires[number]
 	return expires && !by.Before(at)
 }
 
-// longestOutage of a sink.
+// longestOutage is the longest outage of a sink.
 const longestOutage = 20 * time.Second
 
-// outages are what a sink answers that is down.
+// outages has the answers of sinks that are down.
 var outages = []sinks.Outcome{
 	sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"),
 	sinks.Fail(sinks.Reject, sinks.ReasonRefused, "the login has expired"),
 	sinks.Fail(sinks.Retry, sinks.ReasonServerError, "bad gateway"),
 }
 
-// breakSinks takes the sinks down now and then.
+// breakSinks takes the sinks down from time to time.
 func (w *world) breakSinks(end time.Time) {
 	for time.Now().Before(end) {
-		time.Sleep(5 * time.Second) // long enough for what was refused to be asked again
+		time.Sleep(5 * time.Second) // long enough for refused messages to be retried
 		w.nap(25 * time.Second)
 		down := time.Now().Add(w.span(longestOutage))
 		w.mu.Lock()
 		name := []string{"a", "b", "c"}[w.random.IntN(3)]
 		answer := outages[w.random.IntN(len(outages))]
-		if time.Since(w.downUntil[name]) > 5*time.Second { // two outages in a row are a longer one
+		if time.Since(w.downUntil[name]) > 5*time.Second { // two consecutive outages count as one
 			w.downUntil[name], w.downAs[name] = down, answer
 		}
 		w.mu.Unlock()
@@ -889,7 +879,7 @@ func (w *world) isDown(sink string) (answer sinks.Outcome, down bool) {
 	return w.downAs[sink], time.Now().Before(w.downUntil[sink])
 }
 
-// check holds promises 1, 4 and 5 against the end.
+// check checks promises 1, 4 and 5 at the end.
 func (w *world) check() {
 	rows, err := w.db.Store().List(context.Background(), storage.Filter{Limit: 1_000_000})
 	if err != nil {
@@ -912,7 +902,7 @@ func (w *world) check() {
 			w.problem("message %d was charged for an outage: %s", row.ID, row.LastError)
 		}
 	}
-	settled := map[int64]time.Time{} // by row, when it was parked or discarded; not where ids come again
+	settled := map[int64]time.Time{} // by row: when it was parked or discarded; not if ids are reused
 	for _, c := range w.db.History() {
 		if parked := c.To == storage.StateDiscarded || c.To == storage.StateError; parked && !c.Refused && w.falls == 0 && w.highest == 0 {
 			settled[c.ID] = c.At
@@ -948,7 +938,7 @@ func (w *world) check() {
 				expired++
 			case w.discarded[a] && w.falls == 0:
 				w.problem("message %d ended as %q, want it discarded", id, state)
-			case (w.mended[a] || w.falls > 0 && w.delivered[a] > 0) && state == storage.StateDone: // of what was lost, another decision counts by now
+			case (w.mended[a] || w.falls > 0 && w.delivered[a] > 0) && state == storage.StateDone: // another decision may apply to lost messages by now
 				want = storage.StateDone
 			}
 			if waits := id >= w.young && want == storage.StateError && states[a] != storage.StateDone; states[a] != want && !waits {
@@ -965,7 +955,7 @@ func (w *world) check() {
 	}
 }
 
-// stateExpired is what the judge calls a message that is parked as it had expired.
+// stateExpired is the name for a parked message that has expired.
 const stateExpired storage.State = "expired"
 
 func (w *world) problem(format string, args ...any) {
@@ -996,7 +986,7 @@ func (w *world) pick(n int) int {
 	return w.random.IntN(n)
 }
 
-// span is a random time of at most d, more often short than long.
+// span returns a random time of at most d, more often short than long.
 func (w *world) span(d time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -1013,8 +1003,8 @@ func (w *world) napFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// explain logs what happened to the lanes of the messages that a problem names: what was handed
-// over, what the table's history has, in turns, and what is left there.
+// explain logs what happened to the lanes of the messages that a problem names: what was sent, the history of their rows, and the
+// rows that are left.
 func (w *world) explain(problem string) {
 	lanes, rows := map[int]bool{}, map[int64]bool{}
 	for _, word := range strings.Fields(problem) {

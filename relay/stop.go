@@ -49,8 +49,8 @@ func (e *engine) progress() progress {
 	return p
 }
 
-// over reports whether the run has ended, and with which error. Until then it takes the next step towards the end: of a drain, and of
-// a stop once one has begun.
+// over reports whether the run has ended, and with which error. Until then it takes the next step towards the end: of a drain,
+// and of a stop once one has begun.
 func (e *engine) over() (bool, error) {
 	now, p := time.Now(), e.progress()
 	if e.options.Drain && !e.stopping.begun && p.quiet {
@@ -66,8 +66,8 @@ func (e *engine) over() (bool, error) {
 	return e.continueStop(p, now)
 }
 
-// continueStop lets the leaser leave once nothing is under way. When the deadline passes it cancels the sends, and when the deadline
-// passes again it ends the run without them.
+// continueStop lets the leaser leave once nothing is under way. When the deadline passes it cancels the sends, and when the
+// deadline passes again it ends the run without them.
 func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 	s := &e.stopping
 	if !s.logAt.IsZero() && !now.Before(s.logAt) {
@@ -110,8 +110,8 @@ func (e *engine) stopped(p progress) error {
 	return errors.Join(problems...)
 }
 
-// stopOtherClaim stops a relay if a call has failed because the table's way of claiming was changed. That happens only while
-// other relays take this one for dead.
+// stopOtherClaim stops a relay if a call has failed because the table's claim mode was changed. That happens only while
+// other relays consider this one dead.
 func (e *engine) stopOtherClaim(err error) bool {
 	if !errors.Is(err, storage.ErrOtherClaim) || e.stopping.begun {
 		return false

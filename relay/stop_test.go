@@ -45,8 +45,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A drain looks again at once, however long the relay's poll is.
-func TestADrainWaitsForNoPoll(t *testing.T) {
+// A drain reads again immediately, however long the poll interval is.
+func TestDrainDoesNotWaitForAPoll(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, messages := range []int{0, 20, 5000} {
@@ -71,13 +71,13 @@ func TestADrainWaitsForNoPoll(t *testing.T) {
 	}
 }
 
-// A drain needs no sweep but those of its lanes, when it leases them. Only if the last one is long ago, or the survey at
-// its end finds a message that no read did, it ends after another one, and has delivered what waited where nothing was expected.
-func TestADrainEndsSoonAfterASweep(t *testing.T) {
+// A drain needs no sweep except those of its lanes when it leases them. It makes another sweep only if the last one is long ago,
+// or if its survey finds a message that no read did. Then it delivers the rows that the sweep found, and ends.
+func TestDrainEndsSoonAfterASweep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		takes   time.Duration // to send the first message
-		appears bool          // another message, below it
+		takes   time.Duration // the time to send the first message
+		appears bool          // another message appears, with a lower id
 		swept   bool
 	}{"short": {20 * time.Second, false, false}, "short, and a message is left": {20 * time.Second, true, true}, "long": {70 * time.Second, true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -109,8 +109,7 @@ func TestADrainEndsSoonAfterASweep(t *testing.T) {
 	}
 }
 
-// unexpected is a store that doesn't tell of what appears below what was read. Its scans take a second, so that
-// sweeps are rare.
+// unexpected is a store that doesn't report rows that appear below the cursor. Its scans take a second, so that sweeps are rare.
 type unexpected struct {
 	*memstore.Store
 	last, safe int64
@@ -130,7 +129,7 @@ func (s *unexpected) Scan(ctx context.Context, positions []storage.Position, exc
 	return s.Store.Scan(ctx, positions, except, keep)
 }
 
-// notInADrain is a Listener that no drain may use.
+// notInADrain is a Listener that fails the test if a drain calls it.
 type notInADrain struct{ t *testing.T }
 
 func (l notInADrain) Listen(ctx context.Context, _ func()) error {
@@ -139,7 +138,7 @@ func (l notInADrain) Listen(ctx context.Context, _ func()) error {
 	return nil
 }
 
-func TestDrainTellsOfTopicsWithoutARoute(t *testing.T) {
+func TestDrainReportsTopicsWithoutARoute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -154,7 +153,7 @@ func TestDrainTellsOfTopicsWithoutARoute(t *testing.T) {
 	})
 }
 
-func TestStopFinishesWhatIsUnderWay(t *testing.T) {
+func TestStopFinishesSendsInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{delay: 3 * time.Second}
@@ -181,8 +180,8 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// A stop that takes longer than a moment says once what it waits for, and for how long at most.
-func TestStopSaysWhatItWaitsFor(t *testing.T) {
+// A stop that takes longer than a second logs once what it waits for, and for how long at most.
+func TestStopLogsWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		sends time.Duration
@@ -209,7 +208,7 @@ func TestStopSaysWhatItWaitsFor(t *testing.T) {
 				if c.abort {
 					r.Abort()
 				}
-				_ = stop() // what it returns has tests of its own
+				_ = stop() // other tests check its result
 				if n := log.with("level=INFO", "relay: stopping", "relay=one", `waits_for="3 messages in flight at sink \"main\""`, `at_most=24s`); n != c.lines {
 					t.Errorf("%d lines say what the stop waits for, want %d:\n%s", n, c.lines, log.text.String())
 				}
@@ -218,7 +217,7 @@ func TestStopSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// stubborn is a sink that heeds no context.
+// stubborn is a sink that ignores its context.
 type stubborn struct {
 	recorder
 	release chan struct{}
@@ -229,7 +228,7 @@ func (s *stubborn) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 	return s.recorder.Send(ctx, batch)
 }
 
-func TestStopDoesNotWaitForEver(t *testing.T) {
+func TestStopGivesUpAfterItsTimeouts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &stubborn{release: make(chan struct{})}
@@ -301,13 +300,13 @@ func TestDatabaseGoneStopsSendingBeforeTheLeaseEnds(t *testing.T) {
 		close(gone)
 		time.Sleep(11 * time.Second)
 		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("a relay without its database says of its health: %v", err)
+			t.Errorf("a relay without its database has the health %v", err)
 		}
 		other := &recorder{}
 		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(other), Name: "other"})
 		time.Sleep(15 * time.Second)
 		if len(other.ids()) != 1 {
-			t.Error("nobody took over")
+			t.Error("no relay took over")
 		}
 		stop()
 		if err := stopOther(); err != nil {
@@ -316,8 +315,8 @@ func TestDatabaseGoneStopsSendingBeforeTheLeaseEnds(t *testing.T) {
 	})
 }
 
-// A relay whose leases are renewed, but one kind of whose reads fails for longer than a
-// lease, isn't healthy; it is again once that succeeds.
+// A relay whose leases are renewed, but of which one kind of read has failed for longer than a lease, is unhealthy until such a
+// read succeeds.
 func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
 	t.Parallel()
 	for op, claim := range map[memstore.Op]storage.Claim{
@@ -339,13 +338,13 @@ func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
 				failing.Store(true)
 				late := db.Begin()
 				late.Insert(outbox.Message{Topic: "orders", Key: "k"})
-				write(db, "orders", "k", 500) // so many that the next page doesn't begin below the late one
+				write(db, "orders", "k", 500) // so many that the next page begins above the late row
 				db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Second)})
 				time.Sleep(5 * time.Second)
 				late.Commit()
 				time.Sleep(15 * time.Second)
 				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "statement timeout") {
-					t.Errorf("a relay that can't %s says of its health: %v", op, err)
+					t.Errorf("a relay that can't %s has the health %v", op, err)
 				}
 				failing.Store(false)
 				time.Sleep(10 * time.Second)
@@ -363,7 +362,7 @@ func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
 	}
 }
 
-// stopsAtItsStart is a table that stores the way of claiming for as long as its caller lets it, and then fails as a driver does.
+// stopsAtItsStart is a store whose SetClaimMode takes until its context ends, and then fails like a driver.
 type stopsAtItsStart struct {
 	*memstore.Store
 	stop context.CancelFunc
@@ -379,8 +378,8 @@ func (s stopsAtItsStart) SetClaimMode(ctx context.Context, claim storage.Claim) 
 	return s.err
 }
 
-// A relay that is stopped while it starts has stopped cleanly, whatever error the driver made of it.
-func TestARelayStopsCleanlyWhileItStarts(t *testing.T) {
+// A relay that is stopped while it starts returns nil, whatever error the driver returned.
+func TestRelayStopsCleanlyWhileItStarts(t *testing.T) {
 	t.Parallel()
 	for _, drain := range []bool{false, true} {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -395,7 +394,7 @@ func TestARelayStopsCleanlyWhileItStarts(t *testing.T) {
 							t.Fatal(err)
 						}
 						if err := r.Run(ctx); err != nil || sink.closed != 1 {
-							t.Errorf("a relay that is stopped at its start says %v; its sink was closed %d times", err, sink.closed)
+							t.Errorf("a relay that is stopped at its start returned %v; its sink was closed %d times", err, sink.closed)
 						}
 					})
 				})

@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// What is sent again, as nobody knows whether the sink has it, has no items; it is a Send
-// all the same.
-func TestAStuckCallHasItsName(t *testing.T) {
+// An unresolved batch that is sent again has no items, but the text calls it a Send, too.
+func TestDescribeStuckCall(t *testing.T) {
 	t.Parallel()
 	q, now := &sinkQueue{name: "main"}, time.Now()
 	first := &item{}
 	first.row.Message.Topic = "orders"
 	for call, f := range map[string]*flight{
 		"from Open": {job: &opening{}, began: now.Add(-time.Minute)},
-		"from Send for 1m0s, with what may have been sent before":          {job: &resolving{}, began: now.Add(-time.Minute)},
+		"from Send for 1m0s, with messages that may have been sent before": {job: &resolving{}, began: now.Add(-time.Minute)},
 		`from Send for 1m0s, with 2 messages, the first of topic "orders"`: {job: &batch{}, items: []*item{first, first}, began: now.Add(-time.Minute)},
 	} {
 		if text := q.describe(f, now); !strings.Contains(text, call) {

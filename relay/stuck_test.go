@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// lines is a log that can be read.
+// lines is a log whose lines a test can read.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -47,8 +47,7 @@ func (l *lines) with(words ...string) (n int) {
 	return n
 }
 
-// TestStuckHandlerLeavesItsMessagesToOthers: its relay says so, and another one
-// delivers what it can't, in order.
+// The relay of a stuck handler reports it, and another relay delivers its messages in order.
 func TestStuckHandlerLeavesItsMessagesToOthers(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -80,9 +79,9 @@ func testStuck(t *testing.T, claim storage.Claim, workers int) {
 	if n := log.with("appears to be stuck", "sink=main"); n != workers {
 		t.Errorf("%d lines in the log, want %d", n, workers)
 	}
-	time.Sleep(300 * time.Millisecond) // or both would renew at the same moment
+	time.Sleep(300 * time.Millisecond) // otherwise both would renew at the same moment
 	other := options(good)
-	other.Name, other.Join = "other", true // as its sink is another
+	other.Name, other.Join = "other", true // because its sink is another one
 	_, stopOther := start(t, db.Store(), other)
 	time.Sleep(40 * time.Second)
 	if n := len(good.ids()); n != 200 {
@@ -105,7 +104,7 @@ func testStuck(t *testing.T, claim storage.Claim, workers int) {
 	synctest.Wait()
 }
 
-// TestStuckHandlerReturns: then the relay is healthy, and takes its part again.
+// When the stuck handler returns, the relay is healthy and gets its share again.
 func TestStuckHandlerReturns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,8 +126,7 @@ func TestStuckHandlerReturns(t *testing.T) {
 	})
 }
 
-// TestAbortWithAStuckHandlerReturnsSoon, and so does a stop whose sink doesn't even
-// return from Close.
+// An abort returns soon although a handler is stuck. So does a stop of a relay whose sink doesn't return from Close.
 func TestAbortWithAStuckHandlerReturnsSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +147,7 @@ func TestAbortWithAStuckHandlerReturnsSoon(t *testing.T) {
 	})
 }
 
-// TestHandlersErrorsAreLogged: now and then, with the cause, and where a panic was.
+// Handlers' errors are logged at intervals, with the cause, and with the place of a panic.
 func TestHandlersErrorsAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -80,7 +80,7 @@ func (v *surveyor) survey(ctx context.Context, s *survey) error {
 			err = s.judge(ctx, v.base.store, v.routes, rows)
 		}
 		if err != nil {
-			return fmt.Errorf("look for what is left: %w", err)
+			return fmt.Errorf("search for due messages: %w", err)
 		}
 		if s.found() || met < surveyRows {
 			break
@@ -93,7 +93,7 @@ func (v *surveyor) survey(ctx context.Context, s *survey) error {
 func (s *survey) drained() error {
 	var problems []error
 	if s.err != nil {
-		problems = append(problems, fmt.Errorf("drained, but whether messages are left that are due isn't known: %w", s.err))
+		problems = append(problems, fmt.Errorf("drained, but it is unknown whether due messages are left: %w", s.err))
 	}
 	var paused []string
 	for _, kind := range slices.Sorted(maps.Keys(s.isPaused)) {
@@ -105,13 +105,13 @@ func (s *survey) drained() error {
 		paused = append(paused[:10], "…")
 	}
 	if len(paused) > 0 {
-		problems = append(problems, fmt.Errorf("drained, but messages are left that are paused (%s); resume these", strings.Join(paused, ", ")))
+		problems = append(problems, fmt.Errorf("drained, but paused messages are left (%s); resume them", strings.Join(paused, ", ")))
 	}
 	if len(s.unrouted) > 0 {
 		problems = append(problems, unroutedLeft(s.unrouted))
 	}
 	if s.unread != nil {
-		problems = append(problems, fmt.Errorf("drained, but a message is left that is due, and that the relay can't read or claim: row %d in lane %d, message %s; `rowrelay check` may say why",
+		problems = append(problems, fmt.Errorf("drained, but a due message is left that the relay can't read or claim: row %d in lane %d, message %s; `rowrelay check` may say why",
 			s.unread.ID, s.unread.Lane, s.unread.Message.ID))
 	}
 	return errors.Join(problems...)

@@ -10,13 +10,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A sweep searches for missed rows: pending rows at or below the cursors and the safe id that are not in memory and that no read would find. None should
-// exist. But some do if the id sequence was reset, or was not restored with a copy of the table, or if a transaction was open for
-// longer than the store allows for. Without a sweep they would never be delivered.
+// A sweep searches for missed rows: pending rows at or below the cursors and the safe id that are not in memory and that no read
+// would find. None should exist. But some do if the id sequence was reset, or was not restored with a copy of the table, or if a
+// transaction was open for longer than the store allows for. Without a sweep they would never be delivered.
 //
-// A leased lane is swept once before its first read (laneRights.conclude in lease.go), so that missed rows are delivered in order. All lanes are swept in
-// passes, the first half a minute after the relay's start. The steps of a pass take turns with other reads. The longer a pass takes,
-// the later the next one begins.
+// A leased lane is swept once before its first read (laneRights.conclude in lease.go), so that missed rows are delivered in
+// order. All lanes are swept in passes, the first half a minute after the relay's start. The steps of a pass take turns with
+// other reads. The longer a pass takes, the later the next one begins.
 
 // sweep is the state of the current and the last pass.
 type sweep struct {
@@ -25,7 +25,7 @@ type sweep struct {
 	late *lateRows
 	poll *polling
 
-	left  []storage.Position // what is left of the current pass
+	left  []storage.Position // the rest of the current pass
 	began time.Time
 	took  time.Duration // the time of the pass's steps, including those for leased lanes
 	found bool          // the pass has found a row, or a sweep of a leased lane since has
@@ -36,8 +36,8 @@ type sweep struct {
 }
 
 const (
-	// The next pass begins sweepRest times the duration of the last one after it, at least sweepSoonest and at most sweepLatest. It
-	// begins after sweepAgain if a row was found, since other lanes may have missed rows, too.
+	// The next pass begins sweepRest times the duration of the last one after it, at least sweepSoonest and at most sweepLatest.
+	// It begins after sweepAgain if a row was found, since other lanes may have missed rows, too.
 	sweepSoonest = 30 * time.Second
 	sweepLatest  = 10 * time.Minute
 	sweepRest    = 50
@@ -109,7 +109,8 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	return err
 }
 
-// merge applies the result of a step. A lane with a missed row is rewound to before that row, since the rows after it may have been missed, too.
+// merge applies the result of a step. A lane with a missed row is rewound to before that row, since the rows after it may have
+// been missed, too.
 func (s *sweep) merge(f *fetch) {
 	s.took += f.scan.took
 	s.ids.learn(f.scan.took)
@@ -146,7 +147,8 @@ func (s *sweep) merge(f *fetch) {
 
 var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (as from a dump), or a transaction was open for longer than allowed for")
 
-// stepFailed makes the steps smaller, and lets the lanes be read while the pass continues. It reports a time-out only if the step can't be made smaller.
+// stepFailed makes the steps smaller, and lets the lanes be read while the pass continues. It reports a time-out only if the step
+// can't be made smaller.
 func (s *sweep) stepFailed(f *fetch) {
 	if f.scan.took < sweepPatience || s.ids == minStride {
 		s.base.failed("sweep", f.err)

@@ -8,9 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A lane is lost and leased again while a step of its sweep is under way: what the
-// step has walked doesn't count for it. It is walked once more, and read then.
-func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
+// A lane is lost and leased again during a step of its sweep. That step doesn't count for it: the lane is swept once more, and
+// then read.
+func TestLaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink(), names: []string{"a"}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{})

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// alarms notes the topics that it is told of.
+// alarms records the unrouted topics that are reported.
 type alarms struct {
 	relay.NoObserver
 	mu     sync.Mutex
@@ -35,9 +35,8 @@ func (a *alarms) told() []string {
 	return slices.Clone(a.topics)
 }
 
-// While a new version is rolled out the old one's processes meet topics that they
-// have no handler for. Such messages wait, uncharged and with an alarm, and so does
-// what their keys have behind them; the new version delivers all, in order.
+// During a rollout the processes of the old version read topics that they have no handler for. Their messages wait uncharged and
+// are reported, and so do the later messages of their keys. The new version delivers all of them in order.
 func TestTopicWithoutAHandlerWaits(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -79,10 +78,10 @@ func rollOut(t *testing.T, claim storage.Claim) {
 		t.Errorf("another key got %d of 1 messages", n)
 	}
 	if claim == storage.ByLanes && len(got["a"]) != 1 {
-		t.Errorf("of its key arrived %v: what is behind the message has overtaken it", got["a"])
+		t.Errorf("of its key arrived %v: later messages have overtaken it", got["a"])
 	}
 	if told := watch.told(); len(told) < 10 || told[0] != "refunded" {
-		t.Errorf("in twenty minutes the alarm told of %v", told)
+		t.Errorf("in twenty minutes %v was reported", told)
 	}
 
 	before := len(watch.told())
@@ -93,7 +92,7 @@ func rollOut(t *testing.T, claim storage.Claim) {
 		t.Error(err)
 	}
 	want := []string{"paid 1", "refunded 1", "paid 1"}
-	if claim == storage.ByRows { // without order
+	if claim == storage.ByRows { // by rows there is no order
 		slices.Sort(want)
 		slices.Sort(got["a"])
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A relay that can beat and can't read is unhealthy, and gives its lanes to one that can; when it can
-// read again it has its part again.
-func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
+// A relay that can send heartbeats but can't read is unhealthy, and leaves its lanes to one that can read. When it can read again
+// it gets its share back.
+func TestRelayThatCannotReadLeavesItsLanes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -33,7 +33,7 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 		ours, others := &recorder{}, &recorder{}
 		log := &lines{}
 		r, stop := start(t, blind, relay.Options{Sinks: to(ours), Logger: slog.New(slog.NewTextHandler(log, nil))})
-		time.Sleep(500 * time.Millisecond) // they don't beat at the same moment
+		time.Sleep(500 * time.Millisecond) // so that they don't send heartbeats at the same moment
 		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(others)})
 		round := func(n int) (got, gotOther int) {
 			before, beforeOther := len(ours.all()), len(others.all())
@@ -74,8 +74,8 @@ func TestARelayThatCannotReadLeavesItsLanes(t *testing.T) {
 	})
 }
 
-// A relay that can't renew its leases sends nothing, and so is unhealthy, though it can read.
-func TestARelayThatCannotRenewIsUnhealthy(t *testing.T) {
+// A relay that can't renew its leases sends nothing, so it is unhealthy although it can read.
+func TestRelayThatCannotRenewIsUnhealthy(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestARelayThatCannotRenewIsUnhealthy(t *testing.T) {
 	}
 }
 
-// Where nothing is answered that is what Healthy says, not that the table can't be read.
-func TestADatabaseThatIsGoneIsUnhealthy(t *testing.T) {
+// If no call is answered, Healthy reports that, and not that reads fail.
+func TestUnreachableDatabaseIsUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var gone atomic.Bool

@@ -23,9 +23,9 @@ func drainOnce(t *testing.T, db *memstore.DB, alarms *topicAlarm) error {
 	return r.Run(t.Context())
 }
 
-// Each drain says that messages without a route are left, also where it knows from
-// the marks alone that something is; and none does once they are gone.
-func TestEachDrainTellsOfWhatIsUnrouted(t *testing.T) {
+// Each drain reports that messages without a route are left, even if it knows only from the marks that some exist. A drain
+// reports nothing once they are gone.
+func TestEachDrainReportsUnroutedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -54,9 +54,8 @@ func TestEachDrainTellsOfWhatIsUnrouted(t *testing.T) {
 	})
 }
 
-// A relay that was restarted alarms of what waits without a route, and goes on for
-// as long as that does.
-func TestARestartedRelayAlarmsOfWhatIsUnrouted(t *testing.T) {
+// A restarted relay reports the topics of messages without a route for as long as these wait.
+func TestRestartedRelayReportsUnroutedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -96,8 +95,7 @@ type countedAlarm struct {
 
 func (a *countedAlarm) Unrouted(string) { a.times.Add(1) }
 
-// takeAway takes the messages of some topics out of the table, as somebody may who
-// knows SQL.
+// takeAway deletes the messages of some topics from the table, as an operator may by SQL.
 func takeAway(t *testing.T, db *memstore.DB, topics ...string) {
 	t.Helper()
 	for _, topic := range topics {

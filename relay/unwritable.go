@@ -9,10 +9,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Unwritable rows: the database refuses their outcomes, for example because of a constraint. They must not stop the settling of others,
-// or all delivered messages would be sent again and again. So a settlement that fails while the database answers other calls is
-// halved until the row is alone (settle.go). That row is then written without its texts, since the usual cause is a text from a
-// destination. If the database refuses this, too, the row is unwritable: it stays in memory, this relay does not send it
+// Unwritable rows: the database refuses their outcomes, for example because of a constraint. They must not stop the settling of
+// others, or all delivered messages would be sent again and again. So a settlement that fails while the database answers other
+// calls is halved until the row is alone (settle.go). That row is then written without its texts, since the usual cause is a text
+// from a destination. If the database refuses this, too, the row is unwritable: it stays in memory, this relay does not send it
 // again, and its outcome is tried again every unwritablePause.
 
 const (
@@ -69,9 +69,9 @@ func (u *unwritable) taken() {
 	u.report(nil)
 }
 
-// refused decides what to do with an outcome that was refused when it was written alone. If changed is true, refused has removed a part of
-// the outcome, which is to be written again. If setAside is true, the item is unwritable. If neither is true, the row is not
-// blamed, and its outcome is to be written again unchanged.
+// refused decides what to do with an outcome that was refused when it was written alone. If changed is true, refused has removed
+// a part of the outcome, which is to be written again. If setAside is true, the item is unwritable. If neither is true, the row
+// is not blamed, and its outcome is to be written again unchanged.
 func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 	outcome := &it.toWrite
 	invalid, refused := errors.Is(err, storage.ErrInvalid), errors.Is(err, storage.ErrRefused)

@@ -18,11 +18,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// choosy is a store that refuses settlements for good, with an error that says so or one that doesn't.
+// choosy is a store that refuses settlements for good, with an error that shows this or one that doesn't.
 type choosy struct {
 	*memstore.Store
 	refuses func(storage.Settlement) bool
-	lasting error // nil: the error doesn't say that it lasts
+	lasting error // nil: the error doesn't show that the refusal lasts
 	settles atomic.Int64
 }
 
@@ -39,7 +39,7 @@ func (s *choosy) Settle(ctx context.Context, name string, keep bool, settlements
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// TestTextThatTheDatabaseCannotStore: it is left out, and nothing else is held up.
+// A text that the database can't store is omitted, and nothing else is delayed.
 func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -87,7 +87,7 @@ func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 	}
 }
 
-// limited is a store whose server ends settlements of many rows, and of any while it is overloaded.
+// limited is a store whose server ends settlements of many rows, and all settlements while it is overloaded.
 type limited struct {
 	*memstore.Store
 	most       int
@@ -101,7 +101,7 @@ func (s *limited) Settle(ctx context.Context, name string, keep bool, settlement
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// Where the server ends a settlement because it takes too long, fewer rows are settled at a time. No row is blamed for it.
+// If the server ends a settlement because it takes too long, fewer rows are settled together. No row counts as unwritable.
 func TestSettlementsThatTheServerEndsAreMadeSmaller(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -115,7 +115,7 @@ func TestSettlementsThatTheServerEndsAreMadeSmaller(t *testing.T) {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
 				}
 				_, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink), Observer: fails})
-				time.Sleep(5 * time.Minute) // in which each row would be blamed
+				time.Sleep(5 * time.Minute) // long enough for each row to become unwritable
 				store.overloaded.Store(false)
 				time.Sleep(time.Minute)
 				if counts := statusOf(t, db); counts[storage.StateDone] != 400 {
@@ -135,8 +135,8 @@ func TestSettlementsThatTheServerEndsAreMadeSmaller(t *testing.T) {
 	}
 }
 
-// TestRowThatTheDatabaseRefuses: it is kept apart, and said so; it isn't sent again,
-// others go on, and it is written when the database takes it.
+// A row whose outcome the database refuses is set aside and reported. It isn't sent again, others are delivered, and its outcome
+// is written when the database accepts it.
 func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -166,7 +166,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 					t.Errorf("%d deliveries of 400 messages", n)
 				}
 				if n := fails.count.Load(); n != 4 {
-					t.Errorf("the observer was told of %d", n)
+					t.Errorf("the observer got %d", n)
 				}
 				healed.Store(true)
 				time.Sleep(time.Minute)
@@ -174,7 +174,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 					t.Errorf("in the end: %v", err)
 				}
 				if refused, stored := log.with("level=ERROR", "setting it aside"), log.with("level=INFO", "has stored all outcomes that it had refused"); refused != 4 || stored != 1 {
-					t.Errorf("%d lines say that an outcome is refused, want 4, and %d that all are stored, want 1", refused, stored)
+					t.Errorf("%d lines report a refused outcome, want 4, and %d that all are stored, want 1", refused, stored)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -187,7 +187,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// failures counts those of a stage.
+// failures counts the failures of a stage.
 type failures struct {
 	relay.NoObserver
 	stage string
@@ -200,10 +200,9 @@ func (f *failures) Failed(stage string, _ error) {
 	}
 }
 
-// TestDatabaseThatTakesNoOutcomeMakesFewUnwritable: where all is refused, as on a full
-// disk, no row is to blame: few become unwritable, nothing is sent without a bound, and
-// all is written in the end.
-func TestDatabaseThatTakesNoOutcomeMakesFewUnwritable(t *testing.T) {
+// If all outcomes are refused, for example because the disk is full, only a few rows become unwritable, a limited number of
+// messages is sent, and everything is written in the end.
+func TestFewRowsAreUnwritableIfAllOutcomesAreRefused(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,7 +231,7 @@ func TestDatabaseThatTakesNoOutcomeMakesFewUnwritable(t *testing.T) {
 	})
 }
 
-// TestStopWithARowThatTheDatabaseRefuses tells that its message will come again.
+// The error of the stop reports that the row's message will be sent again.
 func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -251,9 +250,9 @@ func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 	})
 }
 
-// TestARefusalThatLastsIsNarrowedDownAtOnce: the row is found with a few settlements, without a wait between them, and the
-// other list's rows aren't taken for it.
-func TestARefusalThatLastsIsNarrowedDownAtOnce(t *testing.T) {
+// The refused row is found with a few settlements and without waits between them, and no row of the other list becomes
+// unwritable.
+func TestLastingRefusalIsNarrowedImmediately(t *testing.T) {
 	t.Parallel()
 	for name, lasting := range map[string]error{"invalid": storage.ErrInvalid, "refused": storage.ErrRefused} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +269,7 @@ func TestARefusalThatLastsIsNarrowedDownAtOnce(t *testing.T) {
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("it took %v", took)
 				}
-				if err := stop(); (err != nil) != (name == "refused") { // an invalid row is deleted without being kept
+				if err := stop(); (err != nil) != (name == "refused") { // an invalid row is deleted and not kept
 					t.Errorf("stop: %v", err)
 				}
 				if took := time.Since(began); took > 2*time.Second {
@@ -287,9 +286,8 @@ func TestARefusalThatLastsIsNarrowedDownAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefusedForAllSendsNothingMore: with each start no more comes again than the first batches; the relay goes on by
-// itself once the cause is mended.
-func TestWhatIsRefusedForAllSendsNothingMore(t *testing.T) {
+// Each start sends at most the first batches again, and the relay resumes automatically when the cause is fixed.
+func TestNothingIsSentWhileAllOutcomesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -315,7 +313,7 @@ func TestWhatIsRefusedForAllSendsNothingMore(t *testing.T) {
 					t.Errorf("%d deliveries in ten runs with nothing written", n)
 				}
 				if n := log.with("level=ERROR", "refuses every outcome"); n != 10 {
-					t.Errorf("%d lines say that every outcome is refused, want one a run", n)
+					t.Errorf("%d lines report that every outcome is refused, want one for each run", n)
 				}
 				again := len(sink.ids())
 				r, stop := start(t, store, options)
@@ -339,8 +337,8 @@ func TestWhatIsRefusedForAllSendsNothingMore(t *testing.T) {
 	}
 }
 
-// TestADrainWithARowThatTheDatabaseRefuses fails for that reason, and doesn't look for the row in the table.
-func TestADrainWithARowThatTheDatabaseRefuses(t *testing.T) {
+// The drain fails because of the refusal, and doesn't search for the row in the table.
+func TestDrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
@@ -368,7 +366,7 @@ func TestADrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// leaving takes its time to release lanes. Once they are released, a settlement changes nothing, and so is refused no more.
+// leaving is a store that takes time to release lanes. After that a settlement changes nothing, and so is no longer refused.
 type leaving struct {
 	*choosy
 	left atomic.Bool
@@ -381,8 +379,8 @@ func (s *leaving) Release(ctx context.Context, name string, renewals []storage.R
 	return err
 }
 
-// TestADrainThatIsRefusedEverythingSaysWhy, also if the relay tries to write once more while it leaves.
-func TestADrainThatIsRefusedEverythingSaysWhy(t *testing.T) {
+// The drain's error has the reason, even if the relay tries to write once more while it leaves.
+func TestDrainReportsWhyAllOutcomesAreRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -402,8 +400,8 @@ func TestADrainThatIsRefusedEverythingSaysWhy(t *testing.T) {
 	})
 }
 
-// TestADeadLetterThatTheDatabaseRefuses: its message is parked without it.
-func TestADeadLetterThatTheDatabaseRefuses(t *testing.T) {
+// If the database refuses a dead letter, its message is parked without one.
+func TestDeadLetterThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Workers. Each sink has Options.Workers of them, which carry out its jobs: opening the sink, and sending batches. A worker shares nothing
-// with the loop except its current job.
+// Workers. Each sink has Options.Workers of them, which carry out its jobs: opening the sink, and sending batches. A worker
+// shares nothing with the loop except its current job.
 
 // job is work for a sink. A worker calls do, and then the loop calls done. Until then the job's items belong to the worker.
 type job interface {
@@ -49,7 +49,7 @@ func (b *batch) do(ctx context.Context, use *base, f *flight) {
 		b.outcomes = send(ctx, f.queue, f.messages)
 		return
 	}
-	for _, it := range f.items { // each in a transaction of its own
+	for _, it := range f.items { // each in its own transaction
 		outcome, settled := sinks.Cancelled(), false
 		if deadline, _ := ctx.Deadline(); ctx.Err() == nil && time.Until(deadline) >= f.queue.options.Timeout {
 			own, cancel := context.WithTimeout(ctx, f.queue.options.Timeout)
@@ -114,12 +114,12 @@ func (l leaseCtx) Err() error {
 // noAnswer is the outcome of a message for which the sink returned none.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor is how long a sink that takes messages one by one keeps starting new ones of a batch: the outcomes of a batch are written only
-// when the whole batch has returned.
+// beginFor is how long a sink that takes messages one by one keeps starting new ones of a batch: the outcomes of a batch are
+// written only when the whole batch has returned.
 const beginFor = 5 * time.Second
 
-// send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic is a retryable
-// failure of all messages, since it is unknown which were delivered.
+// send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic is a
+// retryable failure of all messages, since it is unknown which were delivered.
 func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	if tracer := q.base.options.Tracer; tracer != nil {
 		traced, end := tracer.Send(ctx, q.name, messages)
@@ -145,7 +145,7 @@ func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes
 // errNotDelivered rolls a handler's transaction back.
 var errNotDelivered = errors.New("the handler did not deliver")
 
-// handle runs the handler for a message in a transaction of its own, which also settles it.
+// handle runs the handler for a message in a new transaction, which also settles the message.
 func (b *base) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sinks.Outcome, settled bool) {
 	messages := []sinks.Message{it.message()}
 	if tracer := b.options.Tracer; tracer != nil {
@@ -190,7 +190,7 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 
 // describe returns a text about a stuck call, with its first message.
 func (q *sinkQueue) describe(f *flight, now time.Time) string {
-	call, what := "Send", ", with what may have been sent before"
+	call, what := "Send", ", with messages that may have been sent before"
 	if _, opens := f.job.(*opening); opens {
 		call, what = "Open", ""
 	} else if len(f.items) > 0 {

@@ -138,8 +138,8 @@ func TestCheckingAConfigurationThatWouldWait(t *testing.T) {
 			t.Errorf("of the same configuration:\n%s", got.stdout)
 		}
 		for _, test := range []struct{ more, has, others string }{
-			{"sinks:\n  lines: {type: file, path: " + filepath.Join(t.TempDir(), "lines") + "}\n", "This one has: sink lines: file ", name + " has: sink lines: stdout"},
-			{lines + "routes: [{topic: b, sink: lines}]\n", "This one has: route topic b to lines", name + " has: route topic * to lines"},
+			{"sinks:\n  lines: {type: file, path: " + filepath.Join(t.TempDir(), "lines") + "}\n", "This relay has: sink lines: file ", name + " has: sink lines: stdout"},
+			{lines + "routes: [{topic: b, sink: lines}]\n", "This relay has: route topic b to lines", name + " has: route topic * to lines"},
 		} {
 			other := configure(t, db, test.more)
 			got := call(t.Context(), "", "check", "--config", other)

@@ -47,7 +47,7 @@ func TestALookTakesNoMessageAway(t *testing.T) {
 
 		second, out, said := lookAt(t, db, "--admin", "127.0.0.1:0")
 		line := said.wait(t, `it waits: [^\n]*`)
-		for _, want := range []string{"This one has: sink sink: stdout.", "has: sink sink: " + endpoint.URL, "start it with --join"} {
+		for _, want := range []string{"This relay has: sink sink: stdout.", "has: sink sink: " + endpoint.URL, "start it with --join"} {
 			if !strings.Contains(line, want) {
 				t.Errorf("it says %s, want %s", line, want)
 			}

@@ -11,9 +11,9 @@ func rowOf(id int64, message string) storage.Row {
 	return storage.Row{ID: id, Message: outbox.Message{ID: message, Topic: "t"}}
 }
 
-// A row that has the id of one in memory, and another message, isn't that one: it is
-// looked for once that one has left, and no mark passes it until then.
-func TestAnotherMessageWithAKnownID(t *testing.T) {
+// A row with the id of a row in memory, but another message, is a different row. It is read when the first one has left memory,
+// and until then no mark passes it.
+func TestAnotherMessageWithAKnownIDWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		known, read storage.Row
@@ -22,7 +22,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 		"the same":              {rowOf(7, "a"), rowOf(7, "a"), false},
 		"another":               {rowOf(7, "a"), rowOf(7, "b"), true},
 		"another, while held":   {held(rowOf(7, "a")), rowOf(7, "b"), true},
-		"another, that is held": {rowOf(7, "a"), held(rowOf(7, "b")), false}, // it comes with the next pass
+		"another, that is held": {rowOf(7, "a"), held(rowOf(7, "b")), false}, // the next pass over deferred rows returns it
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -31,7 +31,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
 			l.add(it)
 			if e.admit(l, &c.read) {
-				t.Error("it was taken beside the known one")
+				t.Error("it was admitted while the known one is in memory")
 			}
 			passes := c.known.Deferred && !c.again
 			if mark := l.marks(9, none, "", []string{"sink"}).Main; (mark > 6) != passes {
@@ -50,7 +50,7 @@ func held(row storage.Row) storage.Row {
 	return row
 }
 
-// withLanes makes an engine claim by lanes, with these.
+// withLanes makes an engine claim by lanes, with these lanes.
 func withLanes(e *engine, lanes map[int]*lane) *byLanes {
 	if e.base == nil {
 		e.base = &base{}

@@ -17,13 +17,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The server forgets that the first message of a key was delivered, and its relay,
-// which doesn't know yet, writes that the second one failed: both wait for another
-// attempt then. What follows the second one goes after it, whoever relays.
+// The server loses the delivery of the first message of a key, and its relay, which doesn't know that, writes a retry of the
+// second one. Then both are retries. The later messages of the key are sent after both, by any relay.
 func TestTwoMessagesOfAKeyWaitForAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		keep   int // held keys in memory
+		keep   int // blocked keys in memory
 		topics []string
 		delays []time.Duration
 	}{
@@ -62,8 +61,7 @@ func TestTwoMessagesOfAKeyWaitForAnotherAttempt(t *testing.T) {
 	}
 }
 
-// startKeeping runs a relay that has so many keys in memory that wait, and asks for
-// others.
+// startKeeping runs a relay that keeps this many blocked keys in memory, and asks the database about others.
 func startKeeping(t *testing.T, keep int, store storage.Store, options relay.Options) (stop func() error) {
 	t.Helper()
 	options.Logger = slog.New(slog.DiscardHandler)
@@ -78,13 +76,12 @@ func startKeeping(t *testing.T, keep int, store storage.Store, options relay.Opt
 	return func() error { cancel(); return <-done }
 }
 
-// followers are two messages of the key.
+// followers writes two messages of the key.
 func followers(db *memstore.DB) []int64 {
 	return db.Write(outbox.Message{Topic: "t", Key: "k"}, outbox.Message{Topic: "t", Key: "k"})
 }
 
-// waitForAttempts has a message of each topic wait for another attempt, all of one
-// key, and returns their ids.
+// waitForAttempts makes a message of each topic a retry, all of one key, and returns their ids.
 func waitForAttempts(t *testing.T, db *memstore.DB, topics []string, delays []time.Duration) (ids []int64) {
 	t.Helper()
 	s, ctx := db.Store(), t.Context()
@@ -119,9 +116,8 @@ func waitForAttempts(t *testing.T, db *memstore.DB, topics []string, delays []ti
 	return ids
 }
 
-// The server falls back between a page and the question which of its keys wait for
-// another attempt: what it says then is of another time than the page.
-func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
+// The server falls back between a page and the query which of its keys are blocked, so the answer is not of the page's time.
+func TestServerFallsBackBeforeABlockedKeyQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -146,7 +142,7 @@ func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
 			t.Error(err)
 		}
 		if store.restore != nil {
-			t.Error("nobody asked for keys")
+			t.Error("the relay did not ask about keys")
 		}
 		if !slices.Equal(sent[1:], want) {
 			t.Errorf("%v were sent, want %v, and the first one once before", sent, want)
@@ -154,7 +150,7 @@ func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
 	})
 }
 
-// fallsBack has its server fall back before it is asked which keys wait.
+// fallsBack makes its server fall back before it is asked about blocked keys.
 type fallsBack struct {
 	storage.Store
 	restore func()
@@ -168,11 +164,10 @@ func (s *fallsBack) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([
 	return s.Store.BlockedAmong(ctx, keys)
 }
 
-// The server falls back while a relay looks for what is new beyond a backlog of a sink that is down:
-// the page is of another epoch than the lanes. What has
-// appeared below their cursors isn't sent before they are leased anew, as what the relay knows of
-// its key counts no more: the message before it waited for another attempt, and doesn't any more.
-func TestServerFallsBackBesideABacklog(t *testing.T) {
+// The server falls back while a relay reads new rows beyond the backlog of a sink that is down, so the page has another epoch
+// than the lanes. The rows that have appeared below their cursors aren't sent before the lanes are leased again, since the
+// relay's state of their key is no longer valid: the message before them was a retry, and no longer is.
+func TestServerFallsBackWithABacklog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -205,7 +200,7 @@ func TestServerFallsBackBesideABacklog(t *testing.T) {
 			t.Error(err)
 		}
 		if store.fall != nil {
-			t.Fatal("nobody looked beyond the backlog")
+			t.Fatal("the relay did not read beyond the backlog")
 		}
 		if !slices.Equal(sent[1:], want) {
 			t.Errorf("%v were sent, want %v, and the first one once before", sent, want)
@@ -213,13 +208,12 @@ func TestServerFallsBackBesideABacklog(t *testing.T) {
 	})
 }
 
-// fallsBackBeyond has its server fall back once a retry is written, before it is read once more without
-// the backlog.
+// fallsBackBeyond makes its server fall back when a retry is written, before the next read without the backlog.
 type fallsBackBeyond struct {
 	storage.Store
 	fall    func()
 	retried atomic.Bool
-	looks   int // since then
+	looks   int // reads since then
 }
 
 func (s *fallsBackBeyond) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -238,17 +232,16 @@ func (s *fallsBackBeyond) Read(ctx context.Context, request storage.ReadRequest)
 	if s.retried.Load() {
 		s.looks++
 	}
-	if s.fall != nil && s.looks == 2 { // the key was forgotten after the first look
+	if s.fall != nil && s.looks == 2 { // the key was forgotten after the first read
 		s.fall()
 		s.fall = nil
 	}
 	return s.Store.Read(ctx, request)
 }
 
-// A settlement is under way while the server loses the lease that it was made under, and the
-// same relay leases the lane again: it changes nothing. The relay has asked which keys wait, and
-// would pass over the row that it took away.
-func TestASettlementOfALeaseThatTheServerHasLost(t *testing.T) {
+// While a settlement is in progress, the server loses the lease that it was made under, and the same relay leases the lane again.
+// The settlement changes nothing. Otherwise the relay, which has read the blocked keys already, would skip the row.
+func TestSettlementUnderALeaseThatTheServerHasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -266,7 +259,7 @@ func TestASettlementOfALeaseThatTheServerHasLost(t *testing.T) {
 			t.Error(err)
 		}
 		if !isClosed(store.settled) {
-			t.Error("no settlement came late")
+			t.Error("no settlement arrived late")
 		}
 		if want := slices.Concat(want[:1], want); !slices.Equal(sent, want) {
 			t.Errorf("%v were sent, want %v", sent, want)
@@ -274,8 +267,8 @@ func TestASettlementOfALeaseThatTheServerHasLost(t *testing.T) {
 	})
 }
 
-// settlesLate has its server fall back while the first settlement is under way, which arrives
-// once the relay has leased its lanes anew and has asked which keys wait.
+// settlesLate makes its server fall back while the first settlement is in progress. The settlement arrives when the relay has
+// leased its lanes again and has read the blocked keys.
 type settlesLate struct {
 	storage.Store
 	restore              func()
@@ -301,7 +294,7 @@ func (s *settlesLate) BlockedKeys(ctx context.Context, lanes []int, limit int) (
 	return keys, err
 }
 
-// failsFirst fails on the first message that it gets, and notes the ids of all.
+// failsFirst fails the first message that it gets, and records the ids of all.
 func failsFirst(sent *[]int64) *recorder {
 	return &recorder{answer: func(m sinks.Message) sinks.Outcome {
 		if *sent = append(*sent, m.Sequence); len(*sent) == 1 {
@@ -320,9 +313,9 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// Ids begin anew while many messages with higher ids wait: the relay reads these once,
-// and those that come with low ids then, in their order.
-func TestIDsBeginAnewBelowABacklog(t *testing.T) {
+// The id sequence is reset while many messages with higher ids wait. The relay reads these once, and then the new ones with low
+// ids, in order.
+func TestIDSequenceIsResetBelowABacklog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -352,7 +345,7 @@ func TestIDsBeginAnewBelowABacklog(t *testing.T) {
 		var anew []int64
 		for range 600 {
 			anew = append(anew, db.Write(outbox.Message{Topic: "t", Key: "new"})...)
-			r.Wake() // else it would look more often
+			r.Wake() // otherwise it would poll more often
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
@@ -373,7 +366,7 @@ func TestIDsBeginAnewBelowABacklog(t *testing.T) {
 	})
 }
 
-// of returns what was delivered of a key.
+// of returns the delivered messages of a key.
 func (r *recorder) of(key string) (ids []int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -385,9 +378,9 @@ func (r *recorder) of(key string) (ids []int64) {
 	return ids
 }
 
-// What a key left behind is read again while another message appears late: the page
-// waits for a scan, and for what the database says of the key.
-func TestAKeyIsAskedForBesideAScan(t *testing.T) {
+// The dropped rows of a key are read while another message appears late: the page waits both for a scan and for the database's
+// answer about the key.
+func TestBlockedKeyQueryWithAScan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -412,7 +405,7 @@ func TestAKeyIsAskedForBesideAScan(t *testing.T) {
 	})
 }
 
-// commitsLate has a transaction commit once a key is caught up with.
+// commitsLate commits a transaction when the dropped rows of a key are read.
 type commitsLate struct {
 	storage.Store
 	late *memstore.Tx

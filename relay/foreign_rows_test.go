@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// rowsByTopic counts the rows that pages and scans bring, by topic.
+// rowsByTopic counts the rows that pages and scans return, by topic.
 type rowsByTopic struct {
 	storage.Store
 	mu    sync.Mutex
@@ -45,16 +45,16 @@ func (c *rowsByTopic) Scan(ctx context.Context, positions []storage.Position, ex
 	return rows, left, err
 }
 
-// While a sink is down and its rows lie among those of another sink, at most 2 % of the rows that are read are read in vain: more
-// rows of the sink that is down than fit into its buffer, or rows of the other sink that were read before.
-func TestPagesBringFewForeignRows(t *testing.T) {
+// While a sink is down and its rows are among those of another sink, at most 2 % of the rows are read for nothing: rows of the
+// sink that is down beyond those that fit into its buffer, or rows of the other sink that were read before.
+func TestPagesReturnFewRowsOfOtherSinks(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
 	const backlog, buffer = 300_000, 8000
 	for name, c := range map[string]struct {
-		own    int  // every own-th row is for the sink that is up
-		rest   bool // the route of the sink that is down names no topic
-		topics int  // of the sink that is down
+		own    int  // one row of this many is for the sink that is up
+		rest   bool // the sink that is down has the route for all other topics
+		topics int  // the number of topics of the sink that is down
 	}{
 		"every other row is its own": {own: 2, topics: 1},
 		"a tenth is its own":         {own: 10, topics: 1},

@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// halves is a sink of two partitions, one for keys that begin with "d". While that one is in doubt, it
-// takes nothing and nobody knows it.
+// halves is a destination with two partitions, one of them for keys that begin with "d". While the state of that one is unknown,
+// it takes nothing, and its batches are unresolved.
 type halves struct {
 	mu      sync.Mutex
 	batches map[string]bool
@@ -26,7 +26,7 @@ type halves struct {
 	opens   int
 }
 
-// halvesOf is the sink of one relay to it.
+// halvesOf is the sink of one relay for it.
 type halvesOf struct {
 	*halves
 	name  string
@@ -77,9 +77,9 @@ func (s *halvesOf) Send(_ context.Context, batch []sinks.Message) []sinks.Outcom
 	return outcomes
 }
 
-// TestDoubtHoldsItsKeysOnly, of the relay that has sent them, and of one that takes over. Once it is
-// over all is there, once and in order.
-func TestDoubtHoldsItsKeysOnly(t *testing.T) {
+// While a batch is unresolved, only its keys wait, both at the relay that sent it and at one that takes over. Later everything is
+// delivered once and in order.
+func TestUnresolvedBatchBlocksOnlyItsKeys(t *testing.T) {
 	t.Parallel()
 	for _, takeover := range []bool{false, true} {
 		t.Run(fmt.Sprint("takeover ", takeover), func(t *testing.T) {

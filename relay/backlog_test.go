@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// countedRows counts the rows that pages bring.
+// countedRows counts the rows that pages return.
 type countedRows struct {
 	storage.Store
 	rows atomic.Int64
@@ -27,10 +27,9 @@ func (c *countedRows) Read(ctx context.Context, request storage.ReadRequest) (st
 	return page, err
 }
 
-// What waits for a sink that is down, or without a route, is passed over without
-// being read, and what another sink has between and behind it arrives in its order.
-// Once the sink is back, it gets its own, in its order.
-func TestABacklogIsPassedOverUnread(t *testing.T) {
+// The backlog of a sink that is down, or of a topic without a route, is skipped without being read. Another sink gets its
+// messages between and after the backlog in order. When the first sink recovers, it gets its backlog in order.
+func TestBacklogOfAnotherSinkIsNotRead(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
 	const backlog, others = 100_000, 500

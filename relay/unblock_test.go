@@ -14,9 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A message that waits for another attempt is taken out of the table: what follows
-// it in its key goes on. One that stays keeps its key waiting.
-func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
+// If the message that blocks a key is deleted from the table, the key continues. Otherwise the key keeps waiting.
+func TestKeyContinuesIfItsBlockerIsDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -26,7 +25,7 @@ func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
 			}
 			return sinks.Ok("")
 		}}
-		db.Write(outbox.Message{Topic: "orders", Key: "other"}) // a success: what fails is not the destination
+		db.Write(outbox.Message{Topic: "orders", Key: "other"}) // a delivery, so that the failure isn't the destination's
 		for _, key := range []string{"gone", "stays"} {
 			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("bad")})
 			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("good")})
@@ -56,8 +55,8 @@ func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
 	})
 }
 
-// Lanes that can't be told which of their keys wait ask for the keys that they meet.
-func TestKeysThatCannotBeToldHoldUpNoOthers(t *testing.T) {
+// If the store can't list a lane's blocked keys, the database is asked about each key that is read.
+func TestFailingBlockedKeyQueryDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -73,7 +72,7 @@ func TestKeysThatCannotBeToldHoldUpNoOthers(t *testing.T) {
 	})
 }
 
-// tellsNoKeys is a store that can't tell which keys of a lane wait.
+// tellsNoKeys is a store that can't list the blocked keys of lanes.
 type tellsNoKeys struct{ storage.Store }
 
 func (tellsNoKeys) BlockedKeys(context.Context, []int, int) ([]storage.BlockedKey, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// picky is a sink that refuses what has the topic "bad", or all.
+// picky is a sink that refuses the topic "bad", or everything.
 type picky struct {
 	*refusing
 	says sinks.Outcome
@@ -36,7 +36,8 @@ func (p *picky) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 	})
 }
 
-// writeMixed writes messages of as many keys, of which so many percent are bad in the end, at random but always alike.
+// writeMixed writes messages of as many keys. The given percentage of them is bad, in a pseudo-random order that is always the
+// same.
 func writeMixed(db *memstore.DB, messages, percent int, pace time.Duration) (good int) {
 	draw := rand.New(rand.NewPCG(1, uint64(percent)))
 	for i := range messages {
@@ -55,10 +56,9 @@ var failed = map[string]sinks.Outcome{
 	"refuses": sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422 Unprocessable Entity"),
 }
 
-// A sink that refuses most messages, message by message, is not in trouble: rows of failures come by
-// chance. What it takes is delivered, what it refuses is charged and parked with the reason, and
-// it isn't called down again and again.
-func TestRefusingMostIsNoTrouble(t *testing.T) {
+// A sink that rejects most messages for their own reasons isn't down: consecutive failures happen by chance. Its good messages
+// are delivered, the bad ones are charged and parked with the reason, and it isn't reported as down repeatedly.
+func TestMostlyRejectingSinkStaysUp(t *testing.T) {
 	t.Parallel()
 	for name, says := range failed {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -76,11 +76,11 @@ func TestRefusingMostIsNoTrouble(t *testing.T) {
 							time.Sleep(10 * time.Second)
 							const written = 1500
 							good := writeMixed(db, written, percent, pace)
-							time.Sleep(2 * time.Minute) // the first row of failures is trouble, for all that is known
+							time.Sleep(2 * time.Minute) // the first failures may be an outage for all that the breaker knows
 							if n := len(sink.ids()); n != good {
 								t.Errorf("%d of %d good messages were delivered", n, good)
 							}
-							if n := watch.n.Load(); n > 3 { // the last time as nothing is left that it takes
+							if n := watch.n.Load(); n > 3 { // the last time because only bad messages are left
 								t.Errorf("the sink was called down %d times", n)
 							}
 							parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError, Limit: written})
@@ -103,8 +103,8 @@ func TestRefusingMostIsNoTrouble(t *testing.T) {
 	}
 }
 
-// Bad messages that fill the buffer leave it whenever others come, and those are what shows that the sink works. They are judged
-// all the same: that they have failed before is remembered.
+// Bad messages that fill the buffer leave it when others arrive, whose deliveries show that the sink works. The bad messages are
+// judged nevertheless, because their failures are remembered.
 func TestBadMessagesThatLeaveTheBufferAreJudged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestBadMessagesThatLeaveTheBufferAreJudged(t *testing.T) {
 	})
 }
 
-// An outage of a sink that refuses most messages is known for one, and costs no message an attempt.
-func TestAnOutageAmongRefusalsIsKnown(t *testing.T) {
+// An outage of a sink that rejects most messages is detected, and costs no message an attempt.
+func TestOutageAmongRejectionsIsDetected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink, watch := memstore.New(), &picky{refusing: newRefusing(), says: failed["fails"]}, &downs{}
@@ -185,8 +185,8 @@ func TestAnOutageAmongRefusalsIsKnown(t *testing.T) {
 	})
 }
 
-// What is invalid by itself says nothing of a sink in trouble: it is parked, and isn't told as the trouble.
-func TestAnInvalidMessageIsNoTrouble(t *testing.T) {
+// A message that is invalid in itself says nothing about a sink that is down: it is parked, and isn't logged as the reason.
+func TestInvalidMessageDoesNotCountAgainstTheSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, log := memstore.New(), &bytes.Buffer{}
@@ -211,7 +211,7 @@ func TestAnInvalidMessageIsNoTrouble(t *testing.T) {
 		}
 		for line := range strings.Lines(log.String()) {
 			if strings.Contains(line, "unavailable") && strings.Contains(line, "a header") {
-				t.Errorf("the log says %s", line)
+				t.Errorf("the log has %s", line)
 			}
 		}
 	})

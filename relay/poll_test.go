@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Looks that nobody asked for come quickly while they find something, and grow rare again.
-func TestThePaceOfPolls(t *testing.T) {
+// Polls follow each other quickly while they find rows, and then become rare again.
+func TestPollInterval(t *testing.T) {
 	t.Parallel()
 	const longest = 200 * time.Millisecond
 	p := &polling{}

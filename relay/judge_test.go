@@ -16,13 +16,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// refusing is a sink whose calls overlap, and which answers everything alike
-// while its destination is in trouble.
+// refusing is a sink whose calls overlap, and which gives the same answer for every message while its destination is unavailable.
 type refusing struct {
 	recorder
 	fan    *sinks.Fan
 	answer atomic.Pointer[sinks.Outcome]
-	bad    func(sinks.Message) bool // refused always
+	bad    func(sinks.Message) bool // messages that are always refused
 	asked  atomic.Int64
 }
 
@@ -44,7 +43,7 @@ func (r *refusing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 	})
 }
 
-// refusals are outages of every look, as outcomes.
+// refusals has the outcomes that an outage may have.
 var refusals = map[string]sinks.Outcome{
 	"502":               sinks.Fail(sinks.Retry, sinks.ReasonServerError, "502 Bad Gateway"),
 	"408":               sinks.Fail(sinks.Retry, sinks.ReasonBusy, "408 Request Timeout"),
@@ -58,10 +57,9 @@ var refusals = map[string]sinks.Outcome{
 	"an endpoint's 502": {Result: sinks.Retry, Reason: sinks.ReasonServerError, Detail: "502", Destination: "https://a.example"},
 }
 
-// TestWhatIsRefusedForAllIsTheDestinationsTrouble: ten minutes in which nothing is
-// accepted, from the beginning or in the midst of traffic, cost no message an
-// attempt; within thirty seconds all is delivered.
-func TestWhatIsRefusedForAllIsTheDestinationsTrouble(t *testing.T) {
+// For ten minutes, from the start or in the middle of traffic, nothing is accepted. That costs no message an attempt, and within
+// thirty seconds afterwards everything is delivered.
+func TestFailuresOfAllKeysOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	for name, answer := range refusals {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -92,7 +90,7 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, 
 	_, stop := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(sink), Observer: watch})
 	written := 400
 	if midst {
-		time.Sleep(204 * time.Millisecond) // while some are under way
+		time.Sleep(204 * time.Millisecond) // while some sends are in flight
 		writeAll()
 		time.Sleep(20 * time.Millisecond)
 		sink.answer.Store(&answer)
@@ -130,8 +128,8 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, 
 	}
 }
 
-// TestMessageAloneIsJudgedByItsOwnAnswers: one in fifty is refused, and parked
-// while the others go on; so is one that is alone in its table, after 30 minutes.
+// One message in fifty is refused, and is parked while the others are delivered. A bad message that is alone in its table is
+// parked after 30 minutes.
 func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -141,7 +139,7 @@ func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 		parked int64
 	}{
 		{"among good ones", func(db *memstore.DB) {
-			for i := range 1500 { // for long after the last bad one: when it's asked again is drawn
+			for i := range 1500 { // for long after the last bad one, since its next attempt has a random time
 				topic := "orders"
 				if i%50 == 20 && i < 500 {
 					topic = "bad"
@@ -196,9 +194,9 @@ func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 	}
 }
 
-// TestDrainEndsThoughMessagesAreBad: a message that fails after all others were delivered is left, and the drain says so.
-// Where such a message is judged at once, it is parked, and nothing is left.
-func TestDrainEndsThoughMessagesAreBad(t *testing.T) {
+// If a message fails after all others were delivered, the drain leaves it and returns an error. With JudgeAtOnce the message is
+// parked instead, and nothing is left.
+func TestDrainEndsThoughMessagesFail(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, judge := range []time.Duration{0, relay.JudgeAtOnce} {
@@ -243,8 +241,8 @@ func TestDrainEndsThoughMessagesAreBad(t *testing.T) {
 	}
 }
 
-// TestDrainGivesAChargedMessageTime: a message that an earlier run has charged, and that fails once more while nothing else is
-// left, is tried for as long as any other before the drain ends without it.
+// If a message that an earlier run has charged fails once more while nothing else is left, the drain retries it for as long as
+// any other message before it ends without it.
 func TestDrainGivesAChargedMessageTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,10 +283,9 @@ func TestDrainGivesAChargedMessageTime(t *testing.T) {
 	})
 }
 
-// TestTroubleOfOneDestinationIsNoOthers: of two destinations behind one sink one
-// refuses everything; the other one's messages go on, and a bad one among them is
-// parked.
-func TestTroubleOfOneDestinationIsNoOthers(t *testing.T) {
+// One of two destinations behind a sink refuses everything. The messages of the other one are delivered, and a bad one among them
+// is parked.
+func TestFailingDestinationDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
@@ -333,8 +330,7 @@ func TestTroubleOfOneDestinationIsNoOthers(t *testing.T) {
 	})
 }
 
-// TestFailuresBeforeTheBreakerOpensAreUncharged: keys that fail one after the other, with nothing delivered between, are
-// charged nothing, and the sink is reported as down.
+// Keys that fail one after the other, without a delivery in between, are charged nothing, and the sink is reported as down.
 func TestFailuresBeforeTheBreakerOpensAreUncharged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,7 +352,7 @@ func TestFailuresBeforeTheBreakerOpensAreUncharged(t *testing.T) {
 		}
 		for _, m := range sink.received {
 			if m.Attempt != 1 {
-				t.Errorf("message %d came as attempt %d", m.Sequence, m.Attempt)
+				t.Errorf("message %d arrived as attempt %d", m.Sequence, m.Attempt)
 			}
 		}
 		if told := said.text(); !strings.Contains(told, "none was delivered") || !strings.Contains(told, "502 Bad Gateway") {
@@ -365,7 +361,7 @@ func TestFailuresBeforeTheBreakerOpensAreUncharged(t *testing.T) {
 	})
 }
 
-// said keeps why a sink was called down.
+// said records why a sink was reported as down.
 type said struct {
 	relay.NoObserver
 	mu  sync.Mutex

@@ -14,9 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A sink that is unavailable for long says in the log how that goes on, at most
-// every ten seconds, and says nothing twice.
-func TestLogTellsHowAnOutageGoesOn(t *testing.T) {
+// While a sink is unavailable for a long time, the log reports the progress at most every ten seconds, and repeats nothing.
+func TestLogReportsTheProgressOfAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		detail string

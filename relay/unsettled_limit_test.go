@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// stuckSettles has settlements that, once they are stuck, wait until they are let go.
+// stuckSettles is a store whose settlements wait, once they are stuck, until they are released.
 type stuckSettles struct {
 	*memstore.Store
 	stuck atomic.Bool
@@ -31,8 +31,8 @@ func (s *stuckSettles) Settle(ctx context.Context, name string, keep bool, settl
 	}
 }
 
-// While the database takes no outcomes, no more is sent than may come twice.
-func TestSendsNoMoreThanMayComeTwice(t *testing.T) {
+// While the database accepts no outcomes, the messages that were sent and are not settled stay within the limit.
+func TestUnsettledMessagesAreLimited(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -56,7 +56,7 @@ func TestSendsNoMoreThanMayComeTwice(t *testing.T) {
 				write(db, "orders", "", 1)
 				test.options.Sink = sink
 				_, stop := start(t, store, relay.Options{Claim: test.claim, Lease: time.Minute, Sinks: map[string]relay.SinkOptions{"main": test.options}})
-				time.Sleep(20 * time.Second) // the first one is marked: the relay knows that outcomes can be written
+				time.Sleep(20 * time.Second) // the first message is settled, so the relay knows that outcomes can be written
 				store.stuck.Store(true)
 				write(db, "orders", "", rows-1)
 				time.Sleep(20 * time.Second)
