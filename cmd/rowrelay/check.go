@@ -20,17 +20,25 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-const checkHelp = `Check what rowrelay run would need, and what makes it slow, one line a check: the
-configuration, the connections, the schema and its columns, all rights that the
-database's user lacks, clocks, the plan of each statement of a relay or an operator,
-marks, old transactions, whether a relay of this configuration would wait, as the living
-ones have other sinks or routes (see rowrelay run --join), whether what is delivered is
-deleted in time, what the database itself has to clean up (dead rows, history or a log),
-whether its notifications are heard, and whether the sinks can be opened and their
-endpoints reached. Below each finding stands what to run against it. Nothing is changed
-and nothing is sent, and it takes no longer for a larger table.`
+const checkHelp = `Check for everything that rowrelay run needs, and for causes of slowness. Each check
+prints one line, and under a failed one the command or change that fixes it:
 
-// sinkTimeout is how long a sink may take to open.
+  - the configuration, and the connection to each database
+  - the schema, its columns, and the rights of the database's user
+  - the database's clock, and transactions that are open for long
+  - the plan of each statement of a relay and of an operator
+  - pending messages behind the point that relays have read up to
+  - whether a relay of this configuration would wait, because live relays have other
+    sinks or routes (see rowrelay run --join)
+  - delivered messages older than the retention
+  - the database's own backlog: dead rows, undo history or a write-ahead log
+  - whether notifications arrive
+  - whether sinks can be opened and their endpoints reached
+
+It changes nothing and sends nothing. Its duration doesn't depend on the size of the
+table.`
+
+// sinkTimeout is the time that a sink has to open.
 const sinkTimeout = 10 * time.Second
 
 func (p program) checkCommand() *cobra.Command {
@@ -55,17 +63,17 @@ func (p program) checkCommand() *cobra.Command {
 			return report.print()
 		},
 	}
-	configFlag(command, &flags.target.config, "check what this configuration `file` says")
+	configFlag(command, &flags.target.config, "check this configuration `file` and everything that it names")
 	flags.target.addTableFlags(command)
-	command.Flags().StringVar(&flags.sink, "sink", "", "with --database: where to, a `URL`")
-	command.Flags().String("claim", "", "with --database: the way to claim, `lanes or rows`")
+	command.Flags().StringVar(&flags.sink, "sink", "", "with --database: also check the sink with this `URL`")
+	command.Flags().String("claim", "", "with --database: how messages are going to be claimed, `lanes or rows`")
 	jsonFlag(command, &report.json)
 	return command
 }
 
-// checkConfig reads the configuration; without a file it is a table, and a sink
-// if one was named. What is wrong with the file is a finding, what is wrong with
-// the flags an error.
+// checkConfig reads the configuration file, or without one makes a configuration of
+// the table and the sink that the flags name. It adds problems of the file to the
+// findings, and returns problems of the flags as an error.
 func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (config.Config, error) {
 	file := flags.target.config
 	if file == "" && flags.sink != "" {
@@ -96,8 +104,8 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 	return config.Config{}, nil
 }
 
-// checkSource checks a table. A check that fails ends it, since the next ones
-// would fail for the same reason.
+// checkSource checks a table. It ends at the first check that the next ones
+// depend on, if that fails.
 func (c *checkReport) checkSource(ctx context.Context, configured config.Config, source config.Source) {
 	name := "source " + source.Name + ": "
 	db, d, err := openDatabase(ctx, source.Database, pool{})
@@ -111,7 +119,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	}()
 	claim := cmp.Or(source.Claim, storage.ByLanes)
 	store, err := openStore(ctx, source, db, d)
-	if err != nil && d.Denied(err) { // all that the user lacks, not the first of it
+	if err != nil && d.Denied(err) { // list all rights that the user lacks, not only the one in err
 		for _, found := range sqlstore.Check(ctx, db, d, sqlstore.Options{Table: source.Table}, claim) {
 			if found.Name == "rights" && !found.OK {
 				found.Name = name + found.Name
@@ -124,8 +132,8 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 		return
 	}
 	for _, found := range store.Check(ctx, claim) {
-		// These two are checked here: the schema above, with the whole command to
-		// run, and the claim below, which only a living relay contradicts.
+		// The schema was checked above, where the hint has the whole command. The
+		// claim is checked below, because only a live relay can contradict it.
 		if found.Name != "schema" && found.Name != "claim" {
 			found.Name = name + found.Name
 			c.add(found)
@@ -146,51 +154,52 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	}
 }
 
-// checkOthers says whether a relay of this configuration would wait, as others of its table send messages elsewhere.
+// checkOthers checks whether a relay of this configuration would wait, because live relays of its table have other
+// sinks or routes.
 func (c *checkReport) checkOthers(name string, configured config.Config, source config.Source, store *sqlstore.Store, living []storage.Member) {
 	waits, err := app.StandbyReasonBeside(configured, source, c.kinds, store, living)
 	if err != nil {
 		c.tried(name+"relays", "", err)
 		return
 	}
-	found := sqlstore.Finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; one of this configuration would take its part beside them", len(living))}
+	found := sqlstore.Finding{Name: name + "relays", OK: waits == "", Detail: fmt.Sprintf("%d live; a relay of this configuration would share their messages", len(living))}
 	if !found.OK {
-		found.Detail = "a relay of this configuration would wait, and take no message: " + waits
-		found.Hint = "stop the others first, or let them be replaced one by one: it takes over when the last of them has stopped. To have it share the messages with them: rowrelay run --join, or join: true in the configuration. rowrelay status lists the relays"
+		found.Detail = "a relay of this configuration would wait and take no messages: " + waits
+		found.Hint = "stop the other relays first, or replace them one by one: the new relay takes over when the last of them has stopped. To share the messages with them, use rowrelay run --join, or join: true in the configuration. rowrelay status lists the relays"
 	}
 	c.add(found)
 }
 
-// checkNotifications listens as a relay does, until it hears what it has notified itself of, and
-// says who notifies.
+// checkNotifications listens as a relay does, until a notification of its own arrives. Its finding
+// also says whether plain INSERTs notify.
 func (c *checkReport) checkNotifications(ctx context.Context, name string, source config.Source, db *sql.DB, d dialect.Dialect) {
 	listener, err := newListener(source)
 	if err == nil {
 		listening, stop := context.WithCancel(ctx)
-		err = listener.Listen(listening, stop) // it hears: that is enough
+		err = listener.Listen(listening, stop) // the first notification ends it
 		stop()
 	}
 	if err != nil {
-		err = hinted(err, "or let the relay poll only: --listen off, or listen: off in a configuration")
+		err = hinted(err, "if it can't be fixed, let the relay only poll: --listen off, or listen: off in a configuration")
 	}
-	heard := "are heard; plain INSERTs send none (see rowrelay migrate up --notify)"
+	heard := "arrive; plain INSERTs send none (see rowrelay migrate up --notify)"
 	if steps, made := migrations.New(db, d, migrations.Options{Table: source.Table}); made == nil {
 		if there, _ := steps.Notifies(ctx); there {
-			heard = "are heard; plain INSERTs send them"
+			heard = "arrive; plain INSERTs send them"
 		}
 	}
 	c.tried(name+"notifications", heard, err)
 }
 
-// checkSink makes a sink, opens it without creating anything, and closes it again. One that needs no connection to open is asked
-// whether its destination can be reached.
+// checkSink makes a sink, opens it without creating anything, and closes it again. If the sink has a method Reach, because it
+// opens without a connection, checkSink calls it to check that the destination can be reached.
 func (c *checkReport) checkSink(ctx context.Context, source config.Source, to config.Sink) {
 	limited, cancel := context.WithTimeout(ctx, sinkTimeout)
 	defer cancel()
 	sink, err := to.Make(c.kinds)
 	if err == nil {
 		open := sink.Open
-		if checker, ok := sink.(sinks.Checker); ok { // its Open creates what is missing
+		if checker, ok := sink.(sinks.Checker); ok { // its Open would create missing files or topics
 			open = checker.Check
 		}
 		err = errors.Join(open(limited), sink.Close(limited))
@@ -208,7 +217,7 @@ func (c *checkReport) checkSink(ctx context.Context, source config.Source, to co
 	}
 }
 
-// checkReport is what was checked, here or by rowrelay plugin check.
+// checkReport holds the findings of rowrelay check or rowrelay plugin check.
 type checkReport struct {
 	program
 	json     bool
@@ -217,8 +226,7 @@ type checkReport struct {
 
 func (c *checkReport) add(f sqlstore.Finding) { c.findings = append(c.findings, f) }
 
-// tried adds the finding of something that was tried, and says whether it
-// worked.
+// tried adds a finding, which is OK if err is nil, and reports whether it is.
 func (c *checkReport) tried(name, detail string, err error) bool {
 	if err == nil {
 		c.add(sqlstore.Finding{Name: name, OK: true, Detail: detail})
@@ -233,7 +241,7 @@ func (c *checkReport) tried(name, detail string, err error) bool {
 	return false
 }
 
-// print shows the findings; the error counts those that aren't ok.
+// print prints the findings. It returns an error if any of them isn't OK.
 func (c *checkReport) print() error {
 	failed := 0
 	var text string

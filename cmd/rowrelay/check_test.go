@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-func TestCheckingWhatWorks(t *testing.T) {
+func TestCheckWithoutProblems(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		file := configure(t, db, "sinks:\n  lines: {type: stdout}\n")
@@ -37,7 +37,7 @@ func TestCheckingWhatWorks(t *testing.T) {
 	})
 }
 
-func TestCheckingWhatDoesNotWork(t *testing.T) {
+func TestCheckReportsFailures(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
 		file := configure(t, db, "sinks:\n  lines: {type: file, path: /nowhere/at/all}\n")
@@ -53,7 +53,7 @@ func TestCheckingWhatDoesNotWork(t *testing.T) {
 	})
 }
 
-func TestCheckingAnEndpointThatIsGone(t *testing.T) {
+func TestCheckReportsUnreachableEndpoint(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		here := newWeb(t, always(200))
@@ -70,7 +70,7 @@ func TestCheckingAnEndpointThatIsGone(t *testing.T) {
 	})
 }
 
-func TestCheckingAnInvalidConfigurationTellsEveryProblem(t *testing.T) {
+func TestCheckReportsAllConfigurationProblems(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rowrelay.yaml")
 	if err := os.WriteFile(file, []byte(invalid), 0o600); err != nil {
@@ -85,8 +85,8 @@ func TestCheckingAnInvalidConfigurationTellsEveryProblem(t *testing.T) {
 	}
 }
 
-// checked runs check until it finds nothing wrong. A test elsewhere reads the server's list of
-// transactions all the time, which then says nothing to others for a while.
+// checked runs check until it finds no problem. It retries because other tests read the server's list of
+// transactions all the time, and then the list is empty for other readers for a while.
 func checked(t *testing.T, args ...string) (got result) {
 	t.Helper()
 	const busy = "the server's list of them has said nothing for a while" // in JSON, too
@@ -102,12 +102,12 @@ func checked(t *testing.T, args ...string) (got result) {
 	return got
 }
 
-func TestCheckingAClaimThatAnotherRelayContradicts(t *testing.T) {
+func TestCheckReportsOtherClaim(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		d := start(t, "run", "--database", db.URL, "--sink", "stdout:")
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
-		d.stdout.wait(t, `"topic":"a"`) // it lives
+		d.stdout.wait(t, `"topic":"a"`) // the relay is alive
 		got := call(t.Context(), "", "check", "--database", db.URL, "--claim", "rows")
 		if got.code != exitFailed || !strings.Contains(got.stdout, "FAIL  source outbox: claim: the relay ") || !strings.Contains(got.stdout, "--claim") {
 			t.Errorf("exit code %d, %s", got.code, got.stdout)
@@ -119,9 +119,9 @@ func TestCheckingAClaimThatAnotherRelayContradicts(t *testing.T) {
 	})
 }
 
-// A relay whose sinks or routes aren't those of the living ones would wait: which these are, what differs,
-// and what to do is said before it is started.
-func TestCheckingAConfigurationThatWouldWait(t *testing.T) {
+// Before a relay is started, check reports that it would wait because live relays have other sinks or routes. It
+// names these relays and the differences, and has a hint.
+func TestCheckReportsThatARelayWouldWait(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		lines := "sinks:\n  lines: {type: stdout}\n"
@@ -131,7 +131,7 @@ func TestCheckingAConfigurationThatWouldWait(t *testing.T) {
 		}
 		d := start(t, "run", "--config", live)
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
-		d.stdout.wait(t, `"topic":"a"`) // it lives
+		d.stdout.wait(t, `"topic":"a"`) // the relay is alive
 		name := statusOf(t, db).Relays[0].Name
 
 		if got := checked(t, "--config", live); !strings.Contains(got.stdout, "ok    source shop: relays: 1 live") {
@@ -143,7 +143,7 @@ func TestCheckingAConfigurationThatWouldWait(t *testing.T) {
 		} {
 			other := configure(t, db, test.more)
 			got := call(t.Context(), "", "check", "--config", other)
-			for _, want := range []string{"FAIL  source shop: relays: a relay of this configuration would wait", "the relays that work on this table: " + name, test.has, test.others, "\n      stop the others first", "join: true"} {
+			for _, want := range []string{"FAIL  source shop: relays: a relay of this configuration would wait", "the relays that work on this table: " + name, test.has, test.others, "\n      stop the other relays first", "join: true"} {
 				if !strings.Contains(got.stdout, want) {
 					t.Errorf("%q isn't in\n%s", want, got.stdout)
 				}
@@ -170,8 +170,8 @@ func TestCheckingAConfigurationThatWouldWait(t *testing.T) {
 	})
 }
 
-// What is delivered and should be gone is told of by the configuration's retention.
-func TestCheckingWhetherDeletingIsBehind(t *testing.T) {
+// check reports delivered messages that are older than the configuration's retention.
+func TestCheckReportsUndeletedMessages(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		if _, err := db.DB.ExecContext(t.Context(), "INSERT INTO outbox_done (id, lane, message_id, topic, priority, attempts, crashes, created_at, finished_at) "+

@@ -14,11 +14,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// completionTime is how long somebody who has pressed Tab waits for the database at most, unless the program says otherwise.
+// completionTime is the time that completion may wait for the database, unless program.completionTime replaces it.
 const completionTime = 2 * time.Second
 
-// completeValues has a shell complete the values of all commands' flags, as far as they have a list:
-// what is fixed, what the configuration names, and what the table knows. What fails completes nothing.
+// completeValues registers shell completion for the values of all commands' flags: fixed values, names from the
+// configuration, and names from the table. A query that fails completes nothing.
 func (p program) completeValues(command *cobra.Command) {
 	for _, below := range command.Commands() {
 		p.completeValues(below)
@@ -40,7 +40,7 @@ func (p program) completeValues(command *cobra.Command) {
 		},
 		"log-level": func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} },
 	} {
-		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" { // a URL
+		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" { // there --sink is a URL
 			continue
 		}
 		_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -55,7 +55,7 @@ func (p program) completeValues(command *cobra.Command) {
 	}
 }
 
-// completeNames completes which sink, topic or relay a pause or a limit is of.
+// completeNames completes the kind and the name that pause or limit takes.
 func (p program) completeNames(kinds []storage.ControlKind) cobra.CompletionFunc {
 	return func(command *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
 		switch len(args) {
@@ -71,7 +71,7 @@ func (p program) completeNames(kinds []storage.ControlKind) cobra.CompletionFunc
 	}
 }
 
-// targetTyped is the table of a command line that isn't complete yet.
+// targetTyped returns the table that an incomplete command line selects.
 func targetTyped(command *cobra.Command) *target {
 	typed := func(flag string) string {
 		if found := command.Flags().Lookup(flag); found != nil {
@@ -87,10 +87,10 @@ func (p program) sources(command *cobra.Command) []string {
 	return c.SourceNames()
 }
 
-// knownNames are those that there is no list of, as far as a table and a configuration tell.
+// knownNames are names that were found in a configuration and in the rows of a table. They may be incomplete.
 type knownNames struct{ topics, sinks, relays []string }
 
-// known asks the configuration, and the table's status, which is bounded.
+// known returns the names from the configuration, and from bounded queries of the table.
 func (p program) known(command *cobra.Command) (names knownNames) {
 	t := targetTyped(command)
 	if t.config != "" {
@@ -124,7 +124,7 @@ func (p program) known(command *cobra.Command) (names knownNames) {
 				names.relays = append(names.relays, control.Name)
 			}
 		}
-		recent, err := operator.List(ctx, storage.Filter{State: storage.StateError, NoPayloads: true}) // whose topics somebody looks for
+		recent, err := operator.List(ctx, storage.Filter{State: storage.StateError, NoPayloads: true}) // parked messages are the most likely to be selected
 		for _, info := range recent {
 			names.topics = append(names.topics, info.Message.Topic)
 			names.sinks = append(names.sinks, storage.SplitSinks(info.Sinks)...)
@@ -141,8 +141,8 @@ func (p program) known(command *cobra.Command) (names knownNames) {
 	return names
 }
 
-// beginning are those that begin with what was typed, sorted and once each, without such as a shell
-// would take apart.
+// beginning returns the names that begin with the typed text, sorted and without duplicates. It leaves out names
+// with blanks or control characters, which a shell would split.
 func beginning(names []string, typed string) (found []string) {
 	for _, name := range names {
 		if strings.HasPrefix(name, typed) && printable(name) == name && !strings.ContainsAny(name, " \t\n") {

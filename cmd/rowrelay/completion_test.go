@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// A shell completes what the program, the configuration and the table know, and nothing where that
-// can't be had.
+// A shell completes values from the program, the configuration and the table, and nothing if these can't be
+// read.
 func TestCompletionOfValues(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {

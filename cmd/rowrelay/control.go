@@ -18,27 +18,29 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-const pauseHelp = `Have all relays of a table stop sending, within a second, until rowrelay resume or a
-given time. It is stored with the table, so that it survives restarts; rowrelay
-status shows it, and rowrelay actions who has done it. What is being sent ends as
-usual. Nothing is charged or lost, and what isn't paused goes on.
+const pauseHelp = `Pause sending in all relays of a table, until rowrelay resume or a given time. Relays
+apply a pause within a second. It is stored with the table, so it survives restarts.
+rowrelay status lists pauses, and rowrelay actions shows who made them. Batches that are
+being sent are finished as usual. No attempt is charged and no message is lost, and
+everything that isn't paused is still sent.
 
-  sink NAME   nothing is sent to this sink
+  sink NAME   no message is sent to this sink
   topic NAME  no message of this topic is sent, and none that follows one in its key
-  key KEY     no message with this key is sent, of any topic, to any sink (by lanes only)
-  relay NAME  this relay leaves its part to the others, if others live`
+  key KEY     no message with this key is sent, of any topic, to any sink (with --claim
+              lanes only)
+  relay NAME  this relay leaves its messages to the other relays, if any is alive`
 
-const resumeHelp = `End a pause, for all relays of the table: they go on within a second.`
+const resumeHelp = `End a pause. All relays of the table send again within a second.`
 
-const limitHelp = `Have all relays of a table together send a sink no more than so many messages a second:
-each relay its part, by how many live. Of a relay that has started the others know
-within two seconds.`
+const limitHelp = `Limit how many messages per second all relays of a table together send to a sink. The
+limit is divided equally among the live relays. A relay that starts is counted within
+two seconds.`
 
-const actionsHelp = `List what operators have done: pause, resume, limit, unlimit, requeue, redirect, skip,
-discard and replay, the last action first. One without a count is being done, or
-broke off.`
+const actionsHelp = `List the actions of operators, the last one first: pause, resume, limit, unlimit,
+requeue, redirect, skip, discard and replay. An action without a count is in progress or
+was aborted.`
 
-// steering are the flags of commands that put something in force.
+// steering holds the flags of pause, resume, limit and unlimit.
 type steering struct {
 	program
 	target      target
@@ -46,22 +48,22 @@ type steering struct {
 	until, last string
 }
 
-// author adds the flags by which the log knows who has done something, and why.
+// author adds --by and --reason, which are written to the log of actions.
 func author(command *cobra.Command, by, reason *string) {
 	name, host := "", ""
 	if current, err := user.Current(); err == nil {
 		name = current.Username
 	}
 	host, _ = os.Hostname()
-	command.Flags().StringVar(by, "by", "", "who does it, for the log (default `user@host`)")
-	command.Flags().StringVar(reason, "reason", "", "why, for the log: a `text`")
+	command.Flags().StringVar(by, "by", "", "your name for the log of actions (default `user@host`)")
+	command.Flags().StringVar(reason, "reason", "", "a reason for the log of actions, any `text`")
 	before := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		if *by == "" {
 			*by = strings.Trim(name+"@"+host, "@")
 		}
 		if len(*by) > 255 || len(*reason) > 255 {
-			return usagef("--by and --reason have at most 255 bytes each")
+			return usagef("--by and --reason must have at most 255 bytes each")
 		}
 		if before != nil {
 			return before(command, args)
@@ -70,18 +72,18 @@ func author(command *cobra.Command, by, reason *string) {
 	}
 }
 
-// pausable are the kinds that a pause has.
+// pausable are the kinds of pauses.
 var pausable = []storage.ControlKind{storage.PauseSink, storage.PauseTopic, storage.PauseKey, storage.PauseRelay}
 
-// paused reads which pause is meant.
+// paused reads a pause from the arguments.
 func paused(command *cobra.Command, args []string) (c storage.Control, err error) {
 	if len(args) == 2 && args[1] != "" && slices.Contains(pausable, storage.ControlKind(args[0])) {
 		return storage.Control{Kind: storage.ControlKind(args[0]), Name: args[1]}, nil
 	}
-	return c, usagef("say what: %s sink NAME, topic NAME, key KEY or relay NAME", command.CommandPath())
+	return c, usagef("wrong arguments: use %s with sink NAME, topic NAME, key KEY or relay NAME", command.CommandPath())
 }
 
-// command makes one of the commands; read gets what is meant from its arguments.
+// command makes one of the commands. It passes the control that read makes of the arguments to work.
 func (s *steering) command(use, short, long string, read func(*cobra.Command, []string) (storage.Control, error), work func(context.Context, storage.Operator, storage.Control) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
@@ -104,13 +106,13 @@ func (s *steering) command(use, short, long string, read func(*cobra.Command, []
 	return command
 }
 
-// lasting adds the flags that say until when.
+// lasting adds --until and --for.
 func (s *steering) lasting(command *cobra.Command) {
-	command.Flags().StringVar(&s.until, "until", "", "until this `time`: 14:00 (the next one, by this machine's clock) or 2026-01-31T14:00:00Z")
-	command.Flags().StringVar(&s.last, "for", "", "for so long, such as 90m or 2d: a `duration`")
+	command.Flags().StringVar(&s.until, "until", "", "end at this `time`: 14:00 (the next one, by this machine's clock) or 2026-01-31T14:00:00Z")
+	command.Flags().StringVar(&s.last, "for", "", "end after this `duration`, such as 90m or 2d")
 }
 
-// lasts is for how long, from now on; 0 is until it is lifted.
+// lasts returns the duration that --until or --for gives, from now on; 0 if there is no end.
 func (s *steering) lasts(now time.Time) (time.Duration, error) {
 	switch {
 	case s.until != "" && s.last != "":
@@ -118,7 +120,7 @@ func (s *steering) lasts(now time.Time) (time.Duration, error) {
 	case s.last != "":
 		lasts, err := settings.Field{Type: settings.TypeDuration, Min: "1s", Max: "3650d"}.Parse(s.last)
 		if err != nil {
-			return 0, usagef("--for: %q is no duration such as 90m or 2d, of a second or more", s.last)
+			return 0, usagef("--for: %q isn't a duration of a second or more, such as 90m or 2d", s.last)
 		}
 		return lasts.(time.Duration), nil
 	case s.until == "":
@@ -132,12 +134,12 @@ func (s *steering) lasts(now time.Time) (time.Duration, error) {
 		}
 	}
 	if err != nil || !until.After(now) {
-		return 0, usagef("--until: %q is no time to come such as 14:00 or 2026-01-31T14:00:00Z", s.until)
+		return 0, usagef("--until: %q isn't a future time, such as 14:00 or 2026-01-31T14:00:00Z", s.until)
 	}
 	return until.Sub(now), nil
 }
 
-// setCommand makes a command that puts a control in force.
+// setCommand makes a command that sets a control.
 func (s *steering) setCommand(use, short, long, done string, read func(*cobra.Command, []string) (storage.Control, error)) *cobra.Command {
 	var lasts time.Duration
 	withTime := func(command *cobra.Command, args []string) (c storage.Control, err error) {
@@ -159,7 +161,7 @@ func (s *steering) setCommand(use, short, long, done string, read func(*cobra.Co
 	return command
 }
 
-// liftCommand makes a command that ends a control.
+// liftCommand makes a command that lifts a control.
 func (s *steering) liftCommand(use, short, long, done string, read func(*cobra.Command, []string) (storage.Control, error)) *cobra.Command {
 	return s.command(use, short, long, read, func(ctx context.Context, operator storage.Operator, c storage.Control) error {
 		was, err := operator.LiftControl(ctx, c)
@@ -167,7 +169,7 @@ func (s *steering) liftCommand(use, short, long, done string, read func(*cobra.C
 			return err
 		}
 		if !was {
-			return fmt.Errorf("%s was not %s: rowrelay status shows what is in force", c.Lifted().Target, map[bool]string{true: "limited", false: "paused"}[c.Kind == storage.LimitSink])
+			return fmt.Errorf("%s was not %s: rowrelay status lists pauses and limits", c.Lifted().Target, map[bool]string{true: "limited", false: "paused"}[c.Kind == storage.LimitSink])
 		}
 		return s.print(done + " " + printable(c.Lifted().Target) + "\n")
 	})
@@ -175,7 +177,7 @@ func (s *steering) liftCommand(use, short, long, done string, read func(*cobra.C
 
 func (p program) pauseCommand() *cobra.Command {
 	s := &steering{program: p}
-	return s.setCommand("pause sink|topic|key|relay NAME", "Have all relays stop sending to a sink, or of a topic or a key", pauseHelp, "paused", paused)
+	return s.setCommand("pause sink|topic|key|relay NAME", "Pause a sink, a topic, a key or a relay", pauseHelp, "paused", paused)
 }
 
 func (p program) resumeCommand() *cobra.Command {
@@ -185,14 +187,14 @@ func (p program) resumeCommand() *cobra.Command {
 
 func (p program) limitCommand() *cobra.Command {
 	s := &steering{program: p}
-	return s.setCommand("limit sink NAME RATE", "Bound what all relays together send to a sink, such as 100/s", limitHelp, "limited", func(command *cobra.Command, args []string) (storage.Control, error) {
+	return s.setCommand("limit sink NAME RATE", "Limit the rate at which all relays together send to a sink", limitHelp, "limited", func(command *cobra.Command, args []string) (storage.Control, error) {
 		if len(args) == 3 && args[0] == "sink" {
 			rate, err := strconv.Atoi(strings.TrimSuffix(args[2], "/s"))
 			if err == nil && rate > 0 {
 				return storage.Control{Kind: storage.LimitSink, Name: args[1], Rate: rate}, nil
 			}
 		}
-		return storage.Control{}, usagef("say which and how many a second: %s sink NAME 100/s", command.CommandPath())
+		return storage.Control{}, usagef("wrong arguments: use %s sink NAME RATE, with a rate such as 100/s", command.CommandPath())
 	})
 }
 
@@ -202,7 +204,7 @@ func (p program) unlimitCommand() *cobra.Command {
 		if len(args) == 2 && args[0] == "sink" {
 			return storage.Control{Kind: storage.LimitSink, Name: args[1], Rate: 1}, nil
 		}
-		return storage.Control{}, usagef("say which: %s sink NAME", command.CommandPath())
+		return storage.Control{}, usagef("wrong arguments: use %s sink NAME", command.CommandPath())
 	})
 }
 
@@ -211,7 +213,7 @@ func (p program) actionsCommand() *cobra.Command {
 	var asJSON bool
 	var limit int
 	command := &cobra.Command{
-		Use: "actions", Short: "List what operators have done", Long: actionsHelp, Args: noArguments,
+		Use: "actions", Short: "List the actions of operators", Long: actionsHelp, Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if limit < 1 {
 				return usagef("--limit must be at least 1, not %d", limit)
@@ -238,11 +240,11 @@ func (p program) actionsCommand() *cobra.Command {
 	}
 	t.addFlags(command)
 	jsonFlag(command, &asJSON)
-	command.Flags().IntVar(&limit, "limit", 50, "at most this `number`")
+	command.Flags().IntVar(&limit, "limit", 50, "list at most this `number` of actions")
 	return command
 }
 
-// printControls shows what is in force.
+// printControls prints the pauses and limits.
 func (p program) printControls(controls []storage.Control) error {
 	if len(controls) == 0 {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What is paused isn't sent, status shows it, and the log who has done it. A drain says what it
-// has left.
+// Paused messages aren't sent. status lists the pause, and the log of actions has its author. A drain reports the
+// messages that it leaves.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -30,7 +30,7 @@ func TestPauseAndResume(t *testing.T) {
 			args := strings.Fields(what)
 			got := mustRun(t, append([]string{"pause", "--database", db.URL, "--for", "2h", "--by", "ann", "--reason", "it is wrong"}, args...)...)
 			if got.stdout != "paused "+what+" for 2h0m0s\n" {
-				t.Errorf("pause says %q", got.stdout)
+				t.Errorf("pause prints %q", got.stdout)
 			}
 			if got := drain(); got.code != exitFailed || !strings.Contains(got.stderr, what) {
 				t.Errorf("a drain that left messages: %d, %s", got.code, got.stderr)
@@ -48,7 +48,7 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		mustRun(t, "limit", "sink", "http", "100/s", "--database", db.URL)
 		mustRun(t, "unlimit", "sink", "http", "--database", db.URL)
-		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "mallory") // does nothing, and so isn't there
+		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "mallory") // changes nothing, and so isn't in the log
 		mustCall(t, `{"topic":"bad"}`, "enqueue", "--database", db.URL)
 		drainAtOnce(t, db, endpoint.URL)
 		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "eve")
@@ -73,16 +73,16 @@ func TestPauseAndResume(t *testing.T) {
 func TestPauseRefuses(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"pause":                                  "say what",
-		"pause sink":                             "say what",
-		"pause sinks a":                          "say what",
+		"pause":                                  "wrong arguments",
+		"pause sink":                             "wrong arguments",
+		"pause sinks a":                          "wrong arguments",
 		"pause sink a --for 2h --until 14:00":    "not both",
-		"pause sink a --for never":               "no duration",
-		"pause sink a --until 2001-01-01T00:00Z": "no time to come",
-		"limit sink a":                           "how many",
+		"pause sink a --for never":               "isn't a duration",
+		"pause sink a --until 2001-01-01T00:00Z": "isn't a future time",
+		"limit sink a":                           "RATE",
 		"limit sink a -5/s":                      "",
-		"limit sink a 0":                         "how many",
-		"unlimit topic a":                        "say which",
+		"limit sink a 0":                         "RATE",
+		"unlimit topic a":                        "wrong arguments",
 	} {
 		if got := call(t.Context(), "", strings.Fields(args)...); got.code != exitUsage || !strings.Contains(got.stderr, want) {
 			t.Errorf("%s: %d, %s; want %q", args, got.code, got.stderr, want)
@@ -103,18 +103,18 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// While relays live, a pause or a limit of a sink or a relay that none of them has is refused, and names those that there are.
-func TestAPauseOfWhatIsNotThereIsRefused(t *testing.T) {
+// While relays are alive, a pause or a limit for an unknown sink or relay is refused. The error has the known names.
+func TestPauseRefusesUnknownNames(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
-		mustRun(t, "pause", "sink", "early", "--database", db.URL) // for a relay that is still to start
+		mustRun(t, "pause", "sink", "early", "--database", db.URL) // for a relay that starts later
 		mustRun(t, "resume", "sink", "early", "--database", db.URL)
 		endpoint := newWeb(t, always(http.StatusOK))
 		mustCall(t, jsonLines("orders", 1, 1), "enqueue", "--database", db.URL)
 		start(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--name", "r1")
-		endpoint.next(t, endpoint.arrived) // it has told the others of its sinks
+		endpoint.next(t, endpoint.arrived) // the relay has published its sinks
 		for _, args := range [][]string{{"pause", "sink", "typo"}, {"limit", "sink", "typo", "5"}, {"pause", "relay", "typo"}} {
-			if got := call(t.Context(), "", append(args, "--database", db.URL)...); got.code != exitUsage || !strings.Contains(got.stderr, "there is none of this name; there are ") {
+			if got := call(t.Context(), "", append(args, "--database", db.URL)...); got.code != exitUsage || !strings.Contains(got.stderr, "no relay has this name or sink: known are ") {
 				t.Errorf("%v: %d, %s", args, got.code, got.stderr)
 			}
 		}

@@ -22,32 +22,31 @@ import (
 
 const connectTimeout = 10 * time.Second
 
-// maxConnections of a pool: a relay reads, settles and leases at the same time,
-// and handlers may add to that; more than this help nobody.
+// maxConnections is the size of a pool. A relay reads, settles and leases
+// concurrently, and handlers may use connections, too; more than ten don't help.
 const maxConnections = 10
 
-// maxIdleTime of a connection, where the server doesn't end it sooner.
+// maxIdleTime is how long a connection stays open without use, if the server doesn't close it sooner.
 const maxIdleTime = 5 * time.Minute
 
-// errURL means that a driver doesn't understand the URL, whatever the server
-// would say.
-var errURL = errors.New("the URL isn't understood")
+// errURL means that the driver can't parse the URL.
+var errURL = errors.New("the URL can't be parsed")
 
-// pool is what a database is opened for.
+// pool has options for opening a database.
 type pool struct {
-	create bool          // an SQLite file may be made
+	create bool          // a missing SQLite file is created
 	most   int           // connections; 0: maxConnections
-	limit  time.Duration // of a statement, where ending a call here doesn't end it on the server; 0: none
+	limit  time.Duration // of a statement, for servers that don't end one when its call is cancelled; 0: none
 }
 
-// databaseDriver opens a kind of database: each drivers_*.go has some.
+// databaseDriver opens one kind of database. They are in drivers_*.go.
 type databaseDriver struct {
 	dialect dialect.Dialect
 	open    func(ctx context.Context, database config.Database, as pool) (*sql.DB, error)
-	hint    func(error) string // what to do about an error of the server, by its own code; nil: nothing is known
+	hint    func(error) string // returns a hint for an error code of the server, or ""; nil if the kind has none
 }
 
-// drivers are the databases that this program was built with.
+// drivers returns the databases that this program was built with.
 func drivers() []databaseDriver {
 	return append([]databaseDriver{
 		{dialect.Postgres(), openPostgres, hintPostgres}, {dialect.MySQL(), openMySQL, hintMySQL}, {dialect.MariaDB(), openMySQL, hintMySQL},
@@ -64,7 +63,7 @@ func driverOf(kind string) (driver databaseDriver, found bool) {
 	return drivers()[i], true
 }
 
-// openDatabase opens a database and makes sure that it answers.
+// openDatabase opens a database and pings it.
 func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.DB, dialect.Dialect, error) {
 	driver, ok := driverOf(database.Kind())
 	if !ok {
@@ -85,9 +84,10 @@ func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.
 	return db, driver.dialect, nil
 }
 
-// renewing connects by the login that the database's file has at the time, and by the certificates that its URL names.
+// renewing is a connector for a login that may change. Each new connection uses the login that the database's file has at
+// that moment, and the certificates that its URL names.
 type renewing struct {
-	driver.Connector // of the URL as it was at the start
+	driver.Connector // for the login at the start
 	database         config.Database
 	make             func(config.Database) (driver.Connector, error)
 }
@@ -100,7 +100,7 @@ func (r renewing) Connect(ctx context.Context) (driver.Conn, error) {
 	return connector.Connect(ctx)
 }
 
-// newRenewing fails where the URL isn't understood.
+// newRenewing returns an error if make can't parse the URL.
 func newRenewing(database config.Database, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
 	connector, err := make(database)
 	return renewing{connector, database, make}, err
@@ -110,21 +110,22 @@ func newRenewing(database config.Database, make func(config.Database) (driver.Co
 func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
 	return sqlstore.Open(ctx, db, d, sqlstore.Options{
 		Table: source.Table, LongestTransaction: source.LongestTransaction,
-		Reader: relaypgx.Reader{}, // of other drivers it reads nothing
+		Reader: relaypgx.Reader{}, // has no effect with drivers other than pgx
 	})
 }
 
-// Connections for the page: reads take one each, and so does counting, once for the page and once for /status.
+// The page's pools have these numbers of connections. Each concurrent read takes one, and the page and /status each
+// take one more for counting.
 const (
 	readingConnections = admin.MostReads + 2
 	actingConnections  = 4
 )
 
-// pageConnectionLife is how long a connection of the page's is used. After a switchover an old primary
-// answers reads as before, with what it had then: only a new connection reaches the new primary.
+// pageConnectionLife is the longest life of one of the page's connections. After a switchover, the old primary
+// continues to answer reads, with stale data; only a new connection reaches the new primary.
 const pageConnectionLife = 15 * time.Second
 
-// openPage opens a source's table for the admin page: for readers, and for operators.
+// openPage opens a source's table for the admin page, with one pool for reads and one for changes.
 func openPage(ctx context.Context, source config.Source) (page app.PageTable, err error) {
 	var opened []*sql.DB
 	page.Close = func() (err error) {
@@ -153,7 +154,7 @@ func openPage(ctx context.Context, source config.Source) (page app.PageTable, er
 	return page, nil
 }
 
-// withOperator opens a table for an operator's work on it.
+// withOperator opens a table and calls work with its operator.
 func withOperator(ctx context.Context, source config.Source, work func(storage.Operator) error) (err error) {
 	db, d, err := openDatabase(ctx, source.Database, pool{})
 	if err != nil {
@@ -167,8 +168,7 @@ func withOperator(ctx context.Context, source config.Source, work func(storage.O
 	return explain(source, work(store))
 }
 
-// closing closes at the end of a function and joins what goes wrong to its
-// error.
+// closing closes the closer, for use with defer, and joins an error to err.
 func closing(closer io.Closer, err *error) {
 	if closeErr := closer.Close(); closeErr != nil {
 		*err = errors.Join(*err, fmt.Errorf("close the database: %w", closeErr))

@@ -19,18 +19,20 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const demoHelp = `See it work, with nothing to set up: a small shop writes orders to an embedded
-database, each with a message in the same transaction, and rolls some of them
-back. A relay delivers the messages to an HTTP endpoint that fails now and then.
-At the end the promise is checked: every committed order arrived, no other did,
-each customer's in their order, and a duplicate bears the message id of the first.`
+const demoHelp = `See rowrelay work, without any setup. A small shop writes orders to an embedded
+database, each with a message in the same transaction, and rolls some of them back. A
+relay delivers the messages to an HTTP endpoint that fails now and then.
 
-// demo is the stage that the shop, the relay and the endpoint play on.
+At the end the demo checks rowrelay's promise: every committed order has arrived, no
+order that was rolled back has, each customer's orders arrived in order, and each
+duplicate has the message id of its original.`
+
+// demo runs the shop, the relay and the endpoint.
 type demo struct {
 	program
 	orders   int
-	lasts    time.Duration // of the shop
-	patience time.Duration // with the relay, after the shop has closed
+	lasts    time.Duration // how long the shop is open
+	patience time.Duration // how long the relay may take after the shop has closed
 	keep     bool
 
 	folder   string
@@ -46,14 +48,14 @@ func (p program) demoCommand() *cobra.Command {
 	d := &demo{program: p, patience: 30 * time.Second}
 	command := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: a shop, a relay and an endpoint in one process",
+		Short: "See rowrelay work: a shop, a relay and an endpoint in one process",
 		Long:  demoHelp,
 		Args:  noArguments,
 		RunE:  func(command *cobra.Command, _ []string) error { return d.run(command.Context()) },
 	}
 	command.Flags().IntVar(&d.orders, "orders", 400, "the shop takes this `number` of orders")
 	command.Flags().DurationVar(&d.lasts, "lasts", 5*time.Second, "the shop is open for this `duration`")
-	command.Flags().BoolVar(&d.keep, "keep", false, "keep the database file, to look at it with rowrelay status and messages")
+	command.Flags().BoolVar(&d.keep, "keep", false, "keep the database file, for rowrelay status and rowrelay messages")
 	return command
 }
 
@@ -100,8 +102,8 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-// play lets the shop and the relay work until all is delivered. The relay is an
-// ordinary one, less patient than usual.
+// play runs the shop and the relay until all messages are delivered. The relay has
+// shorter retry delays than the defaults.
 func (d *demo) play(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,7 +132,7 @@ func (d *demo) play(ctx context.Context) error {
 	return errors.Join(watchErr, <-relayed)
 }
 
-// watch shows the progress until the shop has closed and nothing waits.
+// watch prints the progress until the shop has closed and no message waits.
 func (d *demo) watch(ctx context.Context, sold <-chan error) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -144,7 +146,7 @@ func (d *demo) watch(ctx context.Context, sold <-chan error) error {
 			}
 			closed, sold = true, nil
 		case <-deadline:
-			return fmt.Errorf("the relay wasn't done %v after the shop had closed", d.patience)
+			return fmt.Errorf("the relay has not delivered all messages within %v after the shop closed", d.patience)
 		case <-tick.C:
 			waiting, err := d.progress(ctx)
 			if err != nil || closed && waiting == 0 {
@@ -154,7 +156,7 @@ func (d *demo) watch(ctx context.Context, sold <-chan error) error {
 	}
 }
 
-// progress prints a line and returns how many messages wait.
+// progress prints a line and returns the number of messages that wait.
 func (d *demo) progress(ctx context.Context) (waiting int64, err error) {
 	err = withOperator(ctx, d.source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)
@@ -168,7 +170,7 @@ func (d *demo) progress(ctx context.Context) (waiting int64, err error) {
 	return waiting, err
 }
 
-// conclude checks the promise and tells.
+// conclude checks the promise and prints the result.
 func (d *demo) conclude(ctx context.Context) error {
 	book, err := d.shop.book(ctx)
 	if err != nil {
@@ -191,13 +193,13 @@ func (d *demo) conclude(ctx context.Context) error {
 	return nil
 }
 
-// verdict is what came of the promise.
+// verdict is the result of judge.
 type verdict struct {
 	committed, arrived, duplicates, customers int
 	broken                                    []string
 }
 
-// judge compares the shop's record with what arrived, in its order.
+// judge compares the shop's record with the arrivals, which are in the order of their arrival.
 func judge(book map[string]int, arrivals []arrival) verdict {
 	v := verdict{customers: len(book)}
 	for _, count := range book {

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// arrival is a request that the endpoint has taken.
+// arrival is a request that the endpoint has accepted.
 type arrival struct {
-	id    string // the message's
+	id    string // of the message
 	order order
 }
 
-// endpoint is where the orders are sent. It fails every so often: with an
-// error, with an error after it took the order (so that it comes again), and
-// for a while with "service unavailable".
+// endpoint receives the orders. It fails in three ways: some requests get an error;
+// some get an error after the order was accepted, so that it arrives again; and for a
+// while all requests get "service unavailable".
 type endpoint struct {
 	listener net.Listener
 	server   *http.Server
-	downFrom time.Time // to
+	downFrom time.Time
 	downTo   time.Time
 
 	mu       sync.Mutex
@@ -40,7 +40,7 @@ func newEndpoint(lasts time.Duration) (*endpoint, error) {
 	now := time.Now()
 	e := &endpoint{listener: listener, downFrom: now.Add(lasts / 2), downTo: now.Add(lasts/2 + min(time.Second, lasts/5))}
 	e.server = &http.Server{Handler: e, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = e.server.Serve(listener) }() // it ends with close, and says nothing else
+	go func() { _ = e.server.Serve(listener) }() // returns http.ErrServerClosed after close
 	return e, nil
 }
 
@@ -61,7 +61,7 @@ func (e *endpoint) counts() (arrived, failures int) {
 	return len(e.arrivals), e.failures
 }
 
-// ServeHTTP takes an order, or fails.
+// ServeHTTP accepts an order, or fails.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(request.Body, 1<<20))
 	var o order
@@ -85,7 +85,7 @@ func (e *endpoint) take(a arrival, now time.Time) int {
 		code = http.StatusServiceUnavailable
 	case e.requests%17 == 0:
 		code = http.StatusInternalServerError
-	case e.requests%61 == 0: // the order is taken, but the answer is an error
+	case e.requests%61 == 0: // the order is accepted, but the answer is an error
 		code = http.StatusInternalServerError
 		e.arrivals = append(e.arrivals, a)
 	default:

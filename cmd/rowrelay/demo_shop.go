@@ -19,14 +19,14 @@ const (
 	shopCustomers = 3 // at each till
 )
 
-// order is what the shop's messages say.
+// order is the payload of the shop's messages.
 type order struct {
 	Customer string `json:"customer"`
 	Number   int    `json:"number"` // counts the customer's orders, from 1
 	Amount   int    `json:"amount"`
 }
 
-// shop sells at several tills. A customer comes to one till only, so that the
+// shop sells at several tills concurrently. A customer uses only one till, so that the
 // customer's orders commit one after the other.
 type shop struct {
 	db     *sql.DB
@@ -71,7 +71,7 @@ func (s *shop) sellAt(ctx context.Context, till int, wake func()) error {
 	for i := till; i < s.orders; i += shopTills {
 		customer := fmt.Sprintf("customer-%d-%d", till, i/shopTills%shopCustomers)
 		o := order{Customer: customer, Number: numbers[customer] + 1, Amount: 1 + i*7%100}
-		changedMind := i%4 == i/shopTills%4 // a quarter of them, at every till
+		changedMind := i%4 == i/shopTills%4 // true for a quarter of the orders at each till
 		if err := s.take(ctx, o, changedMind); err != nil {
 			return fmt.Errorf("take order %d of %s: %w", o.Number, o.Customer, err)
 		}
@@ -88,19 +88,19 @@ func (s *shop) sellAt(ctx context.Context, till int, wake func()) error {
 	return nil
 }
 
-// take is what an application does: it changes its own table and writes the
-// message in one transaction. Who changed their mind is rolled back.
+// take does what an application does: it changes its own table and writes the
+// message in one transaction. If changedMind, it rolls back.
 func (s *shop) take(ctx context.Context, o order, changedMind bool) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after the commit
+	defer func() { _ = tx.Rollback() }() // has no effect after the commit
 	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (customer, number, amount) VALUES (?, ?, ?)", o.Customer, o.Number, o.Amount); err != nil {
 		return err
 	}
 	if changedMind {
-		o.Number = -o.Number // so that the endpoint would notice
+		o.Number = -o.Number // an order that must not arrive; judge would find it
 	}
 	payload, err := json.Marshal(o)
 	if err != nil {
@@ -120,13 +120,13 @@ func (s *shop) take(ctx context.Context, o order, changedMind bool) error {
 	return nil
 }
 
-// book is the shop's own record: how many orders of each customer it has.
+// book returns the shop's own record: the number of orders of each customer.
 func (s *shop) book(ctx context.Context) (map[string]int, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT customer, count(*) FROM orders GROUP BY customer")
 	if err != nil {
 		return nil, fmt.Errorf("read the shop's orders: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // Err tells
+	defer func() { _ = rows.Close() }() // rows.Err returns its error, too
 	book := map[string]int{}
 	for rows.Next() {
 		var customer string

@@ -86,7 +86,7 @@ func TestTheEndpointFailsInEachWay(t *testing.T) {
 	}
 }
 
-// TestABrokenPromiseIsAFailure lets the endpoint lose an order that it took.
+// TestABrokenPromiseIsAFailure makes the endpoint lose an order that it has accepted.
 func TestABrokenPromiseIsAFailure(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	kinds, err := newKinds(&strings.Builder{}, nil)

@@ -41,10 +41,11 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 	return db, nil
 }
 
-// sessionSettings set up every connection: each server skips the comment with what only the other one has. The isolation has
-// a statement, as its variable's name differs by version.
+// sessionSettings returns the statements that set up every connection. Settings that only MySQL or only MariaDB has are in a
+// comment that the other one skips. The isolation level is set by a statement of its own, because the name of its variable
+// differs by version.
 //
-// A limit bounds statements on the server, which continues to run one whose caller has given up; 0 is none.
+// limit bounds statements on the server, because it continues to run a statement whose caller has given up; 0 is no limit.
 func sessionSettings(limit time.Duration) []string {
 	set := map[string]string{}
 	for _, setting := range dialect.Settings(dialect.MySQL()) {
@@ -92,7 +93,7 @@ func hintMySQL(err error) string {
 		1044: "the user has no right to this database: grant it, or check the database's name in the URL",
 		1049: hintDatabase,
 		1040: hintFull,
-		1130: "the server refuses users from this host: create the user for it",
-		1226: "the user has no connection left: raise its MAX_USER_CONNECTIONS, or close some",
+		1130: "the server refuses this host: create the user for this host",
+		1226: "the user has no free connection: raise its MAX_USER_CONNECTIONS, or close some connections",
 	}[refused.Number]
 }

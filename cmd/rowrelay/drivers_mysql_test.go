@@ -18,7 +18,7 @@ import (
 
 func TestMySQLURLs(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{ // the driver's own form, less what is the same for all
+	for text, want := range map[string]string{ // the driver's DSN without the parameters that all have
 		"mysql://u:p%2F%40@h/d":                              "u:p/@@tcp(h:3306)/d?tls=preferred",
 		"mariadb://u@[::1]:3307/d%20e?tls=false":             "u@tcp([::1]:3307)/d%20e?tls=false",
 		"mysql:///d?parseTime=1&time_zone=%2B00:00":          "tcp(127.0.0.1:3306)/d?tls=preferred",
@@ -46,21 +46,21 @@ func TestMySQLURLs(t *testing.T) {
 	}
 }
 
-func TestMySQLParametersThatCannotBe(t *testing.T) {
+func TestMySQLRefusesParameters(t *testing.T) {
 	t.Parallel()
 	for parameters, want := range map[string]string{
-		"parseTime=false":                    "the parameter parseTime has to be true: leave it out",
-		"loc=Local":                          "the parameter loc has to be UTC",
-		"time_zone=%27Europe/Berlin%27":      "the parameter time_zone has to be '+00:00'",
-		"clientFoundRows=0":                  "the parameter clientFoundRows has to be true",
-		"multiStatements=true":               "the parameter multiStatements has to be false",
-		"interpolateParams=false":            "the parameter interpolateParams has to be true",
-		"charset=latin1":                     "the parameter charset has to be utf8mb4",
-		"sql_mode=%27%27":                    "the parameter sql_mode has to be 'TRADITIONAL'",
-		"tx_isolation=%27REPEATABLE-READ%27": "the parameter tx_isolation has to be 'READ-COMMITTED'",
-		"strict=true":                        "the parameter strict isn't known: there are allow",
-		"parsetime=true":                     "the parameter parsetime isn't known",
-		"tls=false&tls=true":                 "the parameter tls is there twice",
+		"parseTime=false":                    "the parameter parseTime must be true: leave it out",
+		"loc=Local":                          "the parameter loc must be UTC",
+		"time_zone=%27Europe/Berlin%27":      "the parameter time_zone must be '+00:00'",
+		"clientFoundRows=0":                  "the parameter clientFoundRows must be true",
+		"multiStatements=true":               "the parameter multiStatements must be false",
+		"interpolateParams=false":            "the parameter interpolateParams must be true",
+		"charset=latin1":                     "the parameter charset must be utf8mb4",
+		"sql_mode=%27%27":                    "the parameter sql_mode must be 'TRADITIONAL'",
+		"tx_isolation=%27REPEATABLE-READ%27": "the parameter tx_isolation must be 'READ-COMMITTED'",
+		"strict=true":                        "the parameter strict is unknown: it must be one of allow",
+		"parsetime=true":                     "the parameter parsetime is unknown",
+		"tls=false&tls=true":                 "the parameter tls is given twice",
 		"tls=special":                        "special",
 		"tls=false&ca_file=a.pem":            "the parameter tls=false contradicts ca_file",
 		"ca_file=/no/such/file":              "no such file",
@@ -68,7 +68,7 @@ func TestMySQLParametersThatCannotBe(t *testing.T) {
 		"readTimeout=fast":                   "fast",
 		"compress=perhaps":                   "invalid bool value: perhaps",
 		"tls=%zz":                            "percent-encoded",
-		"allowAllFiles=true":                 "isn't known",
+		"allowAllFiles=true":                 "is unknown",
 		"timeout=1s;readTimeout=1s":          "percent-encoded",
 		"transaction_isolation=READ-COMMITTED&multiStatements=true": "multiStatements",
 	} {
@@ -83,7 +83,7 @@ func TestMySQLParametersThatCannotBe(t *testing.T) {
 	}
 }
 
-// onMySQL runs a test on each server of the family that the program can open.
+// onMySQL runs a test on each MySQL and MariaDB server.
 func onMySQL(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
 	for _, target := range testdb.Targets() {
@@ -110,14 +110,14 @@ func openMySQLTest(t *testing.T, address string) (*sql.DB, error) {
 	return db, err
 }
 
-// hostileMySQL are other values than those that the command sets, for sessions of a server that has them by default.
+// hostileMySQL has defaults for a server that differ from the settings that the command needs.
 var hostileMySQL = map[string]string{
 	"transaction_isolation": "'SERIALIZABLE'", "tx_isolation": "'SERIALIZABLE'", "completion_type": "'CHAIN'", "sql_mode": "'ANSI'", "range_optimizer_max_mem_size": "1",
 	"autocommit": "0", "sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0", "time_zone": "'-11:00'", "max_execution_time": "1", "max_statement_time": "1",
 	"character_set_client": "latin1", "character_set_connection": "latin1", "character_set_results": "latin1",
 }
 
-// Each connection of the command has all settings, whatever the server has.
+// Each connection of the command has all its settings, whatever the server's defaults are.
 func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
@@ -160,7 +160,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 		}
 		pool := sql.OpenDB(session{connector, sessionSettings(0)})
 		defer func() { _ = pool.Close() }()
-		for range maxConnections { // all held at once
+		for range maxConnections { // hold all connections
 			connection, err := pool.Conn(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 				}
 			}
 		}
-		const limit = 2 * time.Second // of the page's reads
+		const limit = 2 * time.Second // for the page's reads
 		pages := sql.OpenDB(session{connector, sessionSettings(limit)})
 		defer func() { _ = pages.Close() }()
 		name, limited := "max_execution_time", "2000"
@@ -190,8 +190,8 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 	})
 }
 
-// A mysql:// URL connects to a MariaDB server, and the other way round. The command then names the right scheme.
-func TestMySQLURLOfTheOtherServer(t *testing.T) {
+// If a mysql:// URL leads to a MariaDB server, or a mariadb:// URL to MySQL, the error has the right scheme.
+func TestMySQLURLWithTheWrongScheme(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
 		own, rest, _ := strings.Cut(db.URL, "://")
@@ -202,8 +202,8 @@ func TestMySQLURLOfTheOtherServer(t *testing.T) {
 	})
 }
 
-// MySQL has TLS by itself, the others here have none; what isn't asked for is
-// used where it is there.
+// Without the parameter tls, TLS is used if the server has it: the MySQL servers of the tests have TLS, the
+// others don't.
 func TestMySQLWithTLS(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
@@ -229,7 +229,7 @@ func TestMySQLWithTLS(t *testing.T) {
 	})
 }
 
-func TestWhatMySQLRefusesIsExplained(t *testing.T) {
+func TestMySQLErrorsHaveHints(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
 		name := "u_" + strings.ToLower(rand.Text()[:16])
@@ -242,7 +242,7 @@ func TestWhatMySQLRefusesIsExplained(t *testing.T) {
 		for want, change := range map[string]func(*url.URL){
 			"check the user and password": func(u *url.URL) { u.User = url.UserPassword(name, "hunter22") },
 			"no right to this database":   func(u *url.URL) { u.User = url.UserPassword(name, "hunter2") },
-			"there is no such database":   func(u *url.URL) { u.Path = "/no_such_database" },
+			"the database doesn't exist":  func(u *url.URL) { u.Path = "/no_such_database" },
 			"check the host and port":     func(u *url.URL) { u.Host = "127.0.0.1:1" },
 		} {
 			address := withURL(t, db, change)

@@ -15,33 +15,33 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// mysqlFixed are the driver's parameters that have to be as they are here. A URL may repeat them, and the
-// settings of [sessionSettings].
+// mysqlFixed are the driver's parameters that must have these values. A URL may repeat them, and the
+// settings of [sessionSettings], with the same values.
 var mysqlFixed = map[string]string{
-	"parseTime":         "true", // times are times, not texts
-	"loc":               "UTC",  // …
-	"clientFoundRows":   "true", // rows that an update found count, changed or not
-	"interpolateParams": "true", // one way to the server for a statement, not three
+	"parseTime":         "true", // return times as time.Time, not as text
+	"loc":               "UTC",
+	"clientFoundRows":   "true", // RowsAffected counts the rows that an UPDATE finds, even if it doesn't change them
+	"interpolateParams": "true", // a statement takes one round trip instead of three
 	"multiStatements":   "false",
 	"columnsWithAlias":  "false",
 	"checkConnLiveness": "true",
 	"charset":           "utf8mb4",
 }
 
-// mysqlFree are the driver's parameters that a URL may set as it likes.
+// mysqlFree are the driver's parameters that a URL may set to any value.
 var mysqlFree = []string{
 	"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "compress", "connectionAttributes",
 	"maxAllowedPacket", "readTimeout", "rejectReadOnly", "timeout", "tls", "writeTimeout",
 }
 
-// mysqlOwn are parameters of ours.
+// mysqlOwn are parameters that are handled here, and not by the driver.
 var mysqlOwn = []string{"socket", "ca_file", "cert_file", "key_file"}
 
-// mysqlSettings are a URL's, with those that have to be as they are.
+// mysqlSettings returns the settings of a URL, together with the fixed ones.
 func mysqlSettings(text string) (*mysql.Config, error) {
 	address, err := url.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("it isn't a URL") // the error would repeat it
+		return nil, fmt.Errorf("it isn't a URL") // err would repeat the URL with its password
 	}
 	parameters, own, err := mysqlParameters(address.RawQuery)
 	if err != nil {
@@ -74,12 +74,12 @@ func mysqlAddress(address *url.URL, socket string) string {
 	return "tcp(" + address.Host + ")"
 }
 
-// mysqlParameters tells the driver's parameters from ours, and refuses what it
-// can't use.
+// mysqlParameters splits a URL's parameters into the driver's and those of mysqlOwn.
+// It refuses unknown parameters, and fixed ones with other values.
 func mysqlParameters(query string) (url.Values, map[string]string, error) {
 	given, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, nil, fmt.Errorf("its parameters aren't written as name=value&name=value, percent-encoded")
+		return nil, nil, fmt.Errorf("its parameters aren't percent-encoded as name=value&name=value")
 	}
 	parameters, own := url.Values{}, map[string]string{}
 	allFixed := maps.Clone(mysqlFixed)
@@ -91,23 +91,23 @@ func mysqlParameters(query string) (url.Values, map[string]string, error) {
 		fixed, isFixed := allFixed[name]
 		switch {
 		case len(given[name]) > 1:
-			return nil, nil, fmt.Errorf("the parameter %s is there twice", name)
+			return nil, nil, fmt.Errorf("the parameter %s is given twice", name)
 		case isFixed && !sameSetting(value, fixed):
-			return nil, nil, fmt.Errorf("the parameter %s has to be %s: leave it out", name, fixed)
+			return nil, nil, fmt.Errorf("the parameter %s must be %s: leave it out", name, fixed)
 		case isFixed:
 		case slices.Contains(mysqlFree, name):
 			parameters.Set(name, value)
 		case slices.Contains(mysqlOwn, name):
 			own[name] = value
 		default:
-			return nil, nil, fmt.Errorf("the parameter %s isn't known: there are %s", name,
+			return nil, nil, fmt.Errorf("the parameter %s is unknown: it must be one of %s", name,
 				strings.Join(slices.Sorted(slices.Values(slices.Concat(mysqlFree, mysqlOwn))), ", "))
 		}
 	}
 	return parameters, own, setFixed(parameters, own)
 }
 
-// setFixed adds what a URL leaves to us.
+// setFixed adds the fixed parameters, and the defaults of tls and connectionAttributes.
 func setFixed(parameters url.Values, own map[string]string) error {
 	files := own["ca_file"]+own["cert_file"]+own["key_file"] != ""
 	switch tls := parameters.Get("tls"); {
@@ -126,10 +126,10 @@ func setFixed(parameters url.Values, own map[string]string) error {
 	return nil
 }
 
-// sameSetting allows for the spellings of one value.
+// sameSetting reports whether a and b are spellings of the same value, such as 1, on and true.
 func sameSetting(a, b string) bool {
 	plain := func(text string) string {
-		text = strings.ToLower(strings.Trim(strings.ReplaceAll(text, " ", "+"), `'"`)) // a bare + is a blank in a URL
+		text = strings.ToLower(strings.Trim(strings.ReplaceAll(text, " ", "+"), `'"`)) // an unescaped + in a URL was decoded as a space
 		if spelled, ok := map[string]string{"1": "true", "on": "true", "0": "false", "off": "false"}[text]; ok {
 			return spelled
 		}

@@ -14,13 +14,13 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// optionalDrivers are those that a program has only if it was built with their tags.
+// optionalDrivers returns the drivers that need a build tag.
 func optionalDrivers() []databaseDriver {
 	return []databaseDriver{{dialect.Oracle(), openOracle, hintOracle}}
 }
 
 func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
-	made := oracle.NewDriver() // it keeps what connections have learned of the server
+	made := oracle.NewDriver() // one for all connections, because it caches properties of the server
 	connector, err := newRenewing(database, func(database config.Database) (driver.Connector, error) {
 		return made.OpenConnector(database.Secret())
 	})

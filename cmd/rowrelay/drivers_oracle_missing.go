@@ -2,6 +2,6 @@
 
 package main
 
-// optionalDrivers are none: Oracle's driver is large, and most need
-// another one.
+// optionalDrivers returns none: Oracle's driver is large, so it needs the build tag
+// oracle.
 func optionalDrivers() []databaseDriver { return nil }

@@ -40,8 +40,8 @@ func connectPostgres(database config.Database) (driver.Connector, error) {
 	return stdlib.GetConnector(*settings, stdlib.OptionAfterConnect(setUpSession)), nil
 }
 
-// setUpSession sets what the server, the database or the user may be set to otherwise. Not by parameters of the
-// connection, which poolers refuse.
+// setUpSession overrides settings that the server, the database or the user may have changed. It uses a statement, because
+// poolers refuse connection parameters that they don't know.
 func setUpSession(ctx context.Context, conn *pgx.Conn) error {
 	var calls []string
 	for _, setting := range dialect.Settings(dialect.Postgres()) {
@@ -55,13 +55,13 @@ func setUpSession(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func hintPostgres(err error) string {
-	const pooler = "a pooler in transaction mode stands in between, and doesn't follow prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)"
+	const pooler = "the URL leads to a pooler in transaction mode, which doesn't support prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)"
 	var coded interface{ SQLState() string }
 	if !errors.As(err, &coded) {
 		return ""
 	}
 	limit := func(setting string) string {
-		return setting + " of this user is too short for this, or somebody cancelled it: add " + setting + "=0 to the URL, or run ALTER ROLE … SET " + setting + " = 0"
+		return "the user's " + setting + " is too short for this statement, or somebody cancelled it: add " + setting + "=0 to the URL, or run ALTER ROLE … SET " + setting + " = 0"
 	}
 	return map[string]string{
 		"57014": limit("statement_timeout"),
@@ -73,12 +73,12 @@ func hintPostgres(err error) string {
 		"3D000": hintDatabase,
 		"53300": hintFull,
 		"57P03": "the server is starting or stopping: try again in a moment",
-		"42P05": pooler, // a prepared statement that is there already
-		"26000": pooler, // one that isn't there
+		"42P05": pooler, // the prepared statement exists already
+		"26000": pooler, // the prepared statement doesn't exist
 	}[coded.SQLState()]
 }
 
-// newListener wakes a relay by NOTIFY.
+// newListener returns a listener that wakes a relay on NOTIFY.
 func newListener(source config.Source) (relay.Listener, error) {
 	listener, err := relaypgx.NewListener(source.Database.Secret(), relaypgx.ListenerOptions{
 		Table: source.Table, Connection: func() string { return source.Database.Current().Secret() },
@@ -89,8 +89,8 @@ func newListener(source config.Source) (relay.Listener, error) {
 	return listener, nil
 }
 
-// unparsed keeps what pgx has against a URL and leaves out the URL itself, from
-// which pgx can't take every password.
+// unparsed returns the reason why pgx can't parse a URL, without the URL, in which
+// pgx doesn't redact every password.
 func unparsed(err error) error {
 	text, mark := err.Error(), "`: "
 	i := strings.LastIndex(text, mark)

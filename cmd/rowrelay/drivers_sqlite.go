@@ -17,10 +17,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqliteAnswers are what a connection answers when it is asked for a pragma, where that is not the value that it was given.
+// sqliteAnswers has the pragmas that SQLite reports in another form than that in which they are set.
 var sqliteAnswers = map[string]string{"journal_mode": "wal", "synchronous": "2"}
 
-// fileURL is the URL of a database in a file, which needs no server.
+// fileURL returns the URL of an SQLite file.
 func fileURL(path string) string { return dialect.SQLite().Name() + ":" + path }
 
 func openSQLite(ctx context.Context, database config.Database, as pool) (*sql.DB, error) {
@@ -47,12 +47,12 @@ func sqliteDSN(path string, create bool) string {
 	for _, pragma := range dialect.Settings(dialect.SQLite()) {
 		parameters.Add("_pragma", pragma.Name+"("+pragma.Value+")")
 	}
-	// A path is taken as it is, so what a URI gives a meaning to is escaped.
+	// Characters of the path that are special in a URI are escaped.
 	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
 	return "file:" + escaped + "?" + parameters.Encode()
 }
 
-// checkPragmas asks for each pragma, as the driver passes over parameters that it doesn't know.
+// checkPragmas checks that each pragma was set, because the driver ignores parameters that it doesn't know.
 func checkPragmas(ctx context.Context, db *sql.DB) error {
 	for _, pragma := range dialect.Settings(dialect.SQLite()) {
 		var got string
@@ -60,7 +60,7 @@ func checkPragmas(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 		if got != cmp.Or(sqliteAnswers[pragma.Name], pragma.Value) {
-			return fmt.Errorf("the file can't be used with %s=%s, it has %s; is it on a network's file system?", pragma.Name, pragma.Value, got)
+			return fmt.Errorf("the file can't be used with %s=%s, it has %s: is it on a network file system?", pragma.Name, pragma.Value, got)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func openSQLServer(_ context.Context, database config.Database, _ pool) (*sql.DB
 func connectSQLServer(database config.Database) (driver.Connector, error) {
 	settings, err := msdsn.Parse(database.Secret())
 	if err == nil && settings.Encoding.GetTimezone() != time.UTC {
-		err = errors.New("the parameter timezone has to be UTC: leave it out")
+		err = errors.New("the parameter timezone must be UTC: leave it out")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errURL, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Sessions of PostgreSQL don't compile their plans, and pgx can read and write texts, whatever the database is set to.
+// Whatever the database's settings are, sessions on PostgreSQL don't use JIT, and pgx can read and write values as text.
 func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -31,10 +31,10 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 			hostile := map[string]string{"jit": "on", "datestyle": "SQL, DMY", "bytea_output": "escape", "standard_conforming_strings": "off", "client_encoding": "LATIN1"}
 			for _, setting := range dialect.Settings(dialect.Postgres()) {
 				if _, err := own.DB.ExecContext(t.Context(), "ALTER DATABASE "+name+" SET "+setting.Name+" = '"+hostile[setting.Name]+"'"); err != nil {
-					t.Fatal(err) // also of a setting that has no value here
+					t.Fatal(err) // also for a setting without a hostile value
 				}
 			}
-			for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} { // the latter two have values as texts
+			for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} { // the last two send values as text
 				address, err := url.Parse(own.URL)
 				if err != nil {
 					t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
@@ -69,7 +69,7 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 	}
 }
 
-func TestPragmasThatDidNotTakeAreAFailure(t *testing.T) {
+func TestPragmasThatWereNotSetAreErrors(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")
 	for parameters, want := range map[string]string{
@@ -106,7 +106,7 @@ func TestEveryConnectionOfAPoolHasThePragmas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range maxConnections { // all held at once
+	for range maxConnections { // hold all connections
 		connection, err := db.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)

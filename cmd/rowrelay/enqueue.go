@@ -15,24 +15,24 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-const enqueueHelp = `Write messages to the table, one from each line of the input. A line is a JSON
-object with these members, of which only topic is required:
+const enqueueHelp = `Write messages to the table, one for each line of stdin. A line is a JSON object with
+these members, of which only topic is required:
 
-  topic           the route that the message takes
-  key             what it is ordered by
-  payload         a string is taken as text, anything else as its JSON
+  topic           decides the sinks, by the routes of the configuration
+  key             messages of the same key are delivered in order
+  payload         a string is stored as text, any other value as its JSON
   payload_base64  a binary payload, instead of payload
   headers         an object of strings
-  available_at    not before this time, such as 2026-01-31T12:00:00Z
-  expires_at      not sent from this time on
+  available_at    the message isn't sent before this time, such as 2026-01-31T12:00:00Z
+  expires_at      the message isn't sent from this time on
   priority        a whole number
-  message_id      a UUID; one is made where there is none
+  message_id      a UUID (default a new one)
 
-Messages are written in batches, each in one transaction and after all of it was
-checked. At the first line that is wrong the command ends with its number:
-nothing of its batch is written, what came before has been.`
+Messages are written in batches. The command checks all lines of a batch, and then
+writes it in one transaction. At the first invalid line it prints the line's number and
+exits. Nothing of that line's batch is written, but all earlier batches are.`
 
-// enqueue is the command's state.
+// enqueue holds the flags and the state of the command.
 type enqueue struct {
 	program
 	target     target
@@ -42,13 +42,13 @@ type enqueue struct {
 	expireIn   string
 	json       bool
 
-	expires time.Time // of messages whose line has no expires_at; zero: never
+	expires time.Time // for messages whose line has no expires_at; zero: they don't expire
 
 	writer  *outbox.Writer
 	db      *sql.DB
 	dialect dialect.Dialect
 	written int
-	line    int // up to which all is written
+	line    int // the last line that was written
 }
 
 func (p program) enqueueCommand() *cobra.Command {
@@ -63,8 +63,8 @@ func (p program) enqueueCommand() *cobra.Command {
 	e.target.addFlags(command)
 	command.Flags().IntVar(&e.batch, "batch", 500, "write at most `n` messages, or 16 MiB, in one transaction")
 	command.Flags().StringVar(&e.maxPayload, "max-payload", "1MiB", "refuse payloads above this `size`")
-	command.Flags().StringVar(&e.expiresAt, "expires-at", "", "messages aren't sent from this `time` on, such as 2026-01-31T12:00:00Z")
-	command.Flags().StringVar(&e.expireIn, "expire-after", "", "the same as a `duration` from now, such as 90m or 2d")
+	command.Flags().StringVar(&e.expiresAt, "expires-at", "", "expires_at for lines without one: a `time` such as 2026-01-31T12:00:00Z")
+	command.Flags().StringVar(&e.expireIn, "expire-after", "", "expires_at for lines without one: a `duration` from now, such as 90m or 2d")
 	jsonFlag(command, &e.json)
 	return command
 }
@@ -100,10 +100,10 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 	err = e.writeAll(ctx, newLines(interruptible(ctx, e.stdin), limit), progress)
 	progress.end()
 	if err != nil && ctx.Err() != nil {
-		return stopped{fmt.Sprintf("%s, up to line %d of the input; give it the lines after that to go on", e.count("was written", "were written"), e.line)}
+		return stopped{fmt.Sprintf("%s, up to line %d of the input; to continue, enqueue the lines after it", e.count("was written", "were written"), e.line)}
 	}
 	if err != nil {
-		return fmt.Errorf("%w\n  nothing of its batch was written; %s before it", explain(source, err), e.count("was written", "were written"))
+		return fmt.Errorf("%w\n  no line of this batch was written; %s before it", explain(source, err), e.count("was written", "were written"))
 	}
 	if e.json {
 		return e.printJSON(map[string]int{"written": e.written})
@@ -115,7 +115,7 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 func (e *enqueue) readExpiry() (err error) {
 	switch {
 	case e.expiresAt != "" && e.expireIn != "":
-		return usagef("--expires-at and --expire-after are two ways to say one thing: give one")
+		return usagef("--expires-at and --expire-after can't be given together")
 	case e.expiresAt != "":
 		if e.expires, err = time.Parse(time.RFC3339Nano, e.expiresAt); err != nil {
 			return usagef("--expires-at: %q isn't a time such as 2026-01-31T12:00:00Z", e.expiresAt)
@@ -137,8 +137,8 @@ func (e *enqueue) count(one, more string) string {
 	return fmt.Sprintf("%d messages %s", e.written, more)
 }
 
-// interruptible is an input whose reading ends with the context: that of a terminal or a pipe
-// would not.
+// interruptible returns a reader whose reads end with the context, as those of a terminal or a
+// pipe would not.
 func interruptible(ctx context.Context, from io.Reader) io.Reader {
 	reader, writer := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(context.Cause(ctx)) })
@@ -149,8 +149,8 @@ func interruptible(ctx context.Context, from io.Reader) io.Reader {
 	return reader
 }
 
-// maxBatchBytes bounds the memory that a batch takes up, and what a database
-// is given in one transaction.
+// maxBatchBytes bounds the payloads of a batch, and so the memory that it takes and
+// the size of its transaction.
 const maxBatchBytes = 16 << 20
 
 // writeAll writes the input's messages batch by batch.
@@ -186,14 +186,14 @@ func (e *enqueue) writeAll(ctx context.Context, lines *lines, progress *progress
 			return err
 		}
 		e.written, e.line = e.written+len(batch), numbers[len(numbers)-1]
-		progress.tell(e.written, 0, func(rate float64) string {
-			return fmt.Sprintf("%s, %.0f a second", e.count("written", "written"), rate)
+		progress.update(e.written, 0, func(rate float64) string {
+			return fmt.Sprintf("%s, %.0f/s", e.count("written", "written"), rate)
 		})
 	}
 }
 
-// writeTries is how often a batch is written to a server that is read-only, each time over new connections:
-// the name may lead to an old primary at first.
+// writeTries is the number of attempts to write a batch if the server is read-only. Each attempt uses new connections,
+// because after a failover the host name may still lead to the old primary at first.
 const writeTries = 4
 
 func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []int) (err error) {
@@ -206,8 +206,8 @@ func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []i
 	return err
 }
 
-// writeOnce writes a batch in a transaction. The Writer checks all of it first; a
-// message that breaks a rule is told by its line, in the words of the line.
+// writeOnce writes a batch in a transaction. The Writer checks all messages first. The
+// error for an invalid message has the number of its line and the name of its member.
 func (e *enqueue) writeOnce(ctx context.Context, batch []outbox.Message, numbers []int) error {
 	first, last := numbers[0], numbers[len(numbers)-1]
 	tx, err := e.db.BeginTx(ctx, nil)
@@ -222,7 +222,7 @@ func (e *enqueue) writeOnce(ctx context.Context, batch []outbox.Message, numbers
 			}[broken.Field]
 			err = fmt.Errorf("line %d: %s %s", numbers[broken.Index], member, broken.Rule)
 		} else {
-			for errors.Unwrap(err) != nil { // the Writer's words are for those who call it in Go
+			for errors.Unwrap(err) != nil { // drop the Writer's context, which is meant for Go programs
 				err = errors.Unwrap(err)
 			}
 			err = fmt.Errorf("write lines %d to %d: %w", first, last, err)

@@ -19,11 +19,11 @@ import (
 type lines struct {
 	from   *bufio.Reader
 	most   int
-	number int // of the line that was last read, from 1
+	number int // of the last line that was read, from 1
 }
 
-// newLines reads lines that can hold a payload of so many bytes however JSON
-// escapes it, and the rest of a message.
+// newLines returns a reader for lines that are long enough for a payload of this
+// number of bytes, whatever JSON escapes in it, and for the rest of a message.
 func newLines(from io.Reader, payload int) *lines {
 	const rest = 1 << 20
 	return &lines{from: bufio.NewReaderSize(from, 64<<10), most: 6*payload + rest}
@@ -52,7 +52,7 @@ func (l *lines) read() (line []byte, more bool, err error) {
 		line = append(line, part...)
 		switch {
 		case len(line) > l.most:
-			return nil, false, fmt.Errorf("line %d has more than %d bytes: raise --max-payload if that is meant", l.number, l.most)
+			return nil, false, fmt.Errorf("line %d has more than %d bytes: raise --max-payload to permit it", l.number, l.most)
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case errors.Is(err, io.EOF):
@@ -64,9 +64,9 @@ func (l *lines) read() (line []byte, more bool, err error) {
 	}
 }
 
-// members says how each member of a line's object is read into a message. The
-// last three are those that the stdout and file sinks add: what they wrote can
-// be enqueued again.
+// members has a function for each member of a line's object, which reads it into a
+// message. The stdout and file sinks add the last three members; these are ignored,
+// so that the output of the sinks can be enqueued again.
 var members = map[string]func(*outbox.Message, json.RawMessage) error{
 	"topic":          func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Topic) },
 	"key":            func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Key) },
@@ -77,13 +77,13 @@ var members = map[string]func(*outbox.Message, json.RawMessage) error{
 	"available_at":   func(m *outbox.Message, raw json.RawMessage) error { return readTime(raw, &m.AvailableAt) },
 	"expires_at":     func(m *outbox.Message, raw json.RawMessage) error { return readTime(raw, &m.ExpiresAt) },
 	"priority":       readPriority,
-	"attempt":        passOver,
-	"sequence":       passOver,
-	"created_at":     passOver,
+	"attempt":        ignore,
+	"sequence":       ignore,
+	"created_at":     ignore,
 }
 
-// parseLine reads one line of JSON. Its errors name the member, and show
-// nothing of what is in it.
+// parseLine reads one line of JSON. Its errors name the member and don't show its
+// value.
 func parseLine(line []byte) (outbox.Message, error) {
 	var m outbox.Message
 	if !utf8.Valid(line) {
@@ -98,7 +98,7 @@ func parseLine(line []byte) (outbox.Message, error) {
 	}
 	for name, raw := range object {
 		if string(raw) == "null" {
-			continue // as if it weren't there
+			continue // the same as a missing member
 		}
 		if err := members[name](&m, raw); err != nil {
 			return m, fmt.Errorf("%s %w", name, err)
@@ -124,10 +124,10 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 		if err != nil {
 			return nil, syntaxError(err)
 		}
-		name := token.(string) // Decode fails behind a name that is none
+		name := token.(string) // Decode has failed if the name isn't a string
 		switch {
 		case members[name] == nil:
-			return nil, fmt.Errorf("has the member %.50q, which no message has: it may have topic, key, payload or payload_base64,"+
+			return nil, fmt.Errorf("has an unknown member %.50q: members are topic, key, payload or payload_base64,"+
 				" headers, available_at, expires_at, priority and message_id", name)
 		case object[name] != nil:
 			return nil, fmt.Errorf("has %s twice", name)
@@ -138,13 +138,13 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 		return nil, syntaxError(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has something behind its object: write one message a line")
+		return nil, errors.New("has text after its object: write one message on each line")
 	}
 	return object, nil
 }
 
-// syntaxError says where the JSON is wrong; the library's text would show a
-// character of it at most.
+// syntaxError returns an error with the position of the mistake. It may repeat the
+// library's error, which shows at most one character of the line.
 func syntaxError(err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -153,7 +153,7 @@ func syntaxError(err error) error {
 	return errors.New("isn't valid JSON: it ends too early; a message must be on one line")
 }
 
-func passOver(*outbox.Message, json.RawMessage) error { return nil }
+func ignore(*outbox.Message, json.RawMessage) error { return nil }
 
 func readText(raw json.RawMessage, text *string) error {
 	if json.Unmarshal(raw, text) != nil {
@@ -162,17 +162,17 @@ func readText(raw json.RawMessage, text *string) error {
 	return checkPairs(raw, *text)
 }
 
-// checkPairs refuses a \u escape that is half of a surrogate pair: the decoder
-// puts U+FFFD in its place, and so changes the text.
+// checkPairs refuses a \u escape that is half of a surrogate pair, because the
+// decoder replaces it with U+FFFD, which changes the text.
 func checkPairs(raw json.RawMessage, text string) error {
 	meant := bytes.ContainsRune(raw, utf8.RuneError) || bytes.Contains(bytes.ToLower(raw), []byte(`\ufffd`))
 	if strings.ContainsRune(text, utf8.RuneError) && !meant {
-		return errors.New("has a \\u escape that is half of a pair")
+		return errors.New("has a \\u escape that is half of a surrogate pair")
 	}
 	return nil
 }
 
-// readPayload takes a string as text, and anything else as the JSON that it is.
+// readPayload stores a string as its text, and any other value as its JSON.
 func readPayload(m *outbox.Message, raw json.RawMessage) error {
 	if raw[0] != '"' {
 		m.Payload = bytes.Clone(raw)

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-func TestABatchWithAWrongLineIsNotWritten(t *testing.T) {
+func TestBatchWithAnInvalidLineIsNotWritten(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		good := strings.Repeat(`{"topic":"a"}`+"\n", 4)
@@ -21,7 +21,7 @@ func TestABatchWithAWrongLineIsNotWritten(t *testing.T) {
 			written     int64
 		}{
 			"the first line doesn't parse":         {"{\n" + good, "line 1 isn't valid JSON", 0},
-			"a later line doesn't parse":           {good + "\n{\"topic\":1}\n", "line 6 topic must be a string\n  nothing of its batch was written; 3 messages were written before it", 3},
+			"a later line doesn't parse":           {good + "\n{\"topic\":1}\n", "line 6 topic must be a string\n  no line of this batch was written; 3 messages were written before it", 3},
 			"a line breaks a rule":                 {good + `{"topic":""}`, "line 5: topic must not be empty", 3},
 			"a line with an id that isn't one":     {good + `{"topic":"a","message_id":"1"}`, "line 5: message_id must be a UUID", 3},
 			"a payload over the limit":             {good + `{"topic":"a","payload":"` + strings.Repeat("x", 1<<20+1) + `"}`, "line 5: payload must have at most 1048576 bytes", 3},
@@ -44,7 +44,7 @@ func TestABatchWithAWrongLineIsNotWritten(t *testing.T) {
 	})
 }
 
-// The flags say when messages expire whose lines don't.
+// The flags set expires_at for lines without one.
 func TestEnqueuedMessagesExpire(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -70,9 +70,9 @@ func TestEnqueuedMessagesExpire(t *testing.T) {
 		}
 	})
 	for want, flags := range map[string][]string{
-		"two ways to say one thing": {"--expires-at", "2030-01-31T12:00:00Z", "--expire-after", "1h"},
-		"isn't a time":              {"--expires-at", "tomorrow"},
-		"--expire-after: ":          {"--expire-after", "soon"},
+		"can't be given together": {"--expires-at", "2030-01-31T12:00:00Z", "--expire-after", "1h"},
+		"isn't a time":            {"--expires-at", "tomorrow"},
+		"--expire-after: ":        {"--expire-after", "soon"},
 	} {
 		if got := call(t.Context(), "", append([]string{"enqueue", "--database", "sqlite:nowhere.db"}, flags...)...); got.code != exitUsage || !strings.Contains(got.stderr, want) {
 			t.Errorf("%v: %d, %q; want %q", flags, got.code, got.stderr, want)
@@ -102,7 +102,7 @@ func TestEnqueueCounts(t *testing.T) {
 	})
 }
 
-func TestWhatIsEnqueuedComesOutAsItWas(t *testing.T) {
+func TestEnqueuedMessagesAreDeliveredUnchanged(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		const input = `{"message_id":"019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60","topic":"ä","key":"k\\'","payload":"line\nbreak \"quoted\" \\x41 😀","headers":{"X-A":"ü"},"priority":-7}
@@ -120,14 +120,14 @@ func TestWhatIsEnqueuedComesOutAsItWas(t *testing.T) {
 				t.Errorf("%s isn't in\n%s", want, first)
 			}
 		}
-		mustCall(t, first, "enqueue", "--database", db.URL) // the sink's lines can be enqueued again
+		mustCall(t, first, "enqueue", "--database", db.URL) // the lines that the sink has written can be enqueued again
 		if got := statusOf(t, db); got.Pending != 4 || got.Done != 0 {
 			t.Errorf("status %+v", got)
 		}
 	})
 }
 
-// broken is an input that ends with an error.
+// broken is a reader that ends with an error.
 type broken struct{ io.Reader }
 
 func (b broken) Read(p []byte) (int, error) {
@@ -138,7 +138,7 @@ func (b broken) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestAnInputThatBreaksOffIsAFailure(t *testing.T) {
+func TestEnqueueFailsIfItsInputFails(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		var stdout, stderr strings.Builder
@@ -152,7 +152,7 @@ func TestAnInputThatBreaksOffIsAFailure(t *testing.T) {
 	})
 }
 
-func TestInterruptedMeansNothingOfTheBatch(t *testing.T) {
+func TestInterruptedBatchIsNotWritten(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -11,13 +11,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// explain adds to an error about a table what to do about it.
+// explain adds a hint to an error about a table: what the user can do about it.
 func explain(source config.Source, err error) error {
 	if err == nil || errors.As(err, new(*explainedError)) {
 		return err
 	}
 	var missing, denied bool
-	var where string // the flags that name the table, without its password; none where there are several
+	var where string // the flags that name the table, without its password; empty if several are meant
 	if d, unknown := dialect.ByName(source.Database.Kind()); unknown == nil {
 		missing, denied = d.Missing(err), d.Denied(err)
 		where = " --database " + shellQuote(source.Database.String())
@@ -33,18 +33,18 @@ func explain(source config.Source, err error) error {
 	case isWrong:
 		return fmt.Errorf("the database is %s: use a URL that begins with %s://", wrong.Server, strings.ToLower(wrong.Right))
 	case errors.Is(err, storage.ErrNewerSchema):
-		return hinted(err, "use a newer rowrelay: rowrelay version tells this one's, and rowrelay status"+where+" by the one that works shows theirs")
+		return hinted(err, "use a newer rowrelay: rowrelay version prints the version of this one, and rowrelay status"+where+", run with the newer one, those of the table's relays")
 	case errors.Is(err, storage.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):
-		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
+		return hinted(err, "set the same with --claim (claim: in a configuration), or first stop all relays of the table: rowrelay status"+where+" lists them")
 	case denied:
-		return hinted(err, "grant the database's user what it lacks, or name another one: the page of the database in outbox/dialect says what relays, operators and producers need, and rowrelay check"+where+" what a relay's user lacks")
+		return hinted(err, "grant the missing rights to the database's user, or use another user: rowrelay check"+where+" lists the rights that a relay's user lacks, and the page of the database in outbox/dialect those that relays, operators and producers need")
 	}
 	return hinted(err, refusalHint(source.Database, err))
 }
 
-// explainedError is an error with what to do about it.
+// explainedError is an error with a hint for the user, printed on a line of its own.
 type explainedError struct {
 	error
 	hint string
@@ -60,7 +60,7 @@ func hinted(err error, hint string) error {
 func (e *explainedError) Error() string { return e.error.Error() + "\n  " + e.hint }
 func (e *explainedError) Unwrap() error { return e.error }
 
-// shellQuote makes a word that a shell takes as it is.
+// shellQuote quotes a word for a shell, if it needs quotes.
 func shellQuote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
@@ -73,12 +73,12 @@ func shellQuote(word string) string {
 
 const (
 	hintPassword = "the server refuses the password: check the user and password of the URL"
-	hintDatabase = "there is no such database: create it, or check its name in the URL"
-	hintFull     = "the server has no connection left: raise its max_connections, or close some"
-	hintReach    = "check the host and port of the URL, and that the server runs and can be reached"
+	hintDatabase = "the database doesn't exist: create it, or check its name in the URL"
+	hintFull     = "the server has no free connection: raise its max_connections, or close some connections"
+	hintReach    = "check the host and port of the URL, and that the server is running and reachable"
 )
 
-// refusalHint says what to do about a server's refusal, by the server's own code; empty if nothing is known.
+// refusalHint returns a hint for an error code of the database server, or "" if none is known.
 func refusalHint(database config.Database, err error) string {
 	driver, found := driverOf(database.Kind())
 	if !found || driver.hint == nil {
@@ -87,8 +87,8 @@ func refusalHint(database config.Database, err error) string {
 	return driver.hint(err)
 }
 
-// connectError is an error about a database that can't be opened, with what to
-// do about it and without the password.
+// connectError returns the error for a database that can't be opened, with a
+// hint and without the password.
 func connectError(database config.Database, err error) error {
 	hint := refusalHint(database, err)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// An operator names a database by its URL, and so is told which one.
-func TestAnotherKindOfDatabaseIsAnotherURL(t *testing.T) {
+// The error for a URL of another kind of database has the right scheme.
+func TestWrongSchemeIsExplained(t *testing.T) {
 	t.Parallel()
 	_, err := dialect.MySQL().(dialect.Fitting).Fit(dialect.Server{Facts: map[string]string{"version": "10.11.6-MariaDB"}})
 	got := explain(config.Source{}, fmt.Errorf("open table outbox: %w", err))
@@ -23,8 +23,8 @@ func TestAnotherKindOfDatabaseIsAnotherURL(t *testing.T) {
 	}
 }
 
-// What a server's setting stops is hinted at with the setting's name.
-func TestSettingsThatStopACommandAreHinted(t *testing.T) {
+// The hint for a command that fails because of a server's setting has the setting's name.
+func TestHintsForServerSettings(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
 		"statement_timeout=0":                   &pgconn.PgError{Code: "57014"},

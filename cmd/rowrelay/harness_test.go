@@ -19,23 +19,23 @@ import (
 	"github.com/rowrelay/rowrelay/relay/admin"
 )
 
-// patience is how long a test waits for something that must come.
+// patience is how long a test waits for an expected event.
 const patience = 5 * time.Minute
 
-// decade bounds waits that may not end within a test: a relay draws each at random, from none to the bound.
+// decade is the bound of backoffs that may not end within a test. A relay draws each wait at random, from zero to the bound.
 const decade = 90_000 * time.Hour
 
-// nobody is an address on which nobody listens: its port is given to no client and to no test.
+// nobody is an address without a listener. Neither clients nor tests get its port.
 const nobody = "127.0.0.1:9"
 
-// onEveryVersion runs a test on an empty database of each kind and version,
-// through the drivers that the program has.
+// onEveryVersion runs a test on an empty database of each kind and version, with the
+// program's drivers.
 func onEveryVersion(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
 	on(t, test, "postgres15/pgx", "postgres18/pgx", "mysql/gosql", "mariadb1011/gosql", "mariadb105/gosql", "sqlite/modernc")
 }
 
-// onEachDatabase is enough where a database's version makes no difference.
+// onEachDatabase runs a test on an empty database of each kind, in one version.
 func onEachDatabase(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
 	on(t, test, "postgres18/pgx", "mariadb1011/gosql", "sqlite/modernc")
@@ -54,7 +54,7 @@ func on(t *testing.T, test func(t *testing.T, db testdb.Database), names ...stri
 	}
 }
 
-// onMigrated is onEachDatabase with the tables there.
+// onMigrated is like onEachDatabase, but the tables exist.
 func onMigrated(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
@@ -73,7 +73,7 @@ func statusOf(t *testing.T, db testdb.Database, flags ...string) (report admin.R
 	return report
 }
 
-// log collects what a daemon says, and lets a test wait for it.
+// log collects the output of a daemon, and lets a test wait for a line.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -96,7 +96,7 @@ func (l *log) read() (text string, more <-chan struct{}) {
 	return l.text.String(), l.more
 }
 
-// wait waits until the pattern is in the log, and returns what its group matches.
+// wait waits until the log matches the pattern, and returns the match of its group.
 func (l *log) wait(t *testing.T, pattern string) string {
 	t.Helper()
 	limit := time.After(patience)
@@ -113,17 +113,17 @@ func (l *log) wait(t *testing.T, pattern string) string {
 	}
 }
 
-// daemon is a command that runs beside the test.
+// daemon is a command that runs concurrently with the test.
 type daemon struct {
 	log    *log
 	stdout *log
-	signal context.CancelFunc // the first signal
-	second chan struct{}      // closed by the second
+	signal context.CancelFunc // sends the first signal
+	second chan struct{}      // close it to send the second
 	done   chan struct{}
 	code   int
 }
 
-// start starts a command. It is stopped with the test, if it wasn't before.
+// start starts a command, which ends with the test at the latest.
 func start(t *testing.T, args ...string) *daemon {
 	t.Helper()
 	stdout := newLog()
@@ -132,7 +132,7 @@ func start(t *testing.T, args ...string) *daemon {
 	return d
 }
 
-// startTo is start with an output of the test's.
+// startTo is like start, but writes stdout to an output of the test.
 func startTo(t *testing.T, stdout io.Writer, args ...string) *daemon {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -146,7 +146,7 @@ func startTo(t *testing.T, stdout io.Writer, args ...string) *daemon {
 	return d
 }
 
-// end waits for the end and returns the exit code and what was logged.
+// end waits for the end of the command, and returns its exit code and its log.
 func (d *daemon) end(t *testing.T) (int, string) {
 	t.Helper()
 	select {
@@ -165,17 +165,17 @@ func (d *daemon) stop(t *testing.T) (int, string) {
 	return d.end(t)
 }
 
-// request is what an endpoint was sent.
+// request is a request that an endpoint has received.
 type request struct {
 	topic, key, id, body string
 }
 
-// web is an endpoint that answers as it is told and remembers what it took.
+// web is an endpoint that answers as the test asks and stores its requests.
 type web struct {
 	*httptest.Server
 	answer   func(request) int
-	arrived  chan request // each that was answered with 200
-	requests chan request // all
+	arrived  chan request // requests that were answered with 200
+	requests chan request // all requests
 }
 
 func newWeb(t *testing.T, answer func(request) int) *web {
@@ -211,8 +211,8 @@ func (w *web) next(t *testing.T, from <-chan request) request {
 	}
 }
 
-// jsonLines makes the input of enqueue: n messages with keys in turn, whose
-// payloads count within each key from 1.
+// jsonLines returns n lines for enqueue. The messages take the keys in turn, and
+// their payloads count the messages of each key from 1.
 func jsonLines(topic string, n, keys int) string {
 	var lines strings.Builder
 	for i := range n {
@@ -221,7 +221,7 @@ func jsonLines(topic string, n, keys int) string {
 	return lines.String()
 }
 
-// inOrder checks that each key's payloads are 1 to the same number, in order.
+// inOrder checks that the payloads of each key are 1, 2, 3 and so on, up to the same number for all keys.
 func inOrder(t *testing.T, got []request, n, keys int) {
 	t.Helper()
 	last, ids := map[string]int{}, map[string]bool{}

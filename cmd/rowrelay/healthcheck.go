@@ -16,8 +16,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-const healthcheckHelp = `Ask the relay on this machine whether it relays, as a probe does: /readyz of its
-admin server. For images without a shell, as a Docker HEALTHCHECK.`
+const healthcheckHelp = `Request /readyz from the admin server of the relay on this machine, as a readiness probe
+does. The command is meant for images without a shell, for example as a Docker
+HEALTHCHECK.`
 
 func (p program) healthcheckCommand() *cobra.Command {
 	var file, address string
@@ -29,7 +30,7 @@ func (p program) healthcheckCommand() *cobra.Command {
 		Args:  noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if (file == "") == (address == "") {
-				return usagef("give either --config, the file that the relay runs by, or --admin, its address")
+				return usagef("give either --config with the relay's configuration file, or --admin with its address")
 			}
 			if limit <= 0 {
 				return usagef("--timeout must be above zero")
@@ -47,27 +48,27 @@ func (p program) healthcheckCommand() *cobra.Command {
 				admin = c.Admin
 			}
 			if admin.Listen == "" {
-				return usagef("%s has no admin.listen: there is nobody to ask", file)
+				return usagef("%s has no admin.listen, so the relay has no admin server", file)
 			}
 			ctx, cancel := context.WithTimeout(command.Context(), limit)
 			defer cancel()
 			return p.askReady(ctx, admin)
 		},
 	}
-	configFlag(command, &file, "ask the relay that runs by this configuration `file`")
-	command.Flags().StringVar(&address, "admin", "", "ask the relay whose admin server is at this `address`")
+	configFlag(command, &file, "read the address from the relay's configuration `file`")
+	command.Flags().StringVar(&address, "admin", "", "the `address` of the relay's admin server")
 	command.Flags().DurationVar(&limit, "timeout", 5*time.Second, "wait at most this `duration`")
 	return command
 }
 
-// askReady prints what /readyz says, and fails unless that is yes.
+// askReady prints the answer of /readyz. It fails unless the status is 200.
 func (p program) askReady(ctx context.Context, admin config.Admin) error {
 	host, port, err := net.SplitHostPort(admin.Listen)
 	if err != nil {
 		return usage(err)
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost" // all interfaces: this one is among them
+		host = "localhost" // the server listens on all interfaces
 	}
 	scheme := "http"
 	if admin.TLS.CertFile != "" {
@@ -77,9 +78,9 @@ func (p program) askReady(ctx context.Context, admin config.Admin) error {
 	if err != nil {
 		return usage(err)
 	}
-	// The certificate names the host as others see it, and nothing secret is sent.
+	// The certificate is not verified: it is for the host's public name, and no secret is sent.
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	answer, err := transport.RoundTrip(request) // follows no redirect: a relay sends none, and another server can't answer for it
+	answer, err := transport.RoundTrip(request) // follows no redirect, because a relay sends none
 	if err != nil {
 		return fmt.Errorf("ask the relay: %w", err)
 	}

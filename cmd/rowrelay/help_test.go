@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// golden compares with a file of testdata.
+// golden compares got with a file in testdata.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -49,7 +49,7 @@ func TestHelpTexts(t *testing.T) {
 	})
 }
 
-// walk visits a command and all below it.
+// walk visits a command and all its sub-commands.
 func walk(command *cobra.Command, visit func(path []string)) {
 	visit(strings.Fields(command.CommandPath()))
 	for _, below := range command.Commands() {
@@ -71,7 +71,7 @@ func TestEachHelpFileHasItsCommand(t *testing.T) {
 	}
 }
 
-// result is what a call of the command came to.
+// result is the result of a call of the command.
 type result struct {
 	code           int
 	stdout, stderr string

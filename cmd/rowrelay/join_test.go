@@ -32,9 +32,9 @@ func ended(t *testing.T, command *exec.Cmd) {
 	}
 }
 
-// Somebody has a look at a table that a relay works on: that takes no message away, unless it is told to
-// join; and when the first has stopped, the other takes over.
-func TestALookTakesNoMessageAway(t *testing.T) {
+// A trial relay on a table that another relay works on takes no messages, unless it has --join. When the first
+// relay has stopped, the other takes over.
+func TestTrialRelayTakesNoMessages(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		endpoint := newWeb(t, always(http.StatusOK))
@@ -43,21 +43,21 @@ func TestALookTakesNoMessageAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
-		endpoint.next(t, endpoint.arrived) // it lives
+		endpoint.next(t, endpoint.arrived) // the relay is alive
 
 		second, out, said := lookAt(t, db, "--admin", "127.0.0.1:0")
 		line := said.wait(t, `it waits: [^\n]*`)
 		for _, want := range []string{"This relay has: sink sink: stdout.", "has: sink sink: " + endpoint.URL, "start it with --join"} {
 			if !strings.Contains(line, want) {
-				t.Errorf("it says %s, want %s", line, want)
+				t.Errorf("got %s, want %s", line, want)
 			}
 		}
 		address := strings.TrimPrefix(said.wait(t, `address=\S+`), "address=")
 		if got := getPage(t, "http://"+address+"/readyz"); !strings.Contains(got, "ok, and waits: its sinks or routes") {
-			t.Errorf("/readyz says %s", got)
+			t.Errorf("/readyz returns %s", got)
 		}
 		if got := mustRun(t, "status", "--database", db.URL).stdout; !strings.Contains(got, "  waits  ") {
-			t.Errorf("status says %s", got)
+			t.Errorf("status prints %s", got)
 		}
 		if got := call(t.Context(), "", "run", "--database", db.URL, "--sink", "stdout:", "--drain"); got.code != exitFailed || !strings.Contains(got.stderr, "nothing was drained: its sinks or routes") {
 			t.Errorf("a drain ends with %d, %s", got.code, got.stderr)
@@ -71,7 +71,7 @@ func TestALookTakesNoMessageAway(t *testing.T) {
 			t.Errorf("the relay that waits delivered %.500s", text)
 		}
 
-		// One that joins takes part, and so do those that have its setup.
+		// A relay with --join takes messages, and so do relays with the same configuration.
 		third, joinedOut, _ := lookAt(t, db, "--join")
 		waitForStatus(t, db, "the one that joined has lanes", func(got admin.Report) bool {
 			shared := 0
@@ -93,7 +93,7 @@ func TestALookTakesNoMessageAway(t *testing.T) {
 	})
 }
 
-// waitForStatus asks for the status until it is as wanted.
+// waitForStatus requests the status until it is as wanted.
 func waitForStatus(t *testing.T, db testdb.Database, what string, wanted func(admin.Report) bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -1,10 +1,10 @@
-// Rowrelay moves messages from a table in an application's own database to
-// wherever they belong. `rowrelay demo` shows it, `rowrelay help` tells how.
+// Rowrelay delivers messages from a table in an application's own database to an
+// HTTP endpoint, a file or a broker. Start with `rowrelay demo` and `rowrelay help`.
 //
-// Each command has a file with its name: its flags, its work and its output, in
-// this order. They share which table is meant (target.go), how it is opened
-// (database.go, drivers_*.go), which sinks there are (sinks.go), what to do about
-// an error (explain.go), and how things are printed (output.go).
+// Each command has a file of its own with its flags, its work and its output, in
+// this order. The commands share the choice of the table (target.go), opening the
+// database (database.go, drivers_*.go), the list of sinks (sinks.go), hints for
+// errors (explain.go) and printing (output.go).
 package main
 
 import (
@@ -39,21 +39,21 @@ func main() {
 // The exit codes.
 const (
 	exitDone   = 0
-	exitFailed = 1 // it was tried, and didn't work
-	exitUsage  = 2 // it wasn't tried: a flag, a command or the configuration is wrong
+	exitFailed = 1 // the command was tried and failed
+	exitUsage  = 2 // nothing was tried, because a flag, a command or the configuration is wrong
 
-	exitInterrupted = 130 // as shells have it of SIGINT
+	exitInterrupted = 130 // the code that shells report for SIGINT
 )
 
-// program is one call of the command, with everything that it may touch of the
-// process.
+// program is one invocation of the command, with all parts of the process that
+// it uses.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	abort          <-chan struct{} // closed by the second signal
-	colours        bool            // a terminal may have them
+	colours        bool            // output on a terminal may be coloured
 	kinds          *sinks.Registry
-	completionTime time.Duration // 0 is the usual one
+	completionTime time.Duration // replaces the constant of this name in tests; 0 keeps it
 }
 
 // run runs the command line and returns its exit code.
@@ -63,7 +63,7 @@ func (p program) run(ctx context.Context, args []string) int {
 	err := p.execute(ctx, args)
 	unwritten := out.failed()
 	if errors.Is(unwritten, syscall.EPIPE) && (err == nil || errors.As(err, new(stopped)) || errors.Is(err, unwritten)) {
-		return exitDone // as of head, which has what it wants
+		return exitDone // a reader such as head has read enough
 	}
 	if err == nil && unwritten != nil {
 		err = fmt.Errorf("write the output: %w", unwritten)
@@ -71,7 +71,7 @@ func (p program) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // nobody is left to tell
+	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // a failure of stderr can't be reported anywhere
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
@@ -96,18 +96,18 @@ func (p program) execute(ctx context.Context, args []string) error {
 	return err
 }
 
-var rootHelp = `rowrelay moves messages from a table in your own database to wherever they
-belong: an HTTP endpoint, a file, a broker. Applications write a message in the
-transaction that makes the change it tells of; a relay delivers it, at least
-once, and in order per key.
+var rootHelp = `rowrelay delivers messages from a table in your own database to an HTTP endpoint,
+a file or a broker. An application writes the message and the change that it
+describes in one transaction. A relay then delivers the message at least once, and
+the messages of a key in order.
 
-A first look:   rowrelay demo
-A first use:    rowrelay migrate up --database ` + fileURL("app.db") + `
+See it work:    rowrelay demo
+Try it:         rowrelay migrate up --database ` + fileURL("app.db") + `
                 echo '{"topic":"orders","payload":"hello"}' | rowrelay enqueue --database ` + fileURL("app.db") + `
                 rowrelay run --database ` + fileURL("app.db") + ` --sink stdout: --drain
 
 Databases are URLs:
-` + urlExamples() + `$ROWRELAY_DATABASE stands for --database where the flag isn't given, and keeps a
+` + urlExamples() + `Without --database the URL is taken from $ROWRELAY_DATABASE, which keeps its
 password out of the list of processes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.`
@@ -144,8 +144,8 @@ func (p program) rootCommand() *cobra.Command {
 	return root
 }
 
-// usageError is an error of whoever typed the command or wrote the
-// configuration.
+// usageError is a mistake in the command line or in the configuration. The
+// command exits with exitUsage.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -159,8 +159,8 @@ func usage(err error) error {
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// noArguments is cobra.NoArgs, but doesn't repeat what was typed: it may be a
-// URL with a password.
+// noArguments is cobra.NoArgs, but its error doesn't repeat the arguments,
+// because one may be a URL with a password.
 func noArguments(command *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes no arguments, only flags: see %[1]s --help", command.CommandPath())
@@ -175,7 +175,8 @@ func group(use, short string, of ...*cobra.Command) *cobra.Command {
 	return command
 }
 
-// onlyCommands is the action of a command that has only sub-commands.
+// onlyCommands is the action of a command that has only sub-commands. It always
+// returns an error.
 func onlyCommands(command *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		command.SuggestionsMinimumDistance = 2
@@ -189,14 +190,14 @@ func onlyCommands(command *cobra.Command, args []string) error {
 	return usagef("%s needs a command", command.CommandPath())
 }
 
-// sameSignal is how soon a second signal still belongs to the first one, as
-// when a supervisor signals the process and its group.
+// sameSignal is the time after the first signal in which another one counts as
+// the same: a supervisor may signal both the process and its group.
 const sameSignal = 500 * time.Millisecond
 
 // signals returns a context that the first SIGINT or SIGTERM ends, and a
-// channel that the second closes. A third one kills the process, as if nobody
-// listened. When the reader of the output has gone (SIGPIPE), that is a stop
-// too: dying of it would leave everything claimed.
+// channel that the second closes. A third one kills the process. A SIGPIPE also
+// ends the context if the reader of the output has gone: the process must not
+// die of it, because its messages would stay claimed.
 func signals() (context.Context, <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	abort := make(chan struct{})
@@ -205,7 +206,7 @@ func signals() (context.Context, <-chan struct{}) {
 	go func() {
 		first := <-received
 		for first == syscall.SIGPIPE && !outputGone() {
-			first = <-received // it comes for every connection, too, that breaks while it is written to
+			first = <-received // a write to a broken network connection raises SIGPIPE, too
 		}
 		at := time.Now()
 		if first == syscall.SIGPIPE {
@@ -223,5 +224,5 @@ func signals() (context.Context, <-chan struct{}) {
 	return ctx, abort
 }
 
-// errOutputGone ends a command whose output nobody reads any more.
-var errOutputGone = errors.New("nobody reads the output any more")
+// errOutputGone stops a command whose output has lost its reader.
+var errOutputGone = errors.New("the output has no reader any more")

@@ -17,53 +17,58 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
-messages'), or those that all of the given filters select. Payloads are not
-shown; rowrelay messages show does. Of a large table about the first 20,000 messages of each kind
-are looked through for those that filters select; --all looks through everything. For how a
-message's id is found see rowrelay messages show.`
+const listHelp = `List the messages with the given ids, or those that match all given filters, lowest id
+first. An id is that of the row or that of the message; rowrelay messages show explains
+how ids are found and shows payloads, which are left out here.
 
-const showHelp = `Show all of a message, its payload included, by the table's id or the message's.
+In a large table, filters search about the first 20,000 messages of each state. With
+--all they search the whole table.`
 
-A table's id is found at once. A message's id may have several rows: a replay's copies,
-or those of its sinks. Most ids begin with the time when they were made (UUIDs of version
-7 or 1): the rows that were written then are looked at first, at once in a table of any
-size, and for half a second those that were written after them, where copies are. An id
-without a time is looked for in the whole table, for half a second. Where that wasn't
-enough to see all rows, a line says so, and how to go on: --after, or --all for all,
-however long it takes.`
+const showHelp = `Show everything about a message, including its payload. ID is the id of its row in the
+table, or the id of the message.
 
-const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
-given ids, or those that all of the given filters select, or with --all of every
-parked message of the table: then it asks first, unless --yes says that you mean
-it. The messages stay parked; requeue and discard take them as before. The relay
-carries it out, within a second or two where its sinks have room; until then they
-show as retry. Messages that hold no key are not touched.
+A row's id is found immediately. A message's id can have several rows: one for each of
+its sinks, and the copies that replays wrote. Most message ids begin with the time when
+they were made (UUIDs of version 7 or 1). The rows of that time are found immediately in
+a table of any size. Rows that were written later, such as copies, are searched for half
+a second. For an id without a time, the whole table is searched for half a second. If
+half a second was not enough, a line on stderr reports it: continue with --after, or
+search everything with --all, however long it takes.`
 
-With --state retry it is about messages that wait for their next attempt: they are
-parked instead, and their keys go on.`
+const skipHelp = `Unblock the keys that parked messages hold (on_park: hold), so that the later messages
+of these keys are sent. The messages stay parked, and can still be requeued or discarded.
+Select them by ids, by filters (which must all match), or with --all; without ids the
+command asks for confirmation, unless --yes is given. Messages that hold no key are not
+changed.
 
-const retryHelp = `Try messages again now that wait for their next attempt (state retry): those with
-the given ids, or those that all of the given filters select, or with --all every
-one of the table. They keep the attempts that were charged. The relay tries them
-within a second or two, where their sinks have room. Those that are due already, and
-so may be being sent, are not touched.`
+The relay carries a skip out within about two seconds, while its sinks have room. Until
+then the messages are shown in the state retry.
 
-const discardHelp = `Delete parked messages (state error) for good: those with the given ids, or
-those that all of the given filters select, or with --all every parked message
-of the table: then it asks first, unless --yes says that you mean it. Of one that
-holds its key (on_park: hold) the relay does so, and the key goes on, within a second
-or two where its sinks have room; until then it shows as retry. Other states are not touched.
+With --state retry, the command parks messages that wait for their next attempt, and
+unblocks their keys.`
 
-With --state retry it is about messages that wait for their next attempt.`
+const retryHelp = `Try messages that wait for their next attempt (state retry) now. Select them by ids, by
+filters (which must all match), or with --all. Their attempts stay charged. The relay tries
+them within about two seconds, while their sinks have room. Messages that are due already
+are not changed, because they may be being sent.`
+
+const discardHelp = `Delete parked messages (state error) for good. Select them by ids, by filters (which must
+all match), or with --all; without ids the command asks for confirmation, unless --yes is
+given. Messages in other states are not changed.
+
+A message that holds its key (on_park: hold) is deleted by the relay, within about two
+seconds while its sinks have room, and then its key is unblocked. Until then the message
+is shown in the state retry.
+
+With --state retry, the command deletes messages that wait for their next attempt.`
 
 func (p program) messagesCommand() *cobra.Command {
 	return group("messages", "List, show, requeue, replay, skip or discard messages",
 		p.listCommand(), p.showCommand(),
 		p.requeueCommand(), p.replayCommand(), p.replaysCommand(),
-		p.changeCommand("retry [ID…]", "Try messages again now that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
-		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp,
-			change{operate.Skip, "skipped", "their keys go on, and what was behind them can't be put back"}, storage.StateError, storage.StateRetry),
+		p.changeCommand("retry [ID…]", "Try messages that wait for their next attempt now", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
+		p.changeCommand("skip [ID…]", "Unblock the keys that parked messages hold", skipHelp,
+			change{operate.Skip, "skipped", "later messages of their keys are sent, which can't be undone"}, storage.StateError, storage.StateRetry),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, change{operate.Discard, "discarded", "they are deleted for good"}, storage.StateError, storage.StateRetry),
 	)
 }
@@ -75,21 +80,21 @@ type messages struct {
 	filter operate.Selection
 	json   bool
 
-	// Of a command that changes messages.
+	// These are flags of the commands that change messages.
 	by, reason  string
 	dryRun, yes bool
-	limit       int // of those that are changed
+	limit       int // of messages to change
 }
 
-// change is what a command does to messages.
+// change describes what a command does to messages.
 type change struct {
 	action string // as in operate.Bulk
-	done   string // what the messages are then
-	loss   string // what can't be undone, and so is asked about; empty: nothing
+	done   string // the past participle for output, such as "skipped"
+	loss   string // the effect that can't be undone, for the confirmation; "" if none needs to be confirmed
 }
 
-// command makes one of the group's commands; work gets the filter of its flags
-// and arguments.
+// command makes one of the group's commands. It calls work with the filter of the
+// command's flags and arguments.
 func (m *messages) command(use, short, long string, work func(context.Context, storage.Operator, storage.Filter) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
@@ -148,13 +153,13 @@ func (p program) listCommand() *cobra.Command {
 		return nil
 	}
 	m.filterFlags(command, operate.States...)
-	command.Flags().Int64Var(&m.filter.After, "after", 0, "only messages with an `id` above this one: the next page")
-	command.Flags().IntVar(&m.filter.Limit, "limit", 100, "at most this `number`")
-	command.Flags().BoolVar(&everything, "all", false, "look through the whole table, however long it takes")
+	command.Flags().Int64Var(&m.filter.After, "after", 0, "only messages with an `id` above this one; the last id of a list gives the next page")
+	command.Flags().IntVar(&m.filter.Limit, "limit", 100, "list at most this `number` of messages")
+	command.Flags().BoolVar(&everything, "all", false, "search the whole table, however long it takes")
 	return command
 }
 
-// list finds messages by ids, or lists those that filters select.
+// list returns the messages with the given ids, or those that match the filters.
 func (m *messages) list(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) ([]storage.Info, error) {
 	if len(filter.IDs) > 0 {
 		filter.NoPayloads, filter.MaxBytes = true, operate.PageBytes
@@ -166,12 +171,12 @@ func (m *messages) list(ctx context.Context, operator storage.Operator, filter s
 	}
 	found, err := operate.List(ctx, operator, filter)
 	if err == nil && len(found) < filter.Limit {
-		err = m.tellBound(ctx, operator, filter)
+		err = m.printBound(ctx, operator, filter)
 	}
 	return found, err
 }
 
-// find finds messages by ids, and says where not all rows were looked at.
+// find returns the messages with the given ids. If not all rows were searched, it prints that to stderr.
 func (m *messages) find(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) (storage.Found, error) {
 	patience := operate.FindPatience
 	if everything {
@@ -179,23 +184,23 @@ func (m *messages) find(ctx context.Context, operator storage.Operator, filter s
 	}
 	found, err := operator.Find(ctx, filter, patience)
 	if err == nil && !found.All() && (filter.Limit == 0 || len(found.Infos) < filter.Limit) {
-		more := "there may be more above it, as a replay's copies"
+		more := "more rows, such as a replay's copies, may follow"
 		if len(found.Infos) == 0 {
-			more = "it may be above that"
+			more = "the message may follow"
 		}
-		_, err = fmt.Fprintf(m.stderr, "looked through the rows up to the id %d of %d: %s; --after %d goes on, --all looks through everything\n", found.Until, found.Last, more, found.Until)
+		_, err = fmt.Fprintf(m.stderr, "searched the rows up to id %d of %d: %s; continue with --after %d, or search everything with --all\n", found.Until, found.Last, more, found.Until)
 	}
 	return found, err
 }
 
-// tellBound says that there may be more, where a listing ended as it had looked at so many.
-func (m *messages) tellBound(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+// printBound prints to stderr that a list may be incomplete, because operate.LookThrough bounded the search.
+func (m *messages) printBound(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 	if filter.LookThrough == 0 || !m.filter.Selects() {
 		return nil
 	}
 	status, err := operator.Status(ctx)
 	if err == nil && (len(status.Estimated)+len(status.AtLeast) > 0 || !status.Has(storage.GaugeCounts)) {
-		_, err = fmt.Fprintf(m.stderr, "looked through about %d messages of each table after the id %d; --after goes on elsewhere, --all looks through everything\n", filter.LookThrough, filter.AfterID)
+		_, err = fmt.Fprintf(m.stderr, "searched about %d messages of each table after id %d; search from another id with --after, or everything with --all\n", filter.LookThrough, filter.AfterID)
 	}
 	return err
 }
@@ -203,22 +208,22 @@ func (m *messages) tellBound(ctx context.Context, operator storage.Operator, fil
 func (p program) showCommand() *cobra.Command {
 	m := &messages{program: p}
 	var everything bool
-	command := m.command("show ID", "Show all of a message, its payload included", showHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
+	command := m.command("show ID", "Show a message with its payload", showHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		found, err := m.find(ctx, operator, filter, everything)
 		if err != nil {
 			return fmt.Errorf("read message %s: %w", filter.IDs[0], err)
 		}
 		if len(found.Infos) == 0 && !found.All() {
-			return fmt.Errorf("no message %s was found among the rows that were looked through", filter.IDs[0])
+			return fmt.Errorf("message %s was not found in the rows that were searched", filter.IDs[0])
 		}
 		if len(found.Infos) == 0 {
-			return fmt.Errorf("there is no message %s: rowrelay messages list shows which there are", filter.IDs[0])
+			return fmt.Errorf("message %s doesn't exist: list messages with rowrelay messages list", filter.IDs[0])
 		}
 		show := m.printMessage
 		if m.json {
 			show = func(info storage.Info) error { return m.printJSON(operate.NewFullMessage(info)) }
 		}
-		for _, info := range found.Infos { // several where its sinks differ, or its id was given out again
+		for _, info := range found.Infos { // several if it has a row for each sink, or if its id was used again
 			if err := show(info); err != nil {
 				return err
 			}
@@ -227,16 +232,16 @@ func (p program) showCommand() *cobra.Command {
 	})
 	command.Args = func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usagef("%s needs exactly one id: the table's or the message's", command.CommandPath())
+			return usagef("%s needs exactly one id, of a row or of a message", command.CommandPath())
 		}
 		return nil
 	}
 	command.Flags().Int64Var(&m.filter.After, "after", 0, "only rows with an `id` above this one")
-	command.Flags().BoolVar(&everything, "all", false, "look through the whole table for a message's id, however long it takes")
+	command.Flags().BoolVar(&everything, "all", false, "search the whole table for a message's id, however long it takes")
 	return command
 }
 
-// changeCommand makes retry, skip or discard, of messages in one of these states.
+// changeCommand makes retry, skip or discard, for messages in one of the states; the first is the default.
 func (p program) changeCommand(use, short, long string, c change, of ...storage.State) *cobra.Command {
 	m := &messages{program: p}
 	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
@@ -249,7 +254,7 @@ func (p program) changeCommand(use, short, long string, c change, of ...storage.
 			return err
 		}
 		if planned.More {
-			_, _ = fmt.Fprintf(m.stderr, "there are more: run it again to go on\n")
+			_, _ = fmt.Fprintf(m.stderr, "more messages match: run the command again to continue\n")
 		}
 		if m.json {
 			err = m.printJSON(map[string]int{c.done: count})
@@ -257,7 +262,7 @@ func (p program) changeCommand(use, short, long string, c change, of ...storage.
 			err = m.print(fmt.Sprintf("%s %d\n", c.done, count))
 		}
 		if err == nil && m.limit == 0 && count < len(filter.IDs) {
-			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't %s%s", count, len(filter.IDs), c.done, waiting(filter.State), map[bool]string{true: ", or hold no key"}[c.action == operate.Skip])
+			err = fmt.Errorf("%d of %d messages were %s: the others don't exist, or aren't %s%s", count, len(filter.IDs), c.done, waiting(filter.State), map[bool]string{true: ", or hold no key"}[c.action == operate.Skip])
 		}
 		return err
 	})
@@ -265,8 +270,8 @@ func (p program) changeCommand(use, short, long string, c change, of ...storage.
 	return command
 }
 
-// carryOut plans a change and does it, unless it is only to be told, after the question that belongs to
-// it. It says how many messages were changed, and so does its error.
+// carryOut plans a change, asks for confirmation if the change needs one, and makes the change. With --dry-run
+// it only plans. It returns the number of messages that were changed, also with an error.
 func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk operate.Bulk, c change) (planned *operate.Plan, changed int, err error) {
 	bulk.Limit = m.limit
 	planned, err = bulk.Plan(ctx, operator)
@@ -275,29 +280,29 @@ func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk
 	}
 	all := planned.Count
 	if c.loss != "" && all > 0 && len(bulk.Filter.IDs) == 0 && !m.yes {
-		if err := m.confirm(ctx, fmt.Sprintf("%s will be %s: %s. Go on?", counted(all), c.done, c.loss)); err != nil {
+		if err := m.confirm(ctx, fmt.Sprintf("%s will be %s: %s. Continue?", counted(all), c.done, c.loss)); err != nil {
 			return planned, 0, err
 		}
 	}
 	progress := newProgress(m.stderr)
 	changed, err = bulk.Run(ctx, operator, planned, func(done int) {
-		progress.tell(done, all, func(rate float64) string {
+		progress.update(done, all, func(rate float64) string {
 			left := max(0, all-done)
-			return fmt.Sprintf("%s %s of %s, %.0f a second, %s left, about %v", c.done, grouped(done), grouped(all), rate, grouped(left),
+			return fmt.Sprintf("%s %s of %s, %.0f/s, %s left, about %v", c.done, grouped(done), grouped(all), rate, grouped(left),
 				(time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
 		})
 	})
 	progress.end()
 	switch {
 	case err != nil && ctx.Err() != nil:
-		err = stopped{fmt.Sprintf("%s of %s %s; run it again to go on", grouped(changed), grouped(all), c.done)}
+		err = stopped{fmt.Sprintf("%s of %s %s; run the command again to continue", grouped(changed), grouped(all), c.done)}
 	case err != nil:
-		err = fmt.Errorf("%d of %d messages were %s (asked again, it goes on with the rest), then: %w", changed, all, c.done, err)
+		err = fmt.Errorf("%d of %d messages were %s (run the command again for the rest), then: %w", changed, all, c.done, err)
 	}
 	return planned, changed, err
 }
 
-// counted is a number of messages in words.
+// counted formats a number of messages, such as "1 message" or "12,000 messages".
 func counted(n int) string {
 	if n == 1 {
 		return "1 message"
@@ -305,7 +310,7 @@ func counted(n int) string {
 	return grouped(n) + " messages"
 }
 
-// waiting says what messages in this state are.
+// waiting describes messages in this state, for an error.
 func waiting(state storage.State) string {
 	if state == storage.StateRetry {
 		return "waiting for their next attempt (state retry, not due yet)"
@@ -313,8 +318,8 @@ func waiting(state storage.State) string {
 	return "parked (state error)"
 }
 
-// mustSelect adds the flags by which messages in one of these states are selected, and refuses
-// a command without any, or one that has to ask and can't.
+// mustSelect adds the flags that select messages in one of the states. The command fails if none is
+// given, or if it needs a confirmation and has no terminal.
 func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.State) {
 	var all bool
 	everyOne := "every parked message"
@@ -323,36 +328,36 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 	}
 	m.filterFlags(command, of...)
 	flags := command.Flags()
-	flags.BoolVar(&all, "all", false, everyOne)
-	flags.IntVar(&m.limit, "limit", 0, "at most this `number`, the first ones; 0 is no bound")
-	flags.BoolVar(&m.dryRun, "dry-run", false, "change nothing: say how many messages it would be, of which topics")
+	flags.BoolVar(&all, "all", false, "select "+everyOne)
+	flags.IntVar(&m.limit, "limit", 0, "change at most this `number` of messages, the first ones; 0 for no limit")
+	flags.BoolVar(&m.dryRun, "dry-run", false, "change nothing, and print how many messages of which topics would be changed")
 	if c.loss != "" {
-		flags.BoolVar(&m.yes, "yes", false, "don't ask")
+		flags.BoolVar(&m.yes, "yes", false, "don't ask for confirmation")
 	}
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		state, selects := storage.State(m.filter.State), m.filter.Selects() || len(args) > 0
 		switch {
 		case all && selects:
-			return usagef("--all is %s: it can't be given with ids or filters", everyOne)
+			return usagef("--all selects %s: it can't be given with ids or filters", everyOne)
 		case !all && !selects:
-			return usagef("say which messages: ids, filters, or --all for every one")
+			return usagef("no messages are selected: give ids, filters, or --all")
 		case m.limit < 0:
 			return usagef("--limit must not be negative, not %d", m.limit)
 		case state == "" || slices.Contains(of, state):
 		case len(of) > 1:
-			return usagef("--state %s: only parked messages, those in state error, and those in state retry can be %s", state, c.done)
+			return usagef("--state %s: only messages in the states error (parked) and retry can be %s", state, c.done)
 		default:
-			return usagef("--state %s: only %s can be %s", state, map[bool]string{true: "parked messages, those in state error,", false: "messages in state retry"}[of[0] == storage.StateError], c.done)
+			return usagef("--state %s: only messages in the state %s can be %s", state, map[bool]string{true: "error (parked)", false: "retry"}[of[0] == storage.StateError], c.done)
 		}
 		if c.loss != "" && len(args) == 0 && !m.yes && !m.dryRun && columns(m.stdin) == 0 {
-			return usagef("%s changes what can't be undone, and nobody can be asked: --yes says that you mean it, --dry-run what it would be", command.CommandPath())
+			return usagef("%s can't be undone, and needs a terminal to ask for confirmation: give --yes to confirm, or --dry-run to see what it would change", command.CommandPath())
 		}
 		return nil
 	}
 	author(command, &m.by, &m.reason)
 }
 
-// filterFlags adds the flags that select messages, for a command that takes those in these states.
+// filterFlags adds the filter flags of a command whose messages are in one of the states.
 func (m *messages) filterFlags(command *cobra.Command, of ...storage.State) {
 	var names []string
 	for _, state := range of {
@@ -361,14 +366,14 @@ func (m *messages) filterFlags(command *cobra.Command, of ...storage.State) {
 	flags := command.Flags()
 	flags.StringVar(&m.filter.Topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&m.filter.Key, "key", "", "only messages of exactly this `key`")
-	flags.StringVar(&m.filter.Sink, "sink", "", "only messages that wait for this `sink`, or came to it, apart from the other sinks of their topic")
+	flags.StringVar(&m.filter.Sink, "sink", "", "only messages with a row of their own for this `sink`, apart from the other sinks of their topic")
 	flags.StringVar(&m.filter.State, "state", "", "only messages in this `state`: "+strings.Join(names, ", "))
-	flags.StringVar(&m.filter.Since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
+	flags.StringVar(&m.filter.Since, "since", "", "only messages written since this `time` or age, such as 2026-01-31T12:00:00Z or 2h")
 	flags.BoolVar(&m.filter.Holds, "holds", false, "only parked messages that hold their keys")
 	flags.StringVar(&m.filter.Error, "error", "", "only messages whose last error contains this `text`")
 }
 
-// printMessage shows a message to people: text as it is, bytes as base64.
+// printMessage prints a message for people. It prints a payload that isn't UTF-8 as base64.
 func (m *messages) printMessage(info storage.Info) error {
 	at := func(at time.Time) string {
 		text := shownTime(at)
@@ -403,7 +408,7 @@ func (m *messages) printMessage(info storage.Info) error {
 	return m.print("\n" + printable(shown) + "\n")
 }
 
-// cell is a text from a message in one line of at most so many characters.
+// cell returns a text on one line, cut to at most this number of characters.
 func cell(text string, most int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) > most {

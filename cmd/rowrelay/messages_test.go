@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// parked makes three parked messages: orders of a and b, and a mail of a, and
-// leaves one delivered.
+// parked parks three messages, with the topic orders for the keys a and b and with the
+// topic mail for a, and delivers one.
 func parked(t *testing.T, db testdb.Database) {
 	t.Helper()
 	const input = `{"topic":"orders","key":"a","payload":"hunter2-1"}
@@ -40,7 +40,7 @@ func parked(t *testing.T, db testdb.Database) {
 	}
 }
 
-// drainAtOnce delivers all to an endpoint whose first refusal counts: it isn't asked again for five seconds.
+// drainAtOnce delivers all messages. With judge_alone_after: 0s, the first rejection parks a message.
 func drainAtOnce(t *testing.T, db testdb.Database, url string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rowrelay.yaml")
@@ -117,13 +117,13 @@ func TestShowing(t *testing.T) {
 			t.Errorf("got %+v, %v", full, err)
 		}
 		missing := call(t.Context(), "", "messages", "show", "987654321", "--database", db.URL)
-		if missing.code != exitFailed || !strings.Contains(missing.stderr, "there is no message 987654321") {
+		if missing.code != exitFailed || !strings.Contains(missing.stderr, "message 987654321 doesn't exist") {
 			t.Errorf("exit code %d, %q", missing.code, missing.stderr)
 		}
 	})
 }
 
-// Messages of several sinks are shown and changed by their sinks, once these differ.
+// If the sinks of a message have different outcomes, its rows can be listed and changed by sink.
 func TestMessagesOfSeveralSinks(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -164,7 +164,7 @@ func TestRequeueAndDiscard(t *testing.T) {
 			t.Errorf("got %q", got.stdout)
 		}
 		again := call(t.Context(), "", "messages", "requeue", fmt.Sprint(first.ID), first.MessageID, "987654321", "--database", db.URL)
-		if again.code != exitFailed || !strings.Contains(again.stderr, "0 of 3 messages were requeued: the others aren't there, or aren't parked") {
+		if again.code != exitFailed || !strings.Contains(again.stderr, "0 of 3 messages were requeued: the others don't exist, or aren't parked") {
 			t.Errorf("exit code %d, %q", again.code, again.stderr)
 		}
 		if got := mustRun(t, "messages", "discard", "--yes", "--topic", "orders", "--since", "1h", "--error", "400", "--json", "--database", db.URL); got.stdout != "{\n  \"discarded\": 1\n}\n" {
@@ -191,14 +191,14 @@ func TestRequeueAndDiscard(t *testing.T) {
 	})
 }
 
-func TestRequeueWithinALivingRelay(t *testing.T) {
+func TestRequeueWithALiveRelay(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		parked(t, db)
 		endpoint := newWeb(t, always(http.StatusOK))
 		d := start(t, "run", "--database", db.URL, "--sink", endpoint.URL)
 		mustCall(t, `{"topic":"first"}`, "enqueue", "--database", db.URL)
-		endpoint.next(t, endpoint.arrived) // it lives
+		endpoint.next(t, endpoint.arrived) // the relay is alive
 		mustRun(t, "messages", "requeue", "--topic", "orders", "--database", db.URL)
 		got := []string{endpoint.next(t, endpoint.arrived).body, endpoint.next(t, endpoint.arrived).body}
 		if strings.Join(got, " ") != "hunter2-1 hunter2-2" && strings.Join(got, " ") != "hunter2-2 hunter2-1" {
@@ -210,7 +210,7 @@ func TestRequeueWithinALivingRelay(t *testing.T) {
 	})
 }
 
-// What a listing doesn't show doesn't come into memory at once, and all of it is listed.
+// A list of messages with large payloads doesn't read all payloads into memory together, and is complete.
 func TestListingOfLargeMessages(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -230,7 +230,7 @@ func TestListingOfLargeMessages(t *testing.T) {
 	}
 }
 
-// Where time was up before all rows were looked at, a line says how far it came, and how to go on.
+// If a search ends before it has read all rows, a line says how far it got and how to continue.
 func TestFindingInALargeTable(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -239,8 +239,8 @@ func TestFindingInALargeTable(t *testing.T) {
 		want  string
 	}{
 		"all rows":          {storage.Found{Infos: make([]storage.Info, 1), Until: 9, Last: 9}, false, ""},
-		"some, and found":   {storage.Found{Infos: make([]storage.Info, 1), Until: 7, Last: 9}, false, "up to the id 7 of 9: there may be more above it, as a replay's copies; --after 7 goes on, --all looks"},
-		"some, and nothing": {storage.Found{Until: 7, Last: 9}, false, "up to the id 7 of 9: it may be above that; --after 7 goes on, --all looks"},
+		"some, and found":   {storage.Found{Infos: make([]storage.Info, 1), Until: 7, Last: 9}, false, "up to id 7 of 9: more rows, such as a replay's copies, may follow; continue with --after 7, or"},
+		"some, and nothing": {storage.Found{Until: 7, Last: 9}, false, "up to id 7 of 9: the message may follow; continue with --after 7, or"},
 		"as many as wanted": {storage.Found{Infos: make([]storage.Info, 5), Until: 7, Last: 9}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,13 +253,13 @@ func TestFindingInALargeTable(t *testing.T) {
 				t.Errorf("got %+v, %v, after %v", found, err, operator.patience)
 			}
 			if got := stderr.String(); test.want == "" && got != "" || !strings.Contains(got, test.want) {
-				t.Errorf("it says %q, want %q", got, test.want)
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-// seeker is an Operator that finds always the same.
+// seeker is an Operator whose Find always returns the same.
 type seeker struct {
 	storage.Operator
 	found    storage.Found

@@ -19,26 +19,25 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// migrate is the group of commands that make and update the tables.
+// migrate holds the flags of the commands that create and update the tables.
 type migrate struct {
 	program
 	target target
 	claim  string
-	notify string // on, off, or nothing
+	notify string // on, off, or "" for no change
 	inbox  bool
 	json   bool
 
-	notifies *bool // whether plain INSERTs tell relays; nil if nobody asked
-
+	notifies *bool // whether plain INSERTs notify relays, for the output; nil prints nothing
 }
 
 func (p program) migrateCommand() *cobra.Command {
-	return group("migrate", "Make or update the tables, or print the SQL that does",
+	return group("migrate", "Create or update the tables, or print the SQL for it",
 		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand())
 }
 
-// command makes one of the group's commands. It runs for each table that is
-// meant: with a configuration, the tables of all its sources.
+// command makes one of the group's commands. It calls run for each table that the
+// flags select: with --config, the tables of all sources.
 func (m *migrate) command(use, short, long string, run func(context.Context, config.Source) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: noArguments,
@@ -56,14 +55,14 @@ func (m *migrate) command(use, short, long string, run func(context.Context, con
 		},
 	}
 	m.target.addFlags(command)
-	command.Flags().BoolVar(&m.inbox, "inbox", false, "the table by which consumers recognise what comes again, called inbox, instead of an outbox's")
+	command.Flags().BoolVar(&m.inbox, "inbox", false, "work on the inbox table of a consumer, by which it recognises duplicates, instead of the outbox tables")
 	return command
 }
 
 func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
-	if m.inbox { // a consumer's table, which no configuration of relays names
+	if m.inbox { // a consumer's table, which isn't in a relay's configuration
 		if m.target.config != "" || m.claim != "" || m.notify != "" {
-			return nil, usagef("--inbox goes with neither --config, --claim nor --notify: name the consumer's database with --database")
+			return nil, usagef("--inbox can't be given with --config, --claim or --notify: name the consumer's database with --database")
 		}
 		if !command.Flags().Changed("table") {
 			m.target.table = "inbox"
@@ -74,7 +73,7 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 		return nil, err
 	}
 	if len(sources) > 1 && command.Name() == "down" {
-		return nil, usagef("name the source whose tables are to go with --source")
+		return nil, usagef("--source is required, because %s has several sources: %s", m.target.config, namesOf(sources))
 	}
 	for i := range sources {
 		if m.claim != "" {
@@ -87,7 +86,7 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 	return sources, nil
 }
 
-// migrations are those of the source's outbox, or of the inbox in its place.
+// migrations returns the migrations of the source's outbox, or of the inbox.
 func (m *migrate) migrations(db *sql.DB, d dialect.Dialect, source config.Source) (*migrations.Migrations, error) {
 	if m.inbox {
 		return migrations.NewInbox(db, d, source.Table)
@@ -109,20 +108,19 @@ func (m *migrate) on(ctx context.Context, source config.Source, create bool, wor
 	return work(steps)
 }
 
-var migrateUpHelp = `Make the tables, or bring those of an older version up to date. It is safe to
-run at any time, several times, and by several processes at once.
+var migrateUpHelp = `Create the tables, or update tables of an older version. The command can safely be run
+at any time, repeatedly, and by several processes concurrently. It creates a database
+file that doesn't exist.
 
-A database file that doesn't exist is created.
-
---notify makes a trigger, on ` + databases.Notifying() + ` only, by which a plain INSERT or a COPY
-wakes listening relays as it commits, instead of waiting for their next look (5 to
-200 ms). A transaction pays some 30 µs of the server's time for it (see
-docs/operating.md). PREPARE TRANSACTION fails with it. --notify=false drops it;
-without the flag it stays as it is.`
+--notify creates a trigger, on ` + databases.Notifying() + ` only. With it, a plain INSERT or a COPY
+wakes listening relays when it commits; without it, relays find the messages with their
+next poll (after 5 to 200 ms). The trigger takes some 30 µs of the server's time per
+transaction (see docs/operating.md), and makes PREPARE TRANSACTION fail.
+--notify=false drops the trigger. Without the flag nothing changes.`
 
 // notifyFlag adds --notify.
 func (m *migrate) notifyFlag(command *cobra.Command) {
-	command.Flags().BoolFunc("notify", "on "+databases.Notifying()+": plain INSERTs wake listening relays, by a trigger; --notify=false drops it (default as it is)", func(text string) error {
+	command.Flags().BoolFunc("notify", "on "+databases.Notifying()+": create a trigger, so that plain INSERTs wake listening relays; --notify=false drops it (default no change)", func(text string) error {
 		on, err := strconv.ParseBool(text)
 		m.notify = map[bool]string{true: "on", false: "off"}[on]
 		return err
@@ -131,7 +129,7 @@ func (m *migrate) notifyFlag(command *cobra.Command) {
 
 func (p program) migrateUpCommand() *cobra.Command {
 	m := &migrate{program: p}
-	command := m.command("up", "Make or update the tables", migrateUpHelp, func(ctx context.Context, source config.Source) error {
+	command := m.command("up", "Create or update the tables", migrateUpHelp, func(ctx context.Context, source config.Source) error {
 		return m.on(ctx, source, true, func(steps *migrations.Migrations) error {
 			applied, err := steps.Up(ctx)
 			if err == nil && m.notify != "" {
@@ -143,23 +141,23 @@ func (p program) migrateUpCommand() *cobra.Command {
 			return m.report(source, "applied", applied, "the tables of "+source.Table+" are up to date")
 		})
 	})
-	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows`: rows needs more indexes (default lanes)")
+	command.Flags().StringVar(&m.claim, "claim", "", "how messages are going to be claimed, `lanes or rows`: rows needs more indexes (default lanes)")
 	m.notifyFlag(command)
 	jsonFlag(command, &m.json)
 	return command
 }
 
-const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
-that is refused while there are messages that were not delivered, unless
---discard-messages is given. It is also refused while there are controls in force,
-or entries in the log of actions, unless --discard-controls is given. Delivered messages
-that are still kept are dropped. With --inbox nothing is refused: without its table
-a consumer recognises no message that comes again.`
+const migrateDownHelp = `Revert the last migration. Reverting the first one drops the tables, with all delivered
+messages that are still kept. The command fails while a relay is alive. It also fails if
+messages are undelivered, unless --discard-messages is given, and if pauses, limits or
+entries in the log of actions exist, unless --discard-controls is given. With --inbox it
+checks nothing of this; note that a consumer without its table doesn't recognise
+duplicates.`
 
 func (p program) migrateDownCommand() *cobra.Command {
 	m := &migrate{program: p}
 	var discard, discardRecords bool
-	command := m.command("down", "Take the last migration back", migrateDownHelp, func(ctx context.Context, source config.Source) error {
+	command := m.command("down", "Revert the last migration", migrateDownHelp, func(ctx context.Context, source config.Source) error {
 		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
 			if !m.inbox {
 				if err := refuseDown(ctx, source, steps, discard); err != nil {
@@ -177,26 +175,26 @@ func (p program) migrateDownCommand() *cobra.Command {
 			if taken != nil {
 				list = append(list, *taken)
 			}
-			return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
+			return m.report(source, "taken back", list, source.Table+" has no migration to revert")
 		})
 	})
-	command.Flags().BoolVar(&discard, "discard-messages", false, "also with undelivered messages, which are then lost")
-	command.Flags().BoolVar(&discardRecords, "discard-controls", false, "also with controls and the log of actions, which are then lost")
+	command.Flags().BoolVar(&discard, "discard-messages", false, "lose undelivered messages")
+	command.Flags().BoolVar(&discardRecords, "discard-controls", false, "lose pauses, limits and the log of actions")
 	jsonFlag(command, &m.json)
 	return command
 }
 
-// keepRecords refuses to drop what operators have put in force, and the log of what they did.
+// keepRecords returns an error if pauses, limits or the log of actions would be lost.
 func keepRecords(ctx context.Context, steps *migrations.Migrations, discard bool) error {
 	controls, actions, err := steps.Records(ctx)
 	if err != nil || discard || controls+actions == 0 {
 		return err
 	}
-	return fmt.Errorf("%d controls (pauses and limits) and %d entries of the log of actions would be lost: save them (rowrelay actions --json), then give --discard-controls", controls, actions)
+	return fmt.Errorf("%d controls (pauses and limits) and %d entries of the log of actions would be lost: save the log with rowrelay actions --json, then give --discard-controls", controls, actions)
 }
 
-// refuseDown finds what forbids to take a step back. Where another process was quicker, it looks
-// again; where that one has dropped the tables, there is nothing to forbid.
+// refuseDown returns an error if the last migration must not be reverted. It tries again if another
+// process has reverted one meanwhile, and returns nil if that one has dropped the tables.
 func refuseDown(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
 	for tries := 1; ; tries++ {
 		before, err := applied(ctx, steps)
@@ -204,7 +202,7 @@ func refuseDown(ctx context.Context, source config.Source, steps *migrations.Mig
 			return err
 		}
 		refused := forbidden(ctx, source, discard)
-		if errors.Is(refused, storage.ErrNoSchema) { // the tables are of another version, whose status isn't known
+		if errors.Is(refused, storage.ErrNoSchema) { // tables of another version, whose status can't be read
 			refused = nil
 			if !discard {
 				refused = wouldLose(steps.Undelivered(ctx))
@@ -233,20 +231,21 @@ func applied(ctx context.Context, steps *migrations.Migrations) (n int, err erro
 	return n, err
 }
 
-// wouldLose refuses to lose messages.
+// wouldLose returns an error if messages are undelivered.
 func wouldLose(undelivered int64, err error) error {
 	if err == nil && undelivered > 0 {
-		err = fmt.Errorf("%d messages were not delivered, and would be lost: deliver them first"+
+		err = fmt.Errorf("%d undelivered messages would be lost: deliver them first"+
 			" (rowrelay run --drain), or give --discard-messages", undelivered)
 	}
 	return err
 }
 
-// errUncounted begins an error of the status, as where another process takes columns away meanwhile.
+// errUncounted means that the status couldn't be read, for example because another process has dropped
+// columns meanwhile.
 var errUncounted = errors.New("count the messages: ")
 
-// forbidden is why the tables must stay: relays work on them, or, unless that
-// is meant, messages would be lost.
+// forbidden returns an error if the tables must stay: because a relay is alive, or
+// because messages would be lost and discard is false.
 func forbidden(ctx context.Context, source config.Source, discard bool) error {
 	return withOperator(ctx, source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)
@@ -254,7 +253,7 @@ func forbidden(ctx context.Context, source config.Source, discard bool) error {
 			return fmt.Errorf("%w%w", errUncounted, err)
 		}
 		if !status.Has(storage.GaugeRelays) || !status.Has(storage.GaugeCounts) {
-			return fmt.Errorf("the relays and messages of table %s could not be counted in time: try again when the database has less to do", source.Table)
+			return fmt.Errorf("the relays and messages of table %s could not be counted in time: try again when the database is less busy", source.Table)
 		}
 		var living []string
 		for _, r := range status.Relays {
@@ -264,7 +263,7 @@ func forbidden(ctx context.Context, source config.Source, discard bool) error {
 		}
 		switch {
 		case len(living) > 0:
-			return fmt.Errorf("relays work on table %s: stop them first (%s); one that died counts until its lease has ended",
+			return fmt.Errorf("relays of table %s are alive: stop them first (%s); a relay that died counts as alive until its lease ends",
 				source.Table, strings.Join(living, ", "))
 		case discard:
 			return nil
@@ -285,7 +284,7 @@ func undelivered(status storage.Status) (left int64) {
 
 func (p program) migrateStatusCommand() *cobra.Command {
 	m := &migrate{program: p}
-	command := m.command("status", "List the migrations, applied or not", "", func(ctx context.Context, source config.Source) error {
+	command := m.command("status", "List the migrations, and which are applied", "", func(ctx context.Context, source config.Source) error {
 		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
 			all, err := steps.Status(ctx)
 			if err == nil && !m.inbox && !source.Database.Polled() {
@@ -301,20 +300,20 @@ func (p program) migrateStatusCommand() *cobra.Command {
 	return command
 }
 
-var migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
-doesn't connect: of --database only the beginning matters, as in
+var migratePrintHelp = `Print the SQL of all migrations, for use with another migration tool. The command
+doesn't connect to the database; it only needs the scheme of its URL, as in
   rowrelay migrate print --database ` + databases.URLs()[0].Dialect + `: > outbox.sql
-It is ` + databases.Schemes() + `.
+Schemes are ` + databases.Schemes() + `.
 
-A release that changes the tables brings a step more. --after 1 prints what came after
-step 1, as a migration of your own for tables that have it; nothing if nothing did.
-With it, the indexes of --claim rows are printed only where --claim is given.`
+A release that changes the tables adds a migration. --after 1 prints the migrations
+after version 1, to update tables that have version 1; it prints nothing if none
+exists. With --after, the indexes of --claim rows are printed only if --claim is given.`
 
 func (p program) migratePrintCommand() *cobra.Command {
 	m := &migrate{program: p, target: target{noServer: true}}
 	var after int64
 	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
-		if after != 0 && m.claim == "" { // the indexes that the configuration asks for came with the first step
+		if after != 0 && m.claim == "" { // the first migration has created the indexes that the configuration needs
 			source.Claim = ""
 		}
 		d, err := dialect.ByName(source.Database.Kind())
@@ -332,9 +331,9 @@ func (p program) migratePrintCommand() *cobra.Command {
 		_, err = io.WriteString(p.stdout, text.String())
 		return err
 	})
-	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
+	command.Flags().StringVar(&m.claim, "claim", "", "how messages are going to be claimed, `lanes or rows` (default lanes)")
 	m.notifyFlag(command)
-	command.Flags().Int64Var(&after, "after", 0, "only the steps after this `version`, for tables that have it")
+	command.Flags().Int64Var(&after, "after", 0, "only the migrations after this `version`, for tables that have it")
 	return command
 }
 
@@ -344,7 +343,7 @@ func (m *migrate) lookForTrigger(ctx context.Context, steps *migrations.Migratio
 	return err
 }
 
-// migrationJSON is a migration as JSON.
+// migrationJSON is the JSON form of a migration.
 type migrationJSON struct {
 	Version   int64     `json:"version"`
 	Name      string    `json:"name"`
@@ -352,7 +351,7 @@ type migrationJSON struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// report prints migrations, or the text if there is none.
+// report prints migrations, or otherwise if the list is empty.
 func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
 	if m.json {
 		shown := []migrationJSON{}

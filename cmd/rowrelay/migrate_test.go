@@ -19,7 +19,7 @@ func TestMigrating(t *testing.T) {
 			line, want string
 		}{
 			{"migrate status", "pending"},
-			{"migrate down", "no migration of outbox to take back"},
+			{"migrate down", "outbox has no migration to revert"},
 			{"migrate up", "applied"},
 			{"migrate up", "the tables of outbox are up to date"},
 			{"migrate status", "applied"},
@@ -36,7 +36,7 @@ func TestMigrating(t *testing.T) {
 	})
 }
 
-func TestTheTriggerThatNotifies(t *testing.T) {
+func TestNotifyTrigger(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
 		for _, step := range []struct {
@@ -48,7 +48,7 @@ func TestTheTriggerThatNotifies(t *testing.T) {
 			{"check", "plain INSERTs send none (see rowrelay migrate up --notify)"},
 			{"migrate up --notify", "plain INSERTs notify  on"},
 			{"migrate up --notify --json", `"notify": true`},
-			{"migrate up", "the tables of outbox are up to date"}, // and leaves it
+			{"migrate up", "the tables of outbox are up to date"}, // and doesn't drop the trigger
 			{"migrate status", "plain INSERTs notify  on"},
 			{"migrate status --json", `"notify": true`},
 			{"check", "plain INSERTs send them"},
@@ -91,7 +91,7 @@ func TestMigratingDownKeepsUndeliveredMessages(t *testing.T) {
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		mustCall(t, `{"topic":"a","available_at":"2999-01-01T00:00:00Z"}`, "enqueue", "--database", db.URL)
 		got := call(t.Context(), "", "migrate", "down", "--database", db.URL)
-		if got.code != exitFailed || !strings.Contains(got.stderr, "1 messages were not delivered") {
+		if got.code != exitFailed || !strings.Contains(got.stderr, "1 undelivered messages would be lost") {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
 		}
 		if left := statusOf(t, db); left.Scheduled+left.Pending != 1 {
@@ -120,7 +120,7 @@ func TestMigratingDownKeepsControlsAndTheLogOfActions(t *testing.T) {
 	})
 }
 
-func TestMigratingFromManyProcessesAtOnce(t *testing.T) {
+func TestMigratingFromManyProcesses(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
 		for _, direction := range []string{"up", "down", "up"} {
@@ -138,7 +138,7 @@ func TestMigratingFromManyProcessesAtOnce(t *testing.T) {
 	})
 }
 
-func TestThePrintedSQLMakesTheTables(t *testing.T) {
+func TestPrintedSQLCreatesTheTables(t *testing.T) {
 	t.Parallel()
 	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
 		printed := mustRun(t, "migrate", "print", "--database", db.URL).stdout
@@ -174,7 +174,7 @@ func TestPrintingAfterTheNewestVersion(t *testing.T) {
 	}
 }
 
-// executeAll runs a script, for which one of the drivers needs leave.
+// executeAll runs a script. One driver needs a parameter to permit several statements.
 func executeAll(t *testing.T, db testdb.Database, script string) {
 	t.Helper()
 	if db.Driver == "mysql" {
@@ -231,18 +231,18 @@ func TestMigratingAnInbox(t *testing.T) {
 	})
 }
 
-func TestAnInboxIsOfNoConfiguration(t *testing.T) {
+func TestInboxRefusesAConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, rest := range []string{"--config x.yaml", "--claim rows --database sqlite:x.db"} {
 		line := "migrate up --inbox " + rest
-		if got := call(t.Context(), "", strings.Fields(line)...); got.code != exitUsage || !strings.Contains(got.stderr, "--inbox goes with neither") {
+		if got := call(t.Context(), "", strings.Fields(line)...); got.code != exitUsage || !strings.Contains(got.stderr, "--inbox can't be given with") {
 			t.Errorf("%s: exit code %d, %q", line, got.code, got.stderr)
 		}
 	}
 }
 
-// What the pages say works as it stands there, without a server.
-func TestPrintingNeedsTheKindAlone(t *testing.T) {
+// The commands of the documentation work without a server.
+func TestMigratePrintNeedsOnlyTheScheme(t *testing.T) {
 	t.Parallel()
 	for _, database := range []string{"postgres://", "mysql://", "mariadb://", "sqlserver://", "oracle://", "sqlite:", "sqlite://"} {
 		for _, more := range [][]string{nil, {"--claim", "rows"}, {"--inbox"}, {"--table", "app.events"}} {

@@ -30,7 +30,7 @@ func (p program) printJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// printTable prints rows of cells in columns. Only on a terminal are they cut.
+// printTable prints rows of cells in columns. On a terminal it cuts cells to make the rows fit.
 func (p program) printTable(rows [][]string) error {
 	if columns := columns(p.stdout); columns > 0 {
 		return p.drawTable(rows, columns)
@@ -50,8 +50,8 @@ func (p program) printTable(rows [][]string) error {
 	return table.Flush()
 }
 
-// printable keeps control characters, which could play tricks on a terminal,
-// out of a table's cell. A tab, which parts the cells, is a blank.
+// printable replaces the control characters of a table's cell, because they could
+// control a terminal. It replaces a tab, which separates cells, with a space.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' {
@@ -71,9 +71,9 @@ func shownTime(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// checkedWriter remembers that the output couldn't be written: a report that
-// was cut short must not look like a whole one. A Write that doesn't return, as its
-// reader has stopped reading, holds up no other method: the process ends all the same.
+// checkedWriter remembers the first error of a Write, so that a command with
+// incomplete output fails. A Write that blocks because its reader doesn't read blocks
+// no other method, so the process can still end.
 type checkedWriter struct {
 	writing sync.Mutex
 	to      io.Writer
@@ -82,7 +82,7 @@ type checkedWriter struct {
 	err error
 }
 
-// failed is why the output couldn't be written; nil if it could.
+// failed returns the first error of a Write, or nil.
 func (w *checkedWriter) failed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,5 +2,5 @@
 
 package main
 
-// outputGone need not be asked: there is no SIGPIPE.
+// outputGone is false, because these systems have no SIGPIPE.
 func outputGone() bool { return false }

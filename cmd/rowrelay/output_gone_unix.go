@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputGone says whether nobody reads the standard output or error any more.
+// outputGone reports whether stdout or stderr has lost its reader.
 func outputGone() bool {
 	files := []unix.PollFd{{Fd: int32(os.Stdout.Fd())}, {Fd: int32(os.Stderr.Fd())}}
 	n, err := unix.Poll(files, 0)

@@ -22,7 +22,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// deaf is an output whose reader has stopped reading: a Write waits for the end of the test.
+// deaf is an output whose reader has stopped reading: a Write blocks until the end of the test.
 type deaf struct{ asked, over chan struct{} }
 
 func (d deaf) Write(text []byte) (int, error) {
@@ -31,8 +31,8 @@ func (d deaf) Write(text []byte) (int, error) {
 	return 0, io.ErrClosedPipe
 }
 
-// A relay whose output nobody reads, though it is open, can be stopped.
-func TestAnOutputThatNobodyReadsHoldsNoEndUp(t *testing.T) {
+// A relay can be stopped while a write to its output blocks.
+func TestBlockedOutputDoesNotBlockAStop(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
 		mustRun(t, "migrate", "up", "--database", db.URL)
@@ -42,7 +42,7 @@ func TestAnOutputThatNobodyReadsHoldsNoEndUp(t *testing.T) {
 		release := func() { once.Do(func() { close(out.over) }) }
 		t.Cleanup(release)
 		d := startTo(t, out, "run", "--database", db.URL, "--sink", "stdout:", "--drain-timeout", "1ms")
-		t.Cleanup(release) // before the daemon is waited for
+		t.Cleanup(release) // runs before the cleanup that waits for the daemon
 		<-out.asked
 		if _, logged := d.stop(t); !strings.Contains(logged, "stopped") {
 			t.Errorf("the log:\n%s", logged)

@@ -18,14 +18,14 @@ var waitingForTables = map[string]string{
 	testdb.MariaDB:  "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND state LIKE 'Waiting for table metadata lock%'",
 }
 
-// Sixty requests that the database does not answer take four of its connections, and none of the relay's. The others are
-// refused at once, with the time to ask again.
-func TestReadersOfThePageLeaveTheRelayItsConnections(t *testing.T) {
+// Sixty requests that the database does not answer take four connections of the page, and none of the relay. Requests beyond
+// the queue are refused immediately, with Retry-After.
+func TestPageReadsTakeNoConnectionsOfTheRelay(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		counting := waitingForTables[db.Kind]
 		if counting == "" {
-			return // SQLite: readers wait for nobody
+			return // on SQLite readers don't wait for locks
 		}
 		endpoint := newWeb(t, always(http.StatusOK))
 		d := start(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--admin", "0")
@@ -80,8 +80,8 @@ func TestReadersOfThePageLeaveTheRelayItsConnections(t *testing.T) {
 	})
 }
 
-// On the servers that continue to run a statement whose caller has given up, the statements of readers are bounded.
-func TestStatementsOfReadersAreBoundedOnMySQL(t *testing.T) {
+// On servers that don't end a statement when its caller gives up, the page's reads have a time limit on the server.
+func TestPageReadsHaveATimeLimitOnMySQL(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
 		database, err := config.ParseDatabase(db.URL)

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// runAsInit runs the command line in a child process while this process does what the
-// kernel expects of process 1: it reaps every orphan, such as those that plug-ins leave
-// behind. Signals are passed on. It returns the child's exit code, or ok false where
-// this is not process 1 or no child could be started.
+// runAsInit runs the command line in a child process if this is process 1, as in a
+// container. Process 1 must reap every orphan, such as the children of plug-ins. It
+// forwards signals to the child. It returns the child's exit code, or ok false if this
+// is not process 1 or no child could be started.
 func runAsInit() (code int, ok bool) {
 	if os.Getpid() != 1 {
 		return 0, false
@@ -30,7 +30,7 @@ func runAsInit() (code int, ok bool) {
 	}
 	go func() {
 		for s := range signals {
-			if s != syscall.SIGCHLD && s != syscall.SIGURG { // of which the second is the Go runtime's own
+			if s != syscall.SIGCHLD && s != syscall.SIGURG { // the Go runtime uses SIGURG for itself
 				_ = child.Process.Signal(s)
 			}
 		}
@@ -39,7 +39,7 @@ func runAsInit() (code int, ok bool) {
 }
 
 // reapUntil reaps processes until the one with this number has ended, and returns its exit
-// code: 128 and the signal's number if a signal ended it, as shells have it.
+// code. If a signal ended it, the code is 128 plus the signal's number, as in shells.
 func reapUntil(pid int) int {
 	for {
 		var status syscall.WaitStatus

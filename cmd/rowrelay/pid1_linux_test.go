@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// In a container the relay is process 1, and inherits what a plug-in leaves behind.
+// In a container the relay is process 1, and must reap the orphans of plug-ins.
 func TestProcessOneReapsOrphansOfPlugins(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -19,21 +19,21 @@ func (p program) pluginCommand() *cobra.Command {
 	return group("plugin", "List, check or describe plug-ins", p.pluginListCommand(), p.pluginCheckCommand(), p.pluginDescribeCommand())
 }
 
-// pluginFlags are the flags of one of the group's commands.
+// pluginFlags holds the flags of the group's commands.
 type pluginFlags struct {
 	program
 	config string
 	json   bool
 }
 
-// namedPlugin is a plug-in and what the configuration calls it, or its program.
+// namedPlugin is a plug-in with its name: that of its sink in the configuration, or the path of its program.
 type namedPlugin struct {
 	name string
 	sink *plugins.Sink
 }
 
-// command makes one of the group's commands, whose work is given plug-ins that
-// have not been started.
+// command makes one of the group's commands. It calls work with plug-ins that have
+// not been started.
 func (c *pluginFlags) command(use, short, long string, work func(context.Context, []namedPlugin) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
@@ -45,14 +45,14 @@ func (c *pluginFlags) command(use, short, long string, work func(context.Context
 			return work(command.Context(), found)
 		},
 	}
-	configFlag(command, &c.config, "the plug-ins of this configuration `file`")
+	configFlag(command, &c.config, "use the plug-ins of this configuration `file`")
 	jsonFlag(command, &c.json)
 	return command
 }
 
 // find makes the plug-ins of the arguments, or of the configuration. An argument
-// is a plug-in's URL, or the path of its program. It is named without settings,
-// which may be secret.
+// is a plug-in's URL, or the path of its program. The name of a plug-in leaves out
+// the settings of its URL, because these may be secret.
 func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 	if (c.config == "") == (len(args) == 0) {
 		return nil, errors.New("name plug-ins, as ./path or plugin:./path?arg=…, or give --config")
@@ -84,21 +84,20 @@ func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 		}
 	}
 	if err == nil && len(found) == 0 {
-		err = errors.New("there are no plug-ins in " + c.config)
+		err = errors.New(c.config + " has no plug-ins")
 	}
 	return found, err
 }
 
-const pluginListHelp = `List the plug-ins of a configuration, or those named, without starting them: their
-programs, and the SHA-256 checksums that these have, which a configuration may ask
-for as sha256.`
+const pluginListHelp = `List plug-ins, with their programs and the SHA-256 checksums of these, without starting
+them. A configuration can require a checksum with the setting sha256.`
 
-// listedPlugin is what list says of a plug-in.
+// listedPlugin is the JSON output of list for a plug-in.
 type listedPlugin struct {
 	Sink     string `json:"sink"`
 	Program  string `json:"program"`
 	SHA256   string `json:"sha256,omitempty"`
-	Checksum string `json:"checksum"` // as configured, another, not configured, or why there is none
+	Checksum string `json:"checksum"` // whether SHA256 is as configured, or why it can't be read
 }
 
 func (p program) pluginListCommand() *cobra.Command {
@@ -117,7 +116,7 @@ func (p program) pluginListCommand() *cobra.Command {
 			case must == has:
 				l.Checksum = "as configured"
 			default:
-				l.Checksum = "ANOTHER than configured"
+				l.Checksum = "DIFFERENT from the configuration"
 			}
 			listed[i] = l
 			rows = append(rows, []string{l.Sink, l.Program, l.Checksum, l.SHA256})
@@ -129,21 +128,21 @@ func (p program) pluginListCommand() *cobra.Command {
 	})
 }
 
-// pluginTimeout is how long a plug-in may take to start and to open.
+// pluginTimeout is the time that a plug-in has to start and to open.
 const pluginTimeout = 2 * sinkTimeout
 
-const pluginCheckHelp = `Check plug-ins, those of a configuration or those named: each is started, asked
-what it is, opened with its settings, closed and ended. Nothing is sent. Settings
-of one that is named stand in its URL:
+const pluginCheckHelp = `Check plug-ins: start each one, read its description, open it with its settings, close it
+and end it. Nothing is sent. For a plug-in that isn't in a configuration, give the
+settings in its URL:
 
   rowrelay plugin check ./filesink
   rowrelay plugin check 'plugin:./nats?config.url=nats://localhost:4222&secrets.token=…'
 
-rowrelay plugin describe says which settings a plug-in has.`
+rowrelay plugin describe lists the settings of a plug-in.`
 
 func (p program) pluginCheckCommand() *cobra.Command {
 	c := &pluginFlags{program: p}
-	return c.command("check [PLUGIN…]", "Start plug-ins and see whether they can be opened", pluginCheckHelp, func(ctx context.Context, found []namedPlugin) error {
+	return c.command("check [PLUGIN…]", "Check that plug-ins start and can be opened", pluginCheckHelp, func(ctx context.Context, found []namedPlugin) error {
 		report := &checkReport{program: c.program, json: c.json}
 		for _, each := range found {
 			report.checkPlugin(ctx, each)
@@ -152,7 +151,7 @@ func (p program) pluginCheckCommand() *cobra.Command {
 	})
 }
 
-// checkPlugin checks a plug-in. What fails ends it.
+// checkPlugin checks a plug-in until the first failure.
 func (c *checkReport) checkPlugin(ctx context.Context, each namedPlugin) {
 	limited, cancel := context.WithTimeout(ctx, pluginTimeout)
 	defer cancel()
@@ -169,10 +168,10 @@ func (c *checkReport) checkPlugin(ctx context.Context, each namedPlugin) {
 	c.tried(name+"open", "can be opened", each.sink.Open(limited))
 }
 
-const pluginDescribeHelp = `Say what plug-ins are, and which settings they take under config and secrets. They
-are started for that, but not opened, so their settings need not be there.`
+const pluginDescribeHelp = `Describe plug-ins, and the settings that they take under config and secrets. The command
+starts the plug-ins but doesn't open them, so it doesn't need their settings.`
 
-// describedPlugin is what describe says of a plug-in, as JSON.
+// describedPlugin is the JSON output of describe for a plug-in.
 type describedPlugin struct {
 	Program  string             `json:"program"`
 	Name     string             `json:"name"`
@@ -195,7 +194,7 @@ type describedSetting struct {
 
 func (p program) pluginDescribeCommand() *cobra.Command {
 	c := &pluginFlags{program: p}
-	return c.command("describe [PLUGIN…]", "Say what plug-ins are and which settings they have", pluginDescribeHelp, func(ctx context.Context, found []namedPlugin) error {
+	return c.command("describe [PLUGIN…]", "Describe plug-ins and their settings", pluginDescribeHelp, func(ctx context.Context, found []namedPlugin) error {
 		var described []describedPlugin
 		for _, each := range found {
 			d, err := describe(ctx, each.sink)
@@ -227,7 +226,7 @@ func (p program) pluginDescribeCommand() *cobra.Command {
 	})
 }
 
-// describe starts a plug-in, asks it what it is, and ends it.
+// describe starts a plug-in, returns its description, and ends it.
 func describe(ctx context.Context, sink *plugins.Sink) (plugins.Description, error) {
 	limited, cancel := context.WithTimeout(ctx, pluginTimeout)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// builtPlugin builds the file sink of the examples once for all tests.
+// builtPlugin returns the path of the example plug-in filesink. It is built once for all tests.
 var builtPlugin = sync.OnceValues(func() (string, error) {
 	folder, err := os.MkdirTemp("", "rowrelay-test-")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestPluginCommands(t *testing.T) {
 		want string
 	}{
 		{[]string{"list", withSum + listed[0].SHA256}, exitDone, "as configured"},
-		{[]string{"list", withSum + strings.Repeat("0", 64)}, exitDone, "ANOTHER than configured"},
+		{[]string{"list", withSum + strings.Repeat("0", 64)}, exitDone, "DIFFERENT from the configuration"},
 		{[]string{"list", "./nowhere"}, exitDone, "can't be read"},
 		{[]string{"describe", program}, exitFailed, "it exited immediately (exit status 1)"},
 		{[]string{"describe", "plugin:" + program + "?arg=f"}, exitDone, "sink (devel): A sink without settings.\nprogram: " + program + ", plug-in protocol 1"},
@@ -70,9 +70,9 @@ func TestPluginCommands(t *testing.T) {
 	}
 }
 
-// A plug-in that can't be started is one sink's trouble: the messages of the
-// others go out, and its own wait.
-func TestOtherSinksGoOn(t *testing.T) {
+// If a plug-in can't be started, the messages of its sink wait, and those of other
+// sinks are delivered.
+func TestBrokenPluginDoesNotStopOtherSinks(t *testing.T) {
 	t.Parallel()
 	program, folder := pluginProgram(t), t.TempDir()
 	good := filepath.Join(folder, "good.jsonl")

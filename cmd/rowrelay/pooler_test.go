@@ -17,14 +17,14 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Behind a pooler in transaction mode that doesn't follow prepared statements the command says what is in
-// the way, and with what it says is done all is delivered. PgBouncer is such a one.
+// Behind a pooler in transaction mode without support for prepared statements, such as PgBouncer, the command fails
+// with a hint. With what the hint recommends, it delivers all messages.
 func TestBehindAPooler(t *testing.T) {
 	t.Parallel()
 	pooled := poolerOf(t, postgresDatabase(t))
 	mustRun(t, "migrate", "up", "--database", pooled+"&default_query_exec_mode=exec")
 
-	call(t.Context(), "", "check", "--database", pooled) // it leaves the server's connections with prepared statements
+	call(t.Context(), "", "check", "--database", pooled) // leaves prepared statements on the server's connections
 	got := call(t.Context(), "", "check", "--database", pooled)
 	if want := "add default_query_exec_mode=exec to the URL"; got.code != exitFailed || !strings.Contains(got.stdout, want) {
 		t.Errorf("check with prepared statements doesn't say %q:\n%s%s", want, got.stdout, got.stderr)
@@ -42,7 +42,7 @@ func TestBehindAPooler(t *testing.T) {
 	}
 }
 
-// postgresDatabase is an empty database on a PostgreSQL.
+// postgresDatabase returns an empty database on PostgreSQL.
 func postgresDatabase(t *testing.T) testdb.Database {
 	t.Helper()
 	for _, target := range testdb.Targets() {
@@ -54,7 +54,7 @@ func postgresDatabase(t *testing.T) testdb.Database {
 	return testdb.Database{}
 }
 
-// poolerOf starts a PgBouncer before a database, and returns the URL to connect through it.
+// poolerOf starts a PgBouncer for a database, and returns the URL to connect through it.
 func poolerOf(t *testing.T, db testdb.Database) string {
 	t.Helper()
 	binary := os.Getenv("ROWRELAY_TEST_PGBOUNCER")
@@ -71,7 +71,7 @@ func poolerOf(t *testing.T, db testdb.Database) string {
 	}
 	port := testdb.FreePort(t)
 	address := fmt.Sprint("127.0.0.1:", port)
-	folder, err := os.MkdirTemp("", "pgbouncer-") // not the test's own, into which no other user may look
+	folder, err := os.MkdirTemp("", "pgbouncer-") // not t.TempDir, which other users may not read
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ unix_socket_dir =
 	logged := newLog()
 	pooler := exec.CommandContext(t.Context(), binary, filepath.Join(folder, "pgbouncer.ini"))
 	pooler.Stderr = logged
-	if os.Geteuid() == 0 { // it refuses to run as root
+	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 		if err := os.Chmod(folder, 0o755); err != nil {
 			t.Fatal(err)
 		}

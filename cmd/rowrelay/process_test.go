@@ -77,7 +77,7 @@ func TestSignals(t *testing.T) {
 					t.Fatal(err)
 				}
 				endpoint.next(t, endpoint.requests)
-				if count == 2 { // both signals arrive in the same moment: the second belongs to the first
+				if count == 2 { // both signals arrive at the same moment, so they count as one
 					send(t, relay, syscall.SIGSTOP)
 					send(t, relay, syscall.SIGTERM)
 					send(t, relay, syscall.SIGINT)
@@ -92,7 +92,7 @@ func TestSignals(t *testing.T) {
 				} else {
 					<-time.After(2 * sameSignal)
 					if said, _ := logged.read(); strings.Contains(said, "aborting") {
-						t.Error("two signals at once cut the stop short")
+						t.Error("two simultaneous signals aborted the stop")
 					}
 					send(t, relay, signal)
 					logged.wait(t, "aborting")
@@ -116,9 +116,9 @@ func send(t *testing.T, command *exec.Cmd, signal os.Signal) {
 	}
 }
 
-// A connection that breaks while it is written to is a SIGPIPE, too, where the
-// program listens for it. The output is not gone then.
-func TestBrokenConnectionIsNoStop(t *testing.T) {
+// A write to a broken network connection raises SIGPIPE, too, because the program
+// handles that signal. It doesn't stop the relay.
+func TestBrokenConnectionDoesNotStopTheRelay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	database := "sqlite:" + filepath.Join(folder, "a.db")
@@ -148,8 +148,8 @@ func TestBrokenConnectionIsNoStop(t *testing.T) {
 	}
 }
 
-// When the reader of the output is gone, that is a stop.
-func TestClosedOutputIsAStop(t *testing.T) {
+// The relay stops when the reader of its output is gone.
+func TestClosedOutputStopsTheRelay(t *testing.T) {
 	t.Parallel()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	mustRun(t, "migrate", "up", "--database", database)
@@ -168,14 +168,14 @@ func TestClosedOutputIsAStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustCall(t, jsonLines("t", 1, 1), "enqueue", "--database", database)
-	logged.wait(t, "nobody reads the output any more")
+	logged.wait(t, "the output has no reader any more")
 	if err := relay.Wait(); err == nil {
 		t.Error("it ended as if nothing had happened")
 	}
 }
 
-// A reader that has what it wants, as head does, is no error.
-func TestClosedPipeOfAList(t *testing.T) {
+// A reader that stops early, such as head, is no error.
+func TestClosedPipeIsNoError(t *testing.T) {
 	t.Parallel()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	mustRun(t, "migrate", "up", "--database", database)
@@ -194,13 +194,13 @@ func TestClosedPipeOfAList(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := list.Wait(); err != nil || said.String() != "" {
-		t.Errorf("it ended with %v and said %q", err, said.String())
+		t.Errorf("the command ended with %v and stderr %q", err, said.String())
 	}
 }
 
-// The configuration is read again on SIGHUP, and its secrets with it; a broken one isn't gone on by. Under
-// load nothing is lost, and each key's order stays. Without a file nothing changes, and nothing ends.
-func TestHangUp(t *testing.T) {
+// On SIGHUP the configuration and its secrets are read again. A broken configuration isn't used. Under load no message is
+// lost, and each key's order is kept. Without a file nothing changes, and the relay continues.
+func TestSIGHUPReloadsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
@@ -255,7 +255,7 @@ func TestHangUp(t *testing.T) {
 		last[got.key] = number
 	}
 	enqueue()
-	arrives() // by the first token, before any signal
+	arrives() // sent with the first token, before any signal
 	for batch := range batches - 1 {
 		enqueue()
 		switch batch {
@@ -286,8 +286,8 @@ func TestHangUp(t *testing.T) {
 	if want := fmt.Sprint("Bearer token-", batches-2); !used["Bearer first"] || !used[want] {
 		t.Errorf("the tokens %v were sent, want the first and %q among them", used, want)
 	}
-	if said, _ := logged.read(); !strings.Contains(said, "everything goes on by the one before") {
-		t.Errorf("nothing is said of the broken file:\n%s", said)
+	if said, _ := logged.read(); !strings.Contains(said, "the previous one stays in use") {
+		t.Errorf("the log has no error about the broken file:\n%s", said)
 	}
 	send(t, relay, syscall.SIGTERM)
 	if err := relay.Wait(); err != nil {
@@ -295,7 +295,7 @@ func TestHangUp(t *testing.T) {
 	}
 }
 
-func TestHangUpWithoutAFile(t *testing.T) {
+func TestSIGHUPWithoutAFile(t *testing.T) {
 	t.Parallel()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	mustRun(t, "migrate", "up", "--database", database)

@@ -13,34 +13,35 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const replayHelp = `Send delivered messages again, as far as the retention has them still: those that
-all of the given filters select, or with --all every one that was delivered before
-now. --since and --until are about the time of delivery. They go where their topics
-are routed now, or to the sink that --to names, which the configuration of --config
-must have, or without it a living relay: there one copy of each message.
+const replayHelp = `Send delivered messages again, unless the retention has deleted them. Select them by
+filters (which must all match), or with --all; --since and --until compare the time of
+delivery. The messages go to the sinks that their topics are routed to now. With --to,
+one copy of each goes to that sink, which the configuration of --config must have, or
+without --config a live relay.
 
-They are written as new messages in the order of the old ones, and so each key's in
-their order, with their message ids and with a header rowrelay-replayed that has the
-replay's name: consumers that know messages by their ids pass over them. They expire
-when their messages do, unless that has passed.
+A replay writes copies as new messages, in the order of the old ones, so each key's
+order is kept. A copy has the message id of its original, and a header rowrelay-replayed
+with the replay's name, so consumers that deduplicate by message id skip it. It expires
+when its original does, unless that time has passed.
 
-A replay has a name: yours, of at most 23 small letters, digits, dots, hyphens and
-underscores, or a time. What it has done is stored with what it writes:
-interrupted or killed, it goes on where it was when asked for by its name alone, and
-leaves none out and writes none twice. --stop ends one from elsewhere, until it is
-asked for again; rowrelay messages replays lists all.
+A replay has a name: one that you give, of at most 23 lower-case letters, digits, dots,
+hyphens and underscores, or else the time of its start. Its progress is stored in the
+transactions that write copies. If it is interrupted or killed, run the command with
+only its name: it continues without omitting a message or writing one twice. --stop
+stops a replay that runs elsewhere, until it is continued by name. rowrelay messages
+replays lists all replays.
 
-It goes beside the traffic: at a rate, and it waits while its earlier copies are still
-to be delivered, of which there are never more than for two seconds. It costs what the
-traffic of its rate costs, and one look through all delivered messages.
-The user needs the right to INSERT into the table and to change its settings.`
+A replay gives way to other messages: it writes --rate copies per second, and pauses while
+too many of its copies are not delivered yet, so that at most two seconds' worth of copies
+wait. It costs as much as other messages at that rate, plus one scan of all delivered
+messages.
+The database's user needs the right to INSERT into the table and to change its settings.`
 
-const replaysHelp = `List the replays that were begun, with how far they are. Those that neither have
-finished nor were stopped go on, or wait to be asked for again. A replay stays in the
-list once it is finished: one small row of the table's settings, whose name no other
-replay can have. Nothing else needs it, and it may be deleted there.`
+const replaysHelp = `List all replays and their progress. One that is unfinished is running, or can be
+continued by its name. A finished replay stays in the list, as one small row of the
+table's settings, so that its name is not used twice. You may delete that row.`
 
-// replaying is a replay at work.
+// replaying holds the flags of replay and replays, and the replay that runs.
 type replaying struct {
 	program
 	target target
@@ -80,15 +81,15 @@ func (p program) replayCommand() *cobra.Command {
 	}
 	r.target.addFlags(command)
 	flags := command.Flags()
-	flags.StringArrayVar(&r.replay.IDs, "id", nil, "only the message with this `id`, the table's or the message's; may be repeated")
+	flags.StringArrayVar(&r.replay.IDs, "id", nil, "only the message with this `id`, of its row or of the message; may be repeated")
 	flags.StringVar(&r.replay.Topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&r.replay.Key, "key", "", "only messages of exactly this `key`")
-	flags.StringVar(&r.replay.Sink, "sink", "", "only messages that name this `sink`, as those do that had several to go to")
-	flags.StringVar(&r.replay.To, "to", "", "send them to this `sink`, and not where they went")
-	flags.StringVar(&r.since, "since", "", "only messages delivered at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
-	flags.StringVar(&r.until, "until", "", "only messages delivered before this `time`, or so long ago")
-	flags.BoolVar(&r.all, "all", false, "every delivered message")
-	flags.IntVar(&r.replay.Rate, "rate", 100, "send so many messages a second")
+	flags.StringVar(&r.replay.Sink, "sink", "", "only messages with a row of their own for this `sink`, apart from the other sinks of their topic")
+	flags.StringVar(&r.replay.To, "to", "", "send the messages to this `sink` instead of the sinks of their topics")
+	flags.StringVar(&r.since, "since", "", "only messages delivered since this `time` or age, such as 2026-01-31T12:00:00Z or 2h")
+	flags.StringVar(&r.until, "until", "", "only messages delivered before this `time` or age")
+	flags.BoolVar(&r.all, "all", false, "select every delivered message")
+	flags.IntVar(&r.replay.Rate, "rate", 100, "messages to send per second")
 	flags.StringVar(&r.stop, "stop", "", "stop the replay with this `name`")
 	author(command, &r.by, &r.reason)
 	return command
@@ -105,7 +106,7 @@ func (p program) replaysCommand() *cobra.Command {
 	return command
 }
 
-// selects says that there are filters.
+// selects reports whether filters were given.
 func (r *replaying) selects() bool {
 	return r.replay.Topic+r.replay.Key+r.replay.Sink+r.since+r.until != "" || len(r.replay.IDs) > 0
 }
@@ -117,21 +118,21 @@ func (r *replaying) read(args []string) (err error) {
 	named := r.replay.Name != ""
 	switch {
 	case r.stop != "" && (named || r.selects() || r.all):
-		return errors.New("--stop goes with nothing else")
+		return errors.New("--stop can't be given with a name, filters or --all")
 	case r.stop != "":
 		return nil
 	case r.all && r.selects():
-		return errors.New("--all is every delivered message: it can't be given with filters")
+		return errors.New("--all selects every delivered message: it can't be given with filters")
 	case !named && !r.all && !r.selects():
-		return errors.New("say which messages: by filters, or --all for every delivered one; or the name of a replay that is to go on")
+		return errors.New("no messages are selected: give filters or --all, or the name of a replay to continue")
 	case named && operate.CheckReplayName(r.replay.Name) != nil:
 		return operate.CheckReplayName(r.replay.Name)
 	case r.replay.To != "" && !r.all && !r.selects():
-		return errors.New("--to is for a new replay: one that goes on keeps to what it was")
+		return errors.New("--to is for a new replay: a replay that is continued keeps its sink")
 	case r.replay.Rate < 1:
 		return fmt.Errorf("--rate must be at least 1, not %d", r.replay.Rate)
 	case len(r.replay.IDs) > operate.MostReplayIDs:
-		return fmt.Errorf("at most %d messages can be named by --id", operate.MostReplayIDs)
+		return fmt.Errorf("--id can be given at most %d times", operate.MostReplayIDs)
 	}
 	if r.replay.IDs, err = operate.IDs(r.replay.IDs); err != nil {
 		return err
@@ -143,25 +144,25 @@ func (r *replaying) read(args []string) (err error) {
 	return err
 }
 
-// begin stores a new replay, or has an old one go on.
+// begin stores a new replay, or loads the one to continue.
 func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRate bool) (err error) {
 	r.replay.Name = cmp.Or(r.replay.Name, operate.NameReplay(time.Now()))
 	name := r.replay.Name
 	r.replay, err = operate.BeginReplay(ctx, operator, r.replay, r.all || r.selects(), newRate)
 	switch {
 	case errors.Is(err, operate.ErrNoReplay):
-		return usagef("there is no replay %s: rowrelay messages replays lists them; a new one needs filters, or --all", name)
+		return usagef("replay %s doesn't exist: list replays with rowrelay messages replays; give filters or --all for a new one", name)
 	case errors.Is(err, operate.ErrReplayIsThere):
-		return usagef("there is a replay %s already: without filters it goes on; a new one needs another name", name)
+		return usagef("replay %s exists already: leave the filters out to continue it, or give the new one another name", name)
 	}
 	return err
 }
 
-// stopIt has the replay end wherever it is carried out.
+// stopIt stops the replay, in whichever process it runs.
 func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error {
 	is, err := operate.StopReplay(ctx, operator, r.stop)
 	if errors.Is(err, operate.ErrNoReplay) {
-		return fmt.Errorf("there is no replay %s: rowrelay messages replays lists them", r.stop)
+		return fmt.Errorf("replay %s doesn't exist: list replays with rowrelay messages replays", r.stop)
 	}
 	if err != nil {
 		return err
@@ -169,17 +170,17 @@ func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error
 	return r.print(shownReplay(is) + "\n")
 }
 
-// run writes copies until there are no more.
+// run writes copies until the replay is finished or stopped.
 func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
 	progress, before := newProgress(r.stderr), r.replay.Written
 	work := operate.Replaying{
 		Replay: r.replay,
 		Progress: func(is storage.Replay) {
-			progress.tell(int(is.Written-before), 0, func(rate float64) string { return fmt.Sprintf("%s, %.0f a second", shownReplay(is), rate) })
+			progress.update(int(is.Written-before), 0, func(rate float64) string { return fmt.Sprintf("%s, %.0f/s", shownReplay(is), rate) })
 		},
 		Waits: func(is storage.Replay) {
 			progress.end()
-			_, _ = fmt.Fprintf(r.stderr, "%s; it waits, as earlier copies aren't delivered: see rowrelay status\n", shownReplay(is))
+			_, _ = fmt.Fprintf(r.stderr, "%s; waiting, because earlier copies are not delivered yet: see rowrelay status\n", shownReplay(is))
 		},
 	}
 	err := work.Run(ctx, operator)
@@ -187,11 +188,11 @@ func (r *replaying) run(ctx context.Context, operator storage.Operator) error {
 	progress.end()
 	switch {
 	case errors.Is(err, operate.ErrNoReplay):
-		return fmt.Errorf("the replay %s isn't there any more", r.replay.Name)
+		return fmt.Errorf("replay %s doesn't exist any more", r.replay.Name)
 	case err != nil && ctx.Err() != nil:
-		return stopped{fmt.Sprintf("%s; it goes on with: rowrelay messages replay %s", shownReplay(r.replay), r.replay.Name)}
+		return stopped{fmt.Sprintf("%s; continue with: rowrelay messages replay %s", shownReplay(r.replay), r.replay.Name)}
 	case err != nil:
-		_, _ = fmt.Fprintf(r.stderr, "%s; it goes on with: rowrelay messages replay %s\n", shownReplay(r.replay), r.replay.Name)
+		_, _ = fmt.Fprintf(r.stderr, "%s; continue with: rowrelay messages replay %s\n", shownReplay(r.replay), r.replay.Name)
 		return err
 	}
 	return r.print(shownReplay(r.replay) + "\n")

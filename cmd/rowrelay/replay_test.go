@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The store writes the header that sinks let pass.
+// The store writes the header name that sinks permit.
 func TestReplayedHeader(t *testing.T) {
 	t.Parallel()
 	if storage.ReplayedHeader != sinks.ReplayedHeader {
@@ -61,12 +61,12 @@ func TestReplay(t *testing.T) {
 			t.Errorf("once more, got %q", got.stdout)
 		}
 		for args, want := range map[string]string{
-			"replay again --topic orders": "there is a replay again already",
-			"replay other":                "there is no replay other",
-			"replay":                      "say which messages",
+			"replay again --topic orders": "replay again exists already",
+			"replay other":                "replay other doesn't exist",
+			"replay":                      "no messages are selected",
 			"replay --all --key k":        "can't be given with filters",
-			"replay --stop x --key k":     "--stop goes with nothing else",
-			"replay Again --all":          "is no name of a replay",
+			"replay --stop x --key k":     "--stop can't be given with",
+			"replay Again --all":          "isn't a valid name of a replay",
 			"replay --all --rate 0":       "--rate must be at least 1",
 			"replay --id x":               "isn't an id",
 			"replay --since x":            "neither a time",
@@ -84,7 +84,7 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// delivered makes a table with so many delivered messages.
+// delivered makes a table with this number of delivered messages.
 func delivered(t *testing.T, count int) *memstore.DB {
 	t.Helper()
 	db := memstore.New()
@@ -100,7 +100,7 @@ func aReplay(replay storage.Replay) (r *replaying, stdout, stderr *bytes.Buffer)
 	return &replaying{program: program{stdout: stdout, stderr: stderr}, replay: replay, all: true}, stdout, stderr
 }
 
-// replays notes the steps of a replay.
+// replays is an Operator that records the steps of a replay.
 type replays struct {
 	storage.Operator
 	step func(rows []storage.RowID) error
@@ -114,8 +114,8 @@ func (r *replays) Replay(ctx context.Context, was storage.Replay, limit int) (st
 	return is, rows, err
 }
 
-// A replay keeps to its rate while its copies are delivered, and waits while they aren't.
-func TestReplayKeepsOutOfTheWay(t *testing.T) {
+// A replay writes at its rate while its copies are delivered, and waits while they aren't.
+func TestReplayWaitsForItsCopies(t *testing.T) {
 	t.Parallel()
 	done := func(storage.Row) storage.Settlement { return storage.Settlement{State: storage.StateDone} }
 	synctest.Test(t, func(t *testing.T) {
@@ -156,9 +156,9 @@ func TestReplayKeepsOutOfTheWay(t *testing.T) {
 	})
 }
 
-// A replay that was cut off goes on where it was, whether or not it was told what it had done;
-// one that is stopped from elsewhere ends.
-func TestReplayGoesOn(t *testing.T) {
+// A replay that was interrupted continues where it was, even if the answer of its last step was lost. A replay that
+// is stopped from elsewhere ends.
+func TestReplayContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, replayGoesOn)
 }
@@ -169,7 +169,7 @@ func replayGoesOn(t *testing.T) {
 	operator := &replays{db.Store(), func(rows []storage.RowID) error {
 		settleAll(t, db, func(storage.Row) storage.Settlement { return storage.Settlement{State: storage.StateDone} })
 		if cut {
-			return broken // it was written, and the answer is lost
+			return broken // the step was committed, but its answer is lost
 		}
 		return nil
 	}}
@@ -177,7 +177,7 @@ func replayGoesOn(t *testing.T) {
 	if err := r.begin(t.Context(), operator, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.run(t.Context(), operator); !errors.Is(err, broken) || !strings.Contains(stderr.String(), "it goes on with: rowrelay messages replay r\n") {
+	if err := r.run(t.Context(), operator); !errors.Is(err, broken) || !strings.Contains(stderr.String(), "continue with: rowrelay messages replay r\n") {
 		t.Errorf("got %v and %q", err, stderr)
 	}
 	stop, stdout, _ := aReplay(storage.Replay{})

@@ -14,37 +14,37 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const requeueHelp = `Make parked messages (state error) due at once, with no attempts charged: those
-with the given ids, or those that all of the given filters select, or with --all
-every parked message of the table. They keep their ids, and so their place in
-the order of their keys: one that holds its key (on_park: hold) goes first, and
-the key goes on behind it. Other states are not touched.
+const requeueHelp = `Make parked messages (state error) due immediately, with no attempts charged. Select
+them by ids, by filters (which must all match), or with --all. Messages in other states are
+not changed. A requeued message keeps its id, and so its place in the order of its key.
+One that holds its key (on_park: hold) is sent before the rest of the key.
 
-It requeues what is parked when it begins, those first that hold their keys, then
-the others, by id, at a --rate that the sinks bear, with its progress on stderr. It
-may be interrupted, and is run again for the rest. It reads all parked messages once,
-without their payloads: about 100 MB of memory for a million.
+The command requeues the messages that are parked when it starts: first those that hold
+their keys, then the others, each by id. It requeues --rate messages per second and
+prints its progress on stderr. It can be interrupted and run again for the rest. It reads
+all parked messages once, without payloads, which takes about 100 MB of memory for a
+million.
 
-Where keys are not held (on_park: continue), later messages of a key may have been
-delivered by now: how many were so overtaken is said. For this the first 1,000,000
-delivered messages are looked through that were written after the first of those
-that are requeued. With --in-order it is all of them, and what was overtaken stays
-parked, and is named. Not known are messages that the retention has deleted, and
-those that are being sent just now.
+Unless keys are held, later messages of a key may already have been delivered (on_park:
+continue). The command prints how many of the requeued messages were overtaken like
+that. To find out, it reads at most 1,000,000 delivered messages, from the first that was
+written after the first requeued one. With --in-order it reads all of them, leaves
+overtaken messages parked and lists them. It doesn't know about messages that the
+retention has deleted or that are being sent at this moment.
 
-With --to they go to that sink, which the configuration of --config must have, or
-without it a living relay. Not moved are those that hold their keys (skip these first),
-and those of which another part is parked or waits, for other sinks. With --to and a
---sink that neither a living relay nor the configuration has, as it was renamed or
-misspelt, messages of any state that wait for that sink alone go there, too: they are
-due when they were, or at once.`
+--to sends the messages to another sink, which the configuration of --config must have,
+or without --config a live relay. Two kinds of messages stay as they are: those that hold
+their keys (skip them first), and those with rows for other sinks that are parked or
+waiting. If neither a live relay nor the configuration has the sink of --sink, because it
+was renamed or misspelt, --to also moves messages in other states that wait for that sink
+alone. These are due when they were before, or immediately.`
 
-// requeue requeues parked messages in steps.
+// requeue holds the flags of the command, which requeues parked messages in steps.
 type requeue struct {
 	*messages
-	rate    int    // messages a second; 0 is no bound
-	to      string // this sink instead of their own
-	inOrder bool   // those that were overtaken stay parked
+	rate    int    // messages per second; 0 for no limit
+	to      string // send to this sink instead of the messages' own
+	inOrder bool   // leave overtaken messages parked
 }
 
 func (p program) requeueCommand() *cobra.Command {
@@ -52,9 +52,9 @@ func (p program) requeueCommand() *cobra.Command {
 	command := r.command("requeue [ID…]", "Deliver parked messages again", requeueHelp, r.run)
 	r.mustSelect(command, requeued, storage.StateError)
 	flags := command.Flags()
-	flags.BoolVar(&r.inOrder, "in-order", false, "leave parked what later messages of its key have overtaken")
+	flags.BoolVar(&r.inOrder, "in-order", false, "leave messages parked if later ones of their keys were delivered")
 	flags.IntVar(&r.rate, "rate", 1000, "messages to requeue per second; 0 for no limit")
-	flags.StringVar(&r.to, "to", "", "send them to this `sink`, and not to theirs")
+	flags.StringVar(&r.to, "to", "", "send the messages to this `sink` instead of their own")
 	selects := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		if r.rate < 0 {
@@ -68,7 +68,6 @@ func (p program) requeueCommand() *cobra.Command {
 	return command
 }
 
-// requeued is what the command does.
 var requeued = change{action: operate.Requeue, done: "requeued"}
 
 func (r *requeue) run(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
@@ -95,23 +94,23 @@ func (r *requeue) run(ctx context.Context, operator storage.Operator, filter sto
 		return cmp.Or(failed, err)
 	}
 	if found := p.Left.Len() + done; r.limit == 0 && found < len(filter.IDs) {
-		return fmt.Errorf("%d of %d messages were requeued: the others aren't there, or aren't parked (state error)", done, len(filter.IDs))
+		return fmt.Errorf("%d of %d messages were requeued: the others don't exist, or aren't parked (state error)", done, len(filter.IDs))
 	}
 	return nil
 }
 
-// requeueJSON is what a requeue has to say.
+// requeueJSON is the output of a requeue as JSON.
 type requeueJSON struct {
 	Requeued  int     `json:"requeued"`
-	Overtaken int     `json:"overtaken,omitempty"` // later messages of their keys were delivered
-	Left      []int64 `json:"left,omitempty"`      // such messages that stay parked
+	Overtaken int     `json:"overtaken,omitempty"` // messages of whose keys later ones were delivered
+	Left      []int64 `json:"left,omitempty"`      // ids of overtaken messages that stay parked
 }
 
 func (r *requeue) report(p *operate.Plan, done int) error {
 	if r.json {
-		told := requeueJSON{Requeued: done, Overtaken: p.Overtaken}
-		told.Left = slices.Collect(p.Left.All())
-		return r.printJSON(told)
+		report := requeueJSON{Requeued: done, Overtaken: p.Overtaken}
+		report.Left = slices.Collect(p.Left.All())
+		return r.printJSON(report)
 	}
 	if p.Left.Len() > 0 {
 		var named strings.Builder
@@ -121,20 +120,20 @@ func (r *requeue) report(p *operate.Plan, done int) error {
 		if more := p.Left.Len() - len(p.Named); more > 0 {
 			fmt.Fprintf(&named, "  and %d more\n", more)
 		}
-		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, as later messages of their keys were delivered:\n%s", p.Left.Len(), printable(named.String()))
+		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, because later messages of their keys were delivered:\n%s", p.Left.Len(), printable(named.String()))
 	} else if p.Overtaken > 0 {
-		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later ones of their keys were delivered (--in-order leaves such messages parked)\n", p.Overtaken)
+		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later messages of their keys had been delivered (--in-order leaves overtaken messages parked)\n", p.Overtaken)
 	}
 	if p.More {
-		_, _ = fmt.Fprintf(r.stderr, "there are more: run it again to go on\n")
+		_, _ = fmt.Fprintf(r.stderr, "more messages match: run the command again to continue\n")
 	}
 	if stay := p.Unfit + p.Count - done; r.to != "" && stay > 0 {
-		_, _ = fmt.Fprintf(r.stderr, "%d stay as they are: they hold their keys, or other parts of them are parked or wait\n", stay)
+		_, _ = fmt.Fprintf(r.stderr, "%d stay as they are: they hold their keys, or have rows for other sinks that are parked or waiting\n", stay)
 	}
 	return r.print(fmt.Sprintf("requeued %d\n", done))
 }
 
-// printPlan says what would be done.
+// printPlan prints the result of a --dry-run.
 func (m *messages) printPlan(p *operate.Plan, done string) error {
 	if m.json {
 		return m.printJSON(map[string]any{"parked": p.Count, "overtaken": p.Overtaken, "left": p.Left.Len() + p.Unfit, "topics": p.Topics})
@@ -147,7 +146,7 @@ func (m *messages) printPlan(p *operate.Plan, done string) error {
 	if err := m.printTable(rows); err != nil {
 		return err
 	}
-	more := map[bool]string{true: "\nthere are more, for another time"}[p.More]
+	more := map[bool]string{true: "\nmore messages match: another run would change them"}[p.More]
 	if p.Overtaken > 0 {
 		more += fmt.Sprintf("\n%d were overtaken by later messages of their keys", p.Overtaken)
 	}

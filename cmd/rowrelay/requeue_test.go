@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// settleAll settles all pending messages of a table in memory, each as it is told.
+// settleAll settles all pending messages of a table in memory, each as the function says.
 func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Settlement) {
 	t.Helper()
 	store := db.Store()
@@ -53,7 +53,7 @@ func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Sett
 	}
 }
 
-// requeues notes what an operator requeues, and what it does meanwhile.
+// requeues is an Operator that records what is requeued, and calls a function meanwhile.
 type requeues struct {
 	storage.Operator
 	ids   []string
@@ -71,15 +71,15 @@ func (r *requeues) Requeue(ctx context.Context, filter storage.Filter) (int, err
 	return n, err
 }
 
-// aRequeue is one that prints nowhere but here.
+// aRequeue returns a requeue whose output the test gets.
 func aRequeue(rate int) (r *requeue, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	return &requeue{messages: &messages{program: program{stdout: stdout, stderr: stderr}}, rate: rate}, stdout, stderr
 }
 
-// A requeue keeps to its rate and tells how far it is; what holds its key goes first; and what is
-// parked meanwhile, or once more, stays parked.
-func TestRequeueKeepsToItsRate(t *testing.T) {
+// A requeue keeps its rate and prints its progress. Messages that hold their keys are first. Messages that are parked
+// meanwhile, or parked again, stay parked.
+func TestRequeueKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -102,12 +102,12 @@ func TestRequeueKeepsToItsRate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took != 12*time.Second {
-			t.Errorf("2,500 at 200 a second, the first 200 at once, took %v, want 12s", took)
+			t.Errorf("2,500 at 200 per second, the first 200 immediately, took %v, want 12s", took)
 		}
 		if want := "requeued 2500\n"; stdout.String() != want {
 			t.Errorf("got %q, want %q", stdout, want)
 		}
-		if want := "requeued 2,200 of 2,500, 220 a second, 300 left, about 1s\n"; !strings.HasPrefix(stderr.String(), want) {
+		if want := "requeued 2,200 of 2,500, 220/s, 300 left, about 1s\n"; !strings.HasPrefix(stderr.String(), want) {
 			t.Errorf("progress is %q, want %q first", stderr, want)
 		}
 		if want := []string{"7", "1007", "2007", "1", "2"}; !slices.Equal(operator.ids[:5], want) || len(operator.ids) != 2500 {
@@ -120,15 +120,15 @@ func TestRequeueKeepsToItsRate(t *testing.T) {
 	})
 }
 
-// A requeue or a replay to a sink that no living relay has would leave messages that wait for ever.
-func TestSinksThatAreNotThereAreRefused(t *testing.T) {
+// A requeue or a replay to a sink that no live relay has is refused, because the messages would wait forever.
+func TestRequeueRefusesUnknownSinks(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, to, want string
-		relays         map[string][]string // the sinks that each names; relays whose names begin with dead are
+		relays         map[string][]string // the sinks of each relay; those whose names begin with dead are dead
 	}{
-		{"no relay", "orders", "no relay lives", nil},
-		{"a dead relay", "orders", "no relay lives", map[string][]string{"dead": {"orders: Kafka"}}},
+		{"no relay", "orders", "no relay is alive", nil},
+		{"a dead relay", "orders", "no relay is alive", map[string][]string{"dead": {"orders: Kafka"}}},
 		{"a typo", "order", `no relay has a sink "order", they have orders`, map[string][]string{"a": {"orders: Kafka"}, "dead": {"order: Kafka"}}},
 		{"a living relay's", "orders", "", map[string][]string{"a": {"billing: HTTP"}, "b": {"orders: Kafka"}}},
 		{"of a relay with many", "orders", "", map[string][]string{"a": {"billing: HTTP", "…"}}},
@@ -167,8 +167,8 @@ func TestSinksThatAreNotThereAreRefused(t *testing.T) {
 	}
 }
 
-// What was interrupted goes on with the rest, when it is asked again, and does nothing twice.
-func TestRequeueGoesOn(t *testing.T) {
+// After an interruption, another run requeues the rest, and no message twice.
+func TestRequeueContinues(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	for range 1200 {
@@ -197,7 +197,7 @@ func TestRequeueGoesOn(t *testing.T) {
 	}
 }
 
-// Of what was overtaken it is told, and in order it stays.
+// Overtaken messages are counted, and with --in-order they stay parked.
 func TestRequeueInOrder(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -221,7 +221,7 @@ func TestRequeueInOrder(t *testing.T) {
 			}
 		}
 		got := mustRun(t, "messages", "requeue", "--all", "--in-order", "--database", db.URL)
-		if got.stdout != "requeued 2\n" || got.stderr != fmt.Sprintf("1 stay parked, as later messages of their keys were delivered:\n  %d, key a\n", a.ID) {
+		if got.stdout != "requeued 2\n" || got.stderr != fmt.Sprintf("1 stay parked, because later messages of their keys were delivered:\n  %d, key a\n", a.ID) {
 			t.Errorf("got %q and %q", got.stdout, got.stderr)
 		}
 		got = mustRun(t, "messages", "requeue", "--topic", "bad", "--in-order", "--json", "--database", db.URL)
@@ -235,7 +235,7 @@ func TestRequeueInOrder(t *testing.T) {
 	})
 }
 
-// What is redirected goes to that sink alone, but for those that hold their keys.
+// Redirected messages go to that sink alone. Messages that hold their keys aren't redirected.
 func TestRequeueToAnotherSink(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -253,7 +253,7 @@ func TestRequeueToAnotherSink(t *testing.T) {
 	if err := r.run(t.Context(), db.Store(), storage.Filter{}); err != nil {
 		t.Fatal(err)
 	}
-	if stdout.String() != "requeued 4\n" || stderr.String() != "1 stay as they are: they hold their keys, or other parts of them are parked or wait\n" {
+	if stdout.String() != "requeued 4\n" || stderr.String() != "1 stay as they are: they hold their keys, or have rows for other sinks that are parked or waiting\n" {
 		t.Errorf("got %q and %q", stdout, stderr)
 	}
 	all, err := db.Store().List(t.Context(), storage.Filter{})
@@ -267,8 +267,9 @@ func TestRequeueToAnotherSink(t *testing.T) {
 	}
 }
 
-// What waits for a sink that is gone, as the log says, goes to another one, once and in the order of its key.
-func TestRequeueFromASinkThatIsGone(t *testing.T) {
+// Messages that wait for a sink that no longer exists can be sent to another one, as the log recommends: once and in the order
+// of their keys.
+func TestRequeueFromAnUnknownSink(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		mustCall(t, `{"topic":"t","key":"k","payload":"1"}
@@ -305,8 +306,8 @@ func TestRequeueFromASinkThatIsGone(t *testing.T) {
 	})
 }
 
-// While a relay lives that has the sink, what waits for it is left to that relay.
-func TestRequeueLeavesWhatALivingRelayMaySend(t *testing.T) {
+// While a live relay has the sink, messages that wait for it are left to that relay.
+func TestRequeueLeavesMessagesOfLiveSinks(t *testing.T) {
 	t.Parallel()
 	for old, want := range map[string]string{"old: a file": "requeued 0\n", "older: a file": "requeued 3\n"} {
 		db := memstore.New()
@@ -322,7 +323,7 @@ func TestRequeueLeavesWhatALivingRelayMaySend(t *testing.T) {
 		r, stdout, stderr := aRequeue(0)
 		r.to = "other"
 		if err := r.run(t.Context(), db.Store(), storage.Filter{Sink: "old"}); err != nil || stdout.String() != want {
-			t.Errorf("beside %s: got %q and %q, %v, want %q", old, stdout, stderr, err, want)
+			t.Errorf("while %s lives: got %q and %q, %v, want %q", old, stdout, stderr, err, want)
 		}
 	}
 }

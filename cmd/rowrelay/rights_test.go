@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// stranger makes a user of the server without any right to the tables, and
-// returns the database's URL for it.
+// stranger creates a user without any right to the tables, and returns the database's
+// URL with this user.
 func stranger(t *testing.T, db testdb.Database) (name, address string) {
 	t.Helper()
 	name = "rowrelay_" + strings.ToLower(rand.Text()[:16])
@@ -20,7 +20,7 @@ func stranger(t *testing.T, db testdb.Database) (name, address string) {
 	}
 	execute(t, db.DB, create)
 	t.Cleanup(func() { executeAtEnd(t, db.DB, drop) })
-	if db.Kind != testdb.Postgres { // without one it has no way in
+	if db.Kind != testdb.Postgres { // a user needs some right in a database to connect to it
 		execute(t, db.DB, "GRANT CREATE TEMPORARY TABLES ON "+nameOf(t, db)+".* TO "+name)
 	}
 	return name, withURL(t, db, func(u *url.URL) { u.User = url.UserPassword(name, "hunter2") })
@@ -47,17 +47,17 @@ func TestAUserWithoutRights(t *testing.T) {
 		for _, line := range []string{"status", "run --sink discard:", "enqueue", "messages list"} {
 			got := call(t.Context(), `{"topic":"a"}`, append(strings.Fields(line), "--database", address)...)
 			if told := got.stdout + got.stderr; got.code != exitFailed || !strings.Contains(told, denied) || strings.Contains(told, "hunter2") ||
-				!strings.Contains(told, "grant the database's user what it lacks") {
+				!strings.Contains(told, "grant the missing rights to the database's user") {
 				t.Errorf("%s: exit code %d, %s", line, got.code, told)
 			}
 		}
 
-		// A check names all that is missing, in one run, and what it says to run is enough.
+		// One check lists all missing rights, and the statements that it prints are sufficient.
 		told := call(t.Context(), "", "check", "--database", address).stdout
 		_, grants, _ := strings.Cut(told, "owner run ")
 		grants, _, found := strings.Cut(grants, "; or migrate")
 		if !found || !strings.Contains(told, "FAIL  source outbox: rights: this user lacks: ") || strings.Count(grants, "GRANT ") < 9 || strings.Contains(told, "hunter2") {
-			t.Errorf("check says %s", told)
+			t.Errorf("check prints %s", told)
 		}
 		rich, richAddress := stranger(t, db)
 		for grant := range strings.SplitSeq(strings.ReplaceAll(grants, name, rich), "; ") {
@@ -69,7 +69,7 @@ func TestAUserWithoutRights(t *testing.T) {
 		mustRun(t, "run", "--database", richAddress, "--sink", "discard:", "--drain")
 
 		execute(t, db.DB, "GRANT INSERT ON outbox TO "+name)
-		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", address) // a producer needs no more
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", address) // a producer needs no other rights
 
 		execute(t, db.DB, "GRANT SELECT ON "+all+" TO "+name)
 		mustRun(t, "status", "--database", address)

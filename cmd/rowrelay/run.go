@@ -18,22 +18,24 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const runHelp = `Relay messages until stopped: those of all sources of a configuration, or those
-of one table to one sink. The sink is a URL:
+const runHelp = `Relay messages until stopped, from all sources of a configuration, or from one
+table to one sink. The sink is a URL:
 %s
-On the first SIGINT or SIGTERM the relays finish what is under way; the second
-one cuts that short, and what was being sent may be sent again. On SIGHUP the
-configuration file and the secrets that it names are read again; if anything is wrong
-with them, the relays go on as before. What it says of the log stays as it was.
+On the first SIGINT or SIGTERM the relays finish the batches that they are sending.
+The second one stops them immediately; messages that were being sent may be sent
+again. On SIGHUP the relays reread the configuration file and the secrets that it
+names. If these contain an error, the relays continue with the previous
+configuration. Log settings change only at a restart.
 
-The way to claim is stored with the table by its first relay, and changes only
-while none lives.
+The first relay of a table stores its --claim with the table. It can be changed only
+while no relay of the table is alive.
 
-Beside living relays whose sinks or routes are others a relay waits until these have
-stopped, so that a look at a table takes no message away; /readyz, rowrelay status and the
-log say so. With --join it shares the messages with them. A --drain fails where it would wait.`
+If live relays of the table have other sinks or routes, a new relay waits until they
+have stopped. So a relay that is started for a trial takes no messages from them.
+/readyz, rowrelay status and the log report that it waits. With --join it shares the
+messages with them. With --drain it fails instead of waiting.`
 
-// runFlags are what was typed.
+// runFlags holds the flags of run and check.
 type runFlags struct {
 	program
 	target target
@@ -48,23 +50,23 @@ type runFlags struct {
 type setting struct{ flag, name, help string }
 
 var sourceSettings = []setting{
-	{"claim", "claim", "claim messages by `lanes` (in order per key) or rows (competing, no order) (default lanes)"},
-	{"pick", "pick", "with --claim rows, take the `oldest`, newest or by priority first (default oldest)"},
-	{"name", "relay_name", "take over at once what a relay of this `name` had, which was killed (default a name for each process)"},
-	{"lease", "lease", "how long a relay that died holds its messages, a `duration` from 1s to 1h (default 15s)"},
-	{"poll", "poll", "look for messages at least so often, a `duration` from 1ms to 1m (default 200ms)"},
-	{"listen", "listen", "`on` lets notifications wake the relay (on " + databases.Notifying() + "), off lets it poll only (default on)"},
-	{"retention", "retention", "keep delivered messages for this `duration`, 0 for not at all (default 24h)"},
-	{"drain-timeout", "drain_timeout", "when stopping, wait at most this `duration` for what is being sent (default 10s)"},
-	{"longest-transaction", "longest_transaction", "where open transactions can't be seen: a message of a transaction within this `duration` keeps its order (default 1m)"},
+	{"claim", "claim", "claim messages by `lanes` (in order per key) or rows (competing consumers, no order) (default lanes)"},
+	{"pick", "pick", "with --claim rows: take messages `oldest` first, newest first, or by priority (default oldest)"},
+	{"name", "relay_name", "the relay's `name`: if a relay of this name was killed, its messages are taken over immediately (default a new name for each process)"},
+	{"lease", "lease", "how long a relay that died keeps its messages from other relays, a `duration` from 1s to 1h (default 15s)"},
+	{"poll", "poll", "poll for new messages at least this often, a `duration` from 1ms to 1m (default 200ms)"},
+	{"listen", "listen", "`on`: notifications wake the relay (on " + databases.Notifying() + "); off: the relay only polls (default on)"},
+	{"retention", "retention", "keep delivered messages for this `duration`; 0 keeps none (default 24h)"},
+	{"drain-timeout", "drain_timeout", "when stopping, wait at most this `duration` for batches that are being sent (default 10s)"},
+	{"longest-transaction", "longest_transaction", "on a database that doesn't show open transactions: messages of transactions up to this `duration` keep their order (default 1m)"},
 }
 
 var sinkSettings = []setting{
-	{"batch", "batch", "send at most this `number` of messages at once (default 500)"},
-	{"batch-bytes", "batch_bytes", "send at most this `size` of payload at once (default 4MiB)"},
-	{"workers", "workers", "send this `number` of batches at the same time (default 2)"},
-	{"buffer", "buffer", "hold at most this `number` of messages in memory (default eight batches a worker, four with --claim rows)"},
-	{"timeout", "timeout", "give the sink at most this `duration` for a batch (default 30s)"},
+	{"batch", "batch", "send at most this `number` of messages in a batch (default 500)"},
+	{"batch-bytes", "batch_bytes", "send at most this `size` of payload in a batch (default 4MiB)"},
+	{"workers", "workers", "send up to this `number` of batches concurrently (default 2)"},
+	{"buffer", "buffer", "keep at most this `number` of messages in memory (default eight batches per worker, four with --claim rows)"},
+	{"timeout", "timeout", "allow the sink at most this `duration` for a batch (default 30s)"},
 	{"max-attempts", "max_attempts", "park a message after this `number` of attempts, or unlimited (default 20)"},
 }
 
@@ -83,28 +85,28 @@ func (p program) runCommand() *cobra.Command {
 		Args:  noArguments,
 		RunE:  r.run,
 	}
-	configFlag(command, &r.target.config, "relay as this configuration `file` says")
+	configFlag(command, &r.target.config, "read sources, sinks and routes from this configuration `file`")
 	r.target.addTableFlags(command)
 	flags := command.Flags()
-	flags.StringVar(&r.sink, "sink", "", "where to, a `URL` as above")
-	flags.BoolVar(&r.drain, "drain", false, "end when nothing is left to deliver now")
-	flags.DurationVar(&r.limit, "drain-limit", 0, "give a --drain at most this `duration`; if it isn't at its end then, as where a sink is down, it has failed (default no limit)")
-	flags.BoolVar(&r.join, "join", false, "share the messages with living relays whose sinks or routes are others; without it the relay waits until they have stopped")
+	flags.StringVar(&r.sink, "sink", "", "send the messages to this `URL` (see above)")
+	flags.BoolVar(&r.drain, "drain", false, "exit when no message is due any more")
+	flags.DurationVar(&r.limit, "drain-limit", 0, "with --drain: fail if it takes longer than this `duration`, for example because a sink is down (default no limit)")
+	flags.BoolVar(&r.join, "join", false, "share the messages with live relays that have other sinks or routes, instead of waiting until these have stopped")
 	for _, s := range append(sourceSettings, sinkSettings...) {
 		flags.String(s.flag, "", s.help)
 	}
 	flags.StringSliceVar(&r.topics, "topics", nil, "with --claim rows, take only these `topics`, separated by commas")
-	flags.String("admin", "", "serve the admin page, /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321; $ROWRELAY_OPERATOR_TOKEN lets the page change things, $ROWRELAY_READER_TOKEN is needed to see it")
-	flags.String("log-level", "", "log from this `level` on: debug, info, warn or error (default info)")
+	flags.String("admin", "", "serve the admin page, /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321; $ROWRELAY_READER_TOKEN sets the token for viewing it, $ROWRELAY_OPERATOR_TOKEN the one for changes, which are off without it")
+	flags.String("log-level", "", "log messages of this `level` and above: debug, info, warn or error (default info)")
 	flags.String("log-format", "", "log as `text` or json (default text)")
 	return command
 }
 
-var errDrainLimit = errors.New("the drain has lasted too long")
+var errDrainLimit = errors.New("the drain took longer than --drain-limit")
 
 func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if r.limit < 0 || r.limit > 0 && !r.drain {
-		return usagef("--drain-limit is the longest time of a --drain: give both, and a duration above zero")
+		return usagef("--drain-limit needs --drain and a duration above zero")
 	}
 	c, err := r.configuration(command)
 	if err != nil {
@@ -125,7 +127,7 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	defer signal.Stop(reload)
 	load := func() (config.Config, error) {
 		if r.target.config == "" {
-			return config.Config{}, errors.New("there is no configuration file: what was typed can't change")
+			return config.Config{}, errors.New("there is no configuration file to read again: the relay was started with flags")
 		}
 		return r.configuration(command)
 	}
@@ -140,14 +142,14 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 		defer cancel()
 		ctx = limited
 	}
-	hintsFor := config.Source{Table: config.DefaultTable} // of several sources none
+	hintsFor := config.Source{Table: config.DefaultTable} // hints name no table if there are several
 	if len(c.Sources) == 1 {
 		hintsFor = c.Sources[0]
 	}
 	err = explain(hintsFor, daemon.Run(ctx, r.abort))
 	if context.Cause(ctx) == errDrainLimit {
-		err = errors.Join(err, hinted(fmt.Errorf("the drain wasn't at its end after %s, and was stopped", r.limit),
-			"rowrelay status counts what is left; the log above says what is in its way, such as a sink that is down"))
+		err = errors.Join(err, hinted(fmt.Errorf("the drain was not finished after %s and was stopped", r.limit),
+			"rowrelay status counts the messages that are left; the log above shows the cause, such as a sink that is down"))
 	}
 	if context.Cause(command.Context()) == errOutputGone {
 		err = errors.Join(err, errOutputGone)
@@ -155,8 +157,8 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	return err
 }
 
-// configuration is that of the file, or the one that the flags describe. The
-// flags for the process itself go with either.
+// configuration returns the configuration of the file, or without a file the one
+// that the flags describe. --join, --admin and the log flags apply to both.
 func (r *runFlags) configuration(command *cobra.Command) (c config.Config, err error) {
 	if r.target.config != "" {
 		c, err = r.fromFile(command)
@@ -176,7 +178,8 @@ func (r *runFlags) configuration(command *cobra.Command) (c config.Config, err e
 	)
 }
 
-// fromFile refuses flags for what the file has to say.
+// fromFile reads the configuration file. It refuses flags for settings that
+// belong into the file.
 func (r *runFlags) fromFile(command *cobra.Command) (config.Config, error) {
 	var given []string
 	for _, s := range append(append([]setting{{flag: "database"}, {flag: "table"}, {flag: "sink"}, {flag: "topics"}},
@@ -198,7 +201,7 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 		return config.Config{}, err
 	}
 	if r.sink == "" {
-		return config.Config{}, errors.New("no sink was named: give --sink https://example.org/messages, --sink stdout: or the like, or --config")
+		return config.Config{}, errors.New("no sink: give --sink with a URL, such as https://example.org/messages or stdout:, or give --config")
 	}
 	sink := config.Sink{Name: "sink", URL: r.sink}
 	var problems []error
@@ -212,10 +215,10 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 		problems = append(problems, fmt.Errorf("--topics: %w", err))
 	}
 	if source.Listen == config.On && source.Database.Polled() {
-		problems = append(problems, errors.New("--listen can't be on: only "+databases.Notifying()+" has notifications, the relay polls"))
+		problems = append(problems, errors.New("--listen can't be on: only "+databases.Notifying()+" has notifications; the relay polls"))
 	}
 	if source.Claim != storage.ByRows && (source.Pick != "" || len(source.Topics) > 0) {
-		problems = append(problems, errors.New("--pick and --topics work with --claim rows only"))
+		problems = append(problems, errors.New("--pick and --topics need --claim rows"))
 	}
 	if _, err := sink.Make(r.kinds); err != nil {
 		problems = append(problems, fmt.Errorf("--sink: %w", err))
@@ -231,7 +234,7 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 	return c, errors.Join(problems...)
 }
 
-// set hands a flag that was given to the setting that it stands for.
+// set passes the flag's value to the setting that it stands for, if the flag was given.
 func set(command *cobra.Command, s setting, to func(name, text string) error) error {
 	if !command.Flags().Changed(s.flag) {
 		return nil
@@ -242,7 +245,7 @@ func set(command *cobra.Command, s setting, to func(name, text string) error) er
 	return nil
 }
 
-// openTable opens a source's table for the daemon. A drain doesn't listen.
+// openTable opens a source's table for the daemon. With --drain it makes no listener.
 func (r *runFlags) openTable(ctx context.Context, source config.Source) (app.Table, error) {
 	db, d, err := openDatabase(ctx, source.Database, pool{})
 	if err != nil {

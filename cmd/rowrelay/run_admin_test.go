@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Without a configuration the tokens of the admin page are the environment's. It isn't parallel, as
-// it changes that.
+// Without a configuration, the tokens of the admin page are taken from the environment. The test isn't parallel, because
+// it changes the environment.
 func TestRunTakesTokensFromTheEnvironment(t *testing.T) {
 	t.Setenv("ROWRELAY_READER_TOKEN", "short")
 	if got := call(t.Context(), "", "run", "--database", "sqlite:nowhere.db", "--sink", "discard:", "--admin", "0"); got.code != 2 || !strings.Contains(got.stderr, "$ROWRELAY_READER_TOKEN: the value isn't a token") {

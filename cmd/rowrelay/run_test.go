@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-func TestTheMainJob(t *testing.T) {
+func TestRunDeliversMessages(t *testing.T) {
 	t.Parallel()
 	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
 		mustRun(t, "migrate", "up", "--database", db.URL)
@@ -51,7 +51,7 @@ func TestClaimingByRows(t *testing.T) {
 		if len(got) != 50 {
 			t.Fatalf("got %d messages, want those of b", len(got))
 		}
-		var first, last struct{ N int } // of a claim's messages the order is open
+		var first, last struct{ N int } // the messages of one claim may have any order
 		if err := errors.Join(json.Unmarshal([]byte(got[0].body), &first), json.Unmarshal([]byte(got[49].body), &last)); err != nil || first.N <= 40 || last.N > 10 {
 			t.Errorf("got %+v first and %+v last, want the newest first (%v)", got[0], got[49], err)
 		}
@@ -61,8 +61,7 @@ func TestClaimingByRows(t *testing.T) {
 	})
 }
 
-// What has expired is parked or discarded, as its route says, and sent once an operator has
-// requeued it.
+// Expired messages are parked or discarded, as the route says. An expired message that an operator requeues is sent.
 func TestExpiredMessages(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -77,7 +76,7 @@ routes:
 		expired := jsonLines("kept", 20, 3) + jsonLines("dropped", 30, 3)
 		mustCall(t, expired, "enqueue", "--config", file, "--expires-at", "2026-01-31T12:00:00Z")
 		mustCall(t, jsonLines("dropped", 7, 1), "enqueue", "--config", file, "--expire-after", "1h")
-		for _, want := range []int{7, 20} { // the second time those that were requeued
+		for _, want := range []int{7, 20} { // the second drain sends the requeued messages
 			mustRun(t, "run", "--config", file, "--drain")
 			if got := drain(endpoint.arrived); len(got) != want {
 				t.Errorf("got %d messages, want %d", len(got), want)
@@ -94,7 +93,7 @@ routes:
 	})
 }
 
-func TestADaemonWithEverythingFromAConfiguration(t *testing.T) {
+func TestRunWithAConfiguration(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
 		orders, rest := newWeb(t, always(http.StatusOK)), newWeb(t, always(http.StatusOK))
@@ -137,9 +136,9 @@ log: {format: json}
 	})
 }
 
-// Each drain fails as long as something without a route is left, and none when it is
+// A drain fails while messages without a route are left, and succeeds when they are
 // gone.
-func TestEachDrainTellsOfTopicsWithoutARoute(t *testing.T) {
+func TestDrainReportsUnroutedTopics(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
 		web := newWeb(t, always(http.StatusOK))
@@ -180,8 +179,8 @@ func password(db testdb.Database) string {
 	return secret
 }
 
-// pageShows asks until the page has the text in it: what the endpoint was sent
-// is counted a little later.
+// pageShows requests a page until it contains the text, because messages are counted
+// a little after the endpoint has got them.
 func pageShows(t *testing.T, address, want string) {
 	t.Helper()
 	tick, limit := time.NewTicker(20*time.Millisecond), time.After(patience)
@@ -214,15 +213,15 @@ func getPage(t *testing.T, address string) string {
 	return string(body)
 }
 
-func TestARelayThatClaimsTheOtherWayDoesNotStart(t *testing.T) {
+func TestRelayWithOtherClaimDoesNotStart(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		endpoint := newWeb(t, always(http.StatusOK))
 		first := start(t, "run", "--database", db.URL, "--sink", endpoint.URL)
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
-		endpoint.next(t, endpoint.arrived) // it lives
+		endpoint.next(t, endpoint.arrived) // the relay is alive
 		other := call(t.Context(), "", "run", "--database", db.URL, "--sink", endpoint.URL, "--claim", "rows")
-		if other.code != exitFailed || !strings.Contains(other.stderr, "tell this relay the same with --claim") ||
+		if other.code != exitFailed || !strings.Contains(other.stderr, "set the same with --claim") ||
 			!strings.Contains(other.stderr, "rowrelay status --database ") {
 			t.Errorf("exit code %d, %q; want 1 and what to do", other.code, other.stderr)
 		}
@@ -238,7 +237,7 @@ func TestARelayThatClaimsTheOtherWayDoesNotStart(t *testing.T) {
 	})
 }
 
-func TestTheSecondSignalCutsTheDrainShort(t *testing.T) {
+func TestSecondSignalAbortsTheDrain(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		hold := make(chan struct{})
@@ -260,7 +259,7 @@ func TestTheSecondSignalCutsTheDrainShort(t *testing.T) {
 	})
 }
 
-func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
+func TestUnavailableEndpointChargesNoAttempt(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		var asked atomic.Int32
@@ -278,14 +277,14 @@ func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	})
 }
 
-// A sink that stays down would let a drain wait for ever.
+// While a sink is down, a drain without a limit would wait forever.
 func TestADrainEndsAtItsLimit(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		endpoint := newWeb(t, always(http.StatusServiceUnavailable))
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
 		got := call(t.Context(), "", "run", "--database", db.URL, "--sink", endpoint.URL, "--drain", "--drain-limit", "2s")
-		if got.code != exitFailed || !strings.Contains(got.stderr, "wasn't at its end after 2s") || !strings.Contains(got.stderr, "rowrelay status") {
+		if got.code != exitFailed || !strings.Contains(got.stderr, "was not finished after 2s") || !strings.Contains(got.stderr, "rowrelay status") {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
 		}
 		if got := statusOf(t, db); got.Pending != 1 || got.Lanes != 0 {
@@ -298,17 +297,17 @@ func TestADrainEndsAtItsLimit(t *testing.T) {
 	})
 }
 
-func TestALimitIsOfADrain(t *testing.T) {
+func TestDrainLimitNeedsDrain(t *testing.T) {
 	t.Parallel()
 	for _, flags := range []string{"--drain-limit 1m", "--drain --drain-limit -1s"} {
 		got := call(t.Context(), "", strings.Fields("run --database sqlite:x.db --sink discard: "+flags)...)
-		if got.code != exitUsage || !strings.Contains(got.stderr, "--drain-limit is the longest time of a --drain") {
+		if got.code != exitUsage || !strings.Contains(got.stderr, "--drain-limit needs --drain") {
 			t.Errorf("%s: exit code %d, %q", flags, got.code, got.stderr)
 		}
 	}
 }
 
-// A URL without its password can't be used again; the configuration that holds it can.
+// A hint has the flags --config and --source if there is a configuration, because a URL without its password can't be used.
 func TestAHintNamesTheConfiguration(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -329,7 +328,7 @@ func TestAHintNamesTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
+func TestDatabaseErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
 		cases := map[string]struct{ url, want string }{
@@ -338,7 +337,7 @@ func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
 		if db.Kind != testdb.SQLite {
 			cases["a wrong password"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "hunter2") }),
 				"the server refuses the password"}
-			cases["no such database"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.Path += "_no" }), "there is no such database"}
+			cases["no such database"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.Path += "_no" }), "the database doesn't exist"}
 			cases["no such user"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.User = url.UserPassword("nobody", "hunter2") }), "the server refuses the "}
 		}
 		for name, test := range cases {
@@ -351,7 +350,7 @@ func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
 					t.Errorf("%s: %s: the password is shown: %s", name, line, got.stderr)
 				}
 				if said := regexp.MustCompile(`Options\.|App\.|package |dialect\.`).FindString(got.stderr + got.stdout); said != "" {
-					t.Errorf("%s: %s: an operator is told in Go, %q: %s%s", name, line, said, got.stdout, got.stderr)
+					t.Errorf("%s: %s: the error names a Go identifier, %q: %s%s", name, line, said, got.stdout, got.stderr)
 				}
 			}
 		}
@@ -376,7 +375,7 @@ func TestAnotherTableInItsOwnSchema(t *testing.T) {
 		case testdb.Postgres:
 			table = "Sales.Events"
 			execute(t, db.DB, `CREATE SCHEMA "Sales"`)
-		case testdb.MariaDB: // where a schema is a database
+		case testdb.MariaDB: // on MariaDB a schema is a database
 			schema := "Sales_" + rand.Text()[:8]
 			table = schema + ".Events"
 			execute(t, db.DB, "CREATE DATABASE "+schema)
@@ -396,7 +395,7 @@ func TestAnotherTableInItsOwnSchema(t *testing.T) {
 	})
 }
 
-// executeAtEnd is for cleanups: the test's context has ended.
+// executeAtEnd executes a statement in a cleanup, when the test's context has ended.
 func executeAtEnd(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -32,15 +32,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// trip takes messages through a table whose sessions have some setting: a writer, a relay, an operator.
+// trip sends messages through a table on sessions with certain settings, with a writer, a relay and an operator.
 type trip struct {
 	dialect dialect.Dialect
 	app     *sql.DB // the application's pool, on which it writes
 	relay   *sql.DB // the pool of the relay and the operator
-	table   string  // the outbox table's name; empty: the usual one
+	table   string  // the outbox table's name; empty: the default
 }
 
-// hostileText has what a session's settings could change: quotes, backslashes, pipes, and characters of one to four bytes.
+// hostileText has everything that a session's settings could change: quotes, backslashes, pipes, and characters of one to four bytes.
 const hostileText = `a\b\\ 'c' "d" || $1 ? :x %s é 日本 😀`
 
 // write writes the topics' messages with each method of the Writer.
@@ -53,7 +53,7 @@ func (r trip) write(ctx context.Context, topics ...string) error {
 	for _, topic := range topics {
 		messages = append(messages, outbox.Message{ID: outbox.NewID(), Topic: topic, Key: topic + hostileText, Payload: []byte(hostileText), Headers: map[string]string{"h": hostileText}, Priority: 3})
 	}
-	for range 21 { // PostgreSQL has another statement for so many
+	for range 21 { // on PostgreSQL the Writer uses another statement for more than 20
 		messages = append(messages, outbox.Message{ID: outbox.NewID(), Topic: "many", Key: "many", Payload: []byte{0, 255, '\\'}})
 	}
 	later := outbox.Message{ID: outbox.NewID(), Topic: "cancelled", AvailableAt: time.Now().Add(time.Hour), ExpiresAt: time.Now().Add(2 * time.Hour)}
@@ -97,7 +97,7 @@ func (r trip) write(ctx context.Context, topics ...string) error {
 	})
 }
 
-// insert writes a message of topic "plain" as an application in another language does: by an INSERT, without the Writer.
+// insert writes a message of topic "plain" by a plain INSERT, like an application in another language.
 func (r trip) insert(ctx context.Context, tx *sql.Tx) error {
 	headers, err := json.Marshal(map[string]string{"h": hostileText})
 	if err != nil {
@@ -111,7 +111,7 @@ func (r trip) insert(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// deliver has a relay deliver, retry and park, and an operator requeue, discard, list, replay and purge.
+// deliver makes a relay deliver, retry and park, and an operator requeue, discard, list, replay and purge.
 func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 	store, err := sqlstore.Open(ctx, r.relay, r.dialect, sqlstore.Options{Table: r.table})
 	if err != nil {
@@ -184,7 +184,7 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 		func() error { return r.write(ctx, "deleted") },
 		func() error { return drain(relay.KeepNothing) },
 		func() error { return count(storage.Filter{State: storage.StateError}, 0) },
-		func() error { // what the drain was purging at its end is locked until the server notices
+		func() error { // rows that the drain was purging when it ended stay locked until the server notices
 			for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
 				infos, err := store.List(ctx, storage.Filter{State: storage.StateDone, Limit: 1000})
 				if left = len(infos); err != nil {
@@ -222,11 +222,11 @@ func (r trip) both(ctx context.Context) error {
 	return errors.Join(r.deliver(ctx, storage.ByLanes), r.deliver(ctx, storage.ByRows))
 }
 
-// noSchema names the settings with which a table has to be named with its schema.
+// noSchema has the settings with which the name of a table needs its schema.
 const noSchema = "no schema"
 
-// postgresSettings are settings of a database, some at a time, that a relay and a Writer work with. A server is given those
-// that it has.
+// postgresSettings are groups of database settings with which a relay and a Writer must work. Settings that a server
+// doesn't have are left out.
 var postgresSettings = map[string][]string{
 	"texts": {"IntervalStyle = 'sql_standard'", "DateStyle = 'ISO, DMY'", "extra_float_digits = -15", "TimeZone = 'America/St_Johns'", "escape_string_warning = on",
 		"backslash_quote = 'off'", "quote_all_identifiers = on", "array_nulls = off", "transform_null_equals = on", "xmloption = 'document'", "client_min_messages = 'debug1'"},
@@ -242,11 +242,11 @@ var postgresSettings = map[string][]string{
 	"timeouts": {"idle_in_transaction_session_timeout = '5min'", "statement_timeout = '5min'", "lock_timeout = '5min'"},
 }
 
-// In exec and simple_protocol pgx has values as texts: the command sets DateStyle, bytea_output and
-// standard_conforming_strings, and an application that uses these modes must (see TestPostgresPoolThatCannotReadTextsIsRefused).
+// In the modes exec and simple_protocol, pgx sends and reads values as text. So the command sets DateStyle, bytea_output and
+// standard_conforming_strings, and an application with these modes must do so, too (see TestPostgresPoolThatCannotReadTextsIsRefused).
 func TestPostgresSettings(t *testing.T) {
 	t.Parallel()
-	for _, target := range testdb.Each() { // one with pgx, and one whose application has lib/pq while the command has pgx
+	for _, target := range testdb.Each() { // one where all use pgx, and one where the application uses lib/pq
 		if target.Kind != testdb.Postgres {
 			continue
 		}
@@ -294,16 +294,16 @@ func databaseName(t *testing.T, db testdb.Database) (name string) {
 	return name
 }
 
-// Under settings with which a command can't work it fails, and says which setting that is and what to do about it. The setting
-// is the database's; for a time limit the test holds a lock on the table.
-func TestPostgresSettingsThatStopACommandAreNamed(t *testing.T) {
+// With settings with which it can't work, a command fails. Its error has the setting and a hint. The test changes the
+// database's settings; for a time limit it holds a lock on the table.
+func TestPostgresSettingsWithHints(t *testing.T) {
 	t.Parallel()
 	everything := [][]string{{"migrate", "up", "--claim", "rows"}, {"enqueue"}, {"run", "--drain", "--sink", "stdout:", "--listen", "off"}, {"status"}, {"messages", "list"}, {"check"}}
 	for setting, tt := range map[string]struct {
 		says     string
 		commands [][]string
 	}{
-		"search_path = ''":                   {"search_path", slices.DeleteFunc(slices.Clone(everything), func(c []string) bool { return c[0] == "enqueue" })}, // it says to run migrate up
+		"search_path = ''":                   {"search_path", slices.DeleteFunc(slices.Clone(everything), func(c []string) bool { return c[0] == "enqueue" })}, // its hint is to run migrate up
 		"search_path = 'nothing'":            {"name the table with its schema, such as public.outbox", [][]string{{"migrate", "up"}, {"check"}}},
 		"default_transaction_read_only = on": {"default_transaction_read_only", [][]string{{"migrate", "up", "--claim", "rows"}, {"enqueue"}, {"run", "--drain", "--sink", "stdout:", "--listen", "off"}, {"check"}}},
 		"statement_timeout = '1s'":           {"statement_timeout", everything[:5]},
@@ -337,11 +337,12 @@ func TestPostgresSettingsThatStopACommandAreNamed(t *testing.T) {
 	}
 }
 
-// writersOnly names the settings that a relay refuses (TestMySQLUnfitSession), while an application may write.
+// writersOnly has the settings that a relay refuses (TestMySQLUnfitSession), but with which an application may write.
 const writersOnly = "limits"
 
-// mysqlSettingsThatWork are settings of a session, some at a time, that a relay and a Writer work with. A server is given those
-// that it has. Short time limits would end calls of a slow machine: internal/outboxdb tests them with locks and connections.
+// mysqlSettingsThatWork are groups of session settings with which a relay and a Writer must work. Settings that a server
+// doesn't have are left out. Short time limits aren't among them, because they would end calls on a slow machine;
+// internal/outboxdb tests them with locks and connections.
 var mysqlSettingsThatWork = map[string]map[string]string{
 	writersOnly:   {"sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0"},
 	"ansi":        {"sql_mode": "'ANSI,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,NO_AUTO_VALUE_ON_ZERO'"},
@@ -358,7 +359,7 @@ var mysqlSettingsThatWork = map[string]map[string]string{
 		"wait_timeout": "3600", "net_write_timeout": "60", "max_error_count": "0", "innodb_strict_mode": "0"},
 }
 
-// What the command sets on each connection stays as it sets it.
+// The settings that the command sets on each connection override those of the server.
 func TestMySQLSettings(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
@@ -368,7 +369,7 @@ func TestMySQLSettings(t *testing.T) {
 		}
 		mustRun(t, "migrate", "up", "--database", db.URL)
 		for name, settings := range mysqlSettingsThatWork {
-			t.Run(name, func(t *testing.T) { // one after the other, on one table
+			t.Run(name, func(t *testing.T) { // sequentially, on one table
 				app, err := mysql.ParseDSN(db.DSN)
 				if err != nil {
 					t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
@@ -401,7 +402,7 @@ func TestMySQLSettings(t *testing.T) {
 				writes := open(app, nil)
 				command := open(own, sessionSettings(0))
 				trips := map[string]trip{"the command": {d, writes, command, ""}, "a library": {d, writes, writes, ""}}
-				if slices.Contains(sql.Drivers(), "gomysql") { // as the Makefile links it
+				if slices.Contains(sql.Drivers(), "gomysql") { // if the Makefile has linked it
 					address, err := url.Parse(db.URL)
 					if err != nil {
 						t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
@@ -422,8 +423,8 @@ func TestMySQLSettings(t *testing.T) {
 	})
 }
 
-// plainInserts are sessions of applications in other languages, which write literals: what such a session sets, how its literals
-// are spelt, and what follows the INSERT.
+// plainInserts are sessions of applications in other languages, which write literals: the settings of the session, the
+// spelling of its literals, and the statement that follows the INSERT.
 var plainInserts = map[string]map[string]plainInsert{
 	"postgres": {
 		"latin1":    {set: []string{"SET client_encoding = 'LATIN1'"}, latin1: true},
@@ -467,21 +468,21 @@ func (p plainInsert) statement(topic, text string) string {
 	return statement
 }
 
-// What applications in other languages write as literals arrives as they meant it, whatever their sessions have set.
+// Literals of applications in other languages arrive unchanged, whatever their sessions have set.
 func TestPlainInserts(t *testing.T) {
 	t.Parallel()
-	const text = `a\b\\ 'c' "d" || $1 ? é` // which Latin-1 has
+	const text = `a\b\\ 'c' "d" || $1 ? é` // all characters are in Latin-1
 	for _, target := range testdb.Targets() {
 		inserts := plainInserts[map[string]string{testdb.Postgres: "postgres", testdb.MySQL: "mysql", testdb.MariaDB: "mysql"}[target.Kind]]
 		if !strings.HasSuffix(target.Name, "/pgx") && !strings.HasSuffix(target.Name, "/gosql") {
-			continue // the statements are the same for each driver, and lib/pq keeps to UTF-8
+			continue // the statements are the same for each driver, and lib/pq always uses UTF-8
 		}
 		for name, insert := range inserts {
 			t.Run(target.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				db := target.OpenOutbox(t)
 				app := db.OpenAnother(t)
-				app.SetMaxOpenConns(1) // settings of a session
+				app.SetMaxOpenConns(1) // so that all statements run in one session
 				for _, statement := range append(slices.Clone(insert.set), insert.statement(name, text), insert.end) {
 					if statement != "" {
 						execute(t, app, statement)
@@ -513,7 +514,7 @@ func TestPlainInserts(t *testing.T) {
 	}
 }
 
-// An application's pool works with whatever parameters its driver has.
+// An application's pool works with any parameters of its driver.
 func TestParametersOfDrivers(t *testing.T) {
 	t.Parallel()
 	parameters := map[string][]string{
@@ -532,7 +533,7 @@ func TestParametersOfDrivers(t *testing.T) {
 					t.Fatal(err)
 				}
 				dsn := db.DSN + "&" + parameters
-				if target.Driver == "mysql" { // the test's own parameters would hide what an application lacks
+				if target.Driver == "mysql" { // the parameters of the tests would hide missing ones
 					before, _, _ := strings.Cut(db.DSN, "?")
 					dsn = before + "?" + parameters
 				}
@@ -549,7 +550,7 @@ func TestParametersOfDrivers(t *testing.T) {
 	}
 }
 
-// sqliteSettings are pragmas, some at a time, that a relay and a Writer work with.
+// sqliteSettings are groups of pragmas with which a relay and a Writer must work.
 var sqliteSettings = map[string][]string{
 	"strict": {"foreign_keys(1)", "case_sensitive_like(1)", "reverse_unordered_selects(1)", "recursive_triggers(1)", "cell_size_check(1)", "secure_delete(1)", "temp_store(2)", "trusted_schema(0)"},
 	"loose":  {"foreign_keys(0)", "legacy_alter_table(1)", "ignore_check_constraints(1)", "synchronous(0)", "temp_store(1)", "auto_vacuum(1)", "cache_size(1)", "automatic_index(0)"},
@@ -566,14 +567,14 @@ func TestSQLiteSettings(t *testing.T) {
 		for name, pragmas := range sqliteSettings {
 			t.Run(target.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				target.Open(t) // or it says why the driver is missing
+				target.Open(t) // fails with the reason if the driver is missing
 				path := filepath.Join(t.TempDir(), "a.db")
 				var set []string
 				for _, pragma := range append(slices.Clone(pragmas), "journal_mode(WAL)") {
 					set = append(set, "PRAGMA "+pragma)
 				}
 				app := openSet(t, target.Driver, "file:"+path+"?"+parameters[target.Driver], set)
-				if err := app.PingContext(t.Context()); err != nil { // makes the file, as some pragmas hold for it
+				if err := app.PingContext(t.Context()); err != nil { // creates the file, because some pragmas are stored in it
 					t.Fatal(err)
 				}
 				mustRun(t, "migrate", "up", "--database", "sqlite:"+path)
@@ -596,7 +597,7 @@ func TestSQLiteSettings(t *testing.T) {
 	}
 }
 
-// dsn connects by a driver that is known by its name.
+// dsn is a connector for a driver that database/sql knows by its name.
 type dsn struct {
 	driver driver.Driver
 	text   string
@@ -605,7 +606,7 @@ type dsn struct {
 func (d dsn) Driver() driver.Driver                        { return d.driver }
 func (d dsn) Connect(context.Context) (driver.Conn, error) { return d.driver.Open(d.text) }
 
-// openSet opens a pool each of whose connections runs statements first.
+// openSet opens a pool whose connections first run statements.
 func openSet(t *testing.T, driver, text string, set []string) *sql.DB {
 	t.Helper()
 	known, err := sql.Open(driver, text)

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
-// newKinds are the sinks that this program was built with. Plug-ins, which are
-// added without building it anew, log to the logger.
+// newKinds returns the kinds of sinks that this program was built with. Plug-ins log
+// to the logger.
 func newKinds(out io.Writer, logger *slog.Logger) (*sinks.Registry, error) {
 	return sinks.NewRegistry(
 		discard.Kind(),
@@ -29,7 +29,7 @@ func newKinds(out io.Writer, logger *slog.Logger) (*sinks.Registry, error) {
 	)
 }
 
-// stdoutTo is the stdout sink, writing to what the command was given as such.
+// stdoutTo returns the kind of the stdout sink, which writes to out.
 func stdoutTo(out io.Writer) sinks.Kind {
 	kind := stdout.Kind()
 	kind.New = func(settings.Values) (sinks.Sink, error) {

@@ -14,28 +14,27 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const statusHelp = `Count the messages of a table by state, and list its relays, and what is paused or
-limited.
+const statusHelp = `Count the messages of a table by state, and list its relays, pauses and limits.
 
-  pending    to be delivered now
-  claimed    claimed by a relay, by rows
-  scheduled  not before its time
-  retry      waits for its next attempt
-  error      parked: only rowrelay messages requeue brings it back
-  done       delivered, kept for the retention
+  pending    due now
+  claimed    claimed by a relay (with --claim rows)
+  scheduled  its available_at is in the future
+  retry      failed, and waits for its next attempt
+  error      parked, until rowrelay messages requeue or discard
+  done       delivered, and kept for the retention
 
-Up to 50,000 of a kind are counted. Where there are more, the count says "about", as
-the database estimates it, or "at least". What the database doesn't tell in 2 s is left out, and
-the rest is shown.
+At most 50,000 messages of a state are counted. If there are more, the count is the
+database's estimate ("about") or a lower bound ("at least"). Figures that take the
+database more than 2 s are left out.
 
-With --watch it is shown again and again, on a terminal in its place, until it is
-interrupted; with how many messages more or fewer a second there are of each state,
-where they could be counted.
+With --watch the status is printed repeatedly until the command is interrupted; on a
+terminal each one replaces the last. Exactly counted states also show by how many
+messages per second they grow or shrink.
 
-A relay that "waits" is alive and takes no message, as others work on the table whose
-sinks or routes aren't its own; see rowrelay run --join.`
+A relay that "waits" is alive but takes no messages, because the relays that work on
+the table have other sinks or routes; see rowrelay run --join.`
 
-// tooLong stands for what the database didn't tell in time.
+// tooLong is printed in place of a figure that the database didn't return in time.
 const tooLong = "unknown: the database took too long"
 
 func (p program) statusCommand() *cobra.Command {
@@ -65,12 +64,12 @@ func (p program) statusCommand() *cobra.Command {
 	}
 	t.addFlags(command)
 	jsonFlag(command, &asJSON)
-	command.Flags().BoolVar(&watch, "watch", false, "show it again and again, until it is interrupted")
-	command.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch, so often: a `duration`")
+	command.Flags().BoolVar(&watch, "watch", false, "repeat until interrupted")
+	command.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: the `duration` from one status to the next")
 	return command
 }
 
-// showStatus shows the status, and then again every so often; where that is 0, once.
+// showStatus prints the status repeatedly, at the interval every; once if every is 0.
 func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
 	var last *statusBefore
 	show := func(p program) error {
@@ -96,14 +95,14 @@ func (p program) showStatus(ctx context.Context, operator storage.Operator, tabl
 	return show(p)
 }
 
-// statusBefore is one that was shown before, to tell the changes by.
+// statusBefore is the status that was printed last, from which rates are computed.
 type statusBefore struct {
 	storage.Status
 	at time.Time
 }
 
-// rate is by how many a second a count has changed since, where both were counted; empty where
-// it hasn't.
+// rate returns the change of a state's count per second since b. It returns "" if the count is the
+// same, or if one of the two is an estimate or a lower bound.
 func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	for _, status := range []storage.Status{b.Status, now} {
 		if slices.Contains(status.Estimated, state) || slices.Contains(status.AtLeast, state) || !status.Has(storage.GaugeCounts) {
@@ -117,9 +116,9 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	return fmt.Sprintf("%+.1f/s", float64(more)/max(time.Since(b.at).Seconds(), 0.001))
 }
 
-// printStatus shows a status, with what has changed since the one before, if there is one.
+// printStatus prints a status. If before isn't nil, it adds the rates of change since then.
 func (p program) printStatus(status storage.Status, before *statusBefore) error {
-	told := func(gauge storage.Gauge, text string) string {
+	known := func(gauge storage.Gauge, text string) string {
 		if !status.Has(gauge) {
 			return tooLong
 		}
@@ -127,7 +126,7 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 	}
 	rows := [][]string{
 		{"claim", cmp.Or(string(status.Claim), "not claimed yet")},
-		{"lanes leased", told(storage.GaugeLanes, fmt.Sprintf("%d of %d", status.LanesLeased, storage.Lanes))},
+		{"lanes leased", known(storage.GaugeLanes, fmt.Sprintf("%d of %d", status.LanesLeased, storage.Lanes))},
 	}
 	for _, state := range operate.States {
 		count := fmt.Sprint(status.Counts[state])
@@ -137,7 +136,7 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 		if slices.Contains(status.AtLeast, state) {
 			count = "at least " + count
 		}
-		row := []string{string(state), told(storage.GaugeCounts, count)}
+		row := []string{string(state), known(storage.GaugeCounts, count)}
 		if before != nil {
 			row = append(row, before.rate(status, state))
 		}
@@ -145,21 +144,21 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 	}
 	age := func(gauge storage.Gauge, age time.Duration) string {
 		if columns(p.stdout) > 0 {
-			return told(gauge, elapsed(age))
+			return known(gauge, elapsed(age))
 		}
-		return told(gauge, age.Round(time.Millisecond).String())
+		return known(gauge, age.Round(time.Millisecond).String())
 	}
 	rows = append(rows, []string{"oldest pending", age(storage.GaugeOldestPending, status.OldestPending)})
 	if status.Counts[storage.StateRetry] > 0 {
 		rows = append(rows, []string{"oldest retry", age(storage.GaugeOldestRetry, status.OldestRetry)})
 	}
 	if !status.Has(storage.GaugeHeldKeys) || status.HeldKeys > 0 {
-		rows = append(rows, []string{"held keys", told(storage.GaugeHeldKeys, fmt.Sprint(status.HeldKeys))})
+		rows = append(rows, []string{"held keys", known(storage.GaugeHeldKeys, fmt.Sprint(status.HeldKeys))})
 	}
 	if status.HeldKeys > 0 {
 		rows = append(rows, []string{"oldest held key", age(storage.GaugeHeldKeys, status.OldestHeld)})
 	}
-	rows = append(rows, []string{"relays", told(storage.GaugeRelays, fmt.Sprint(len(status.Relays)))})
+	rows = append(rows, []string{"relays", known(storage.GaugeRelays, fmt.Sprint(len(status.Relays)))})
 	if err := p.printTable(rows); err != nil {
 		return err
 	}

@@ -13,16 +13,18 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const tailHelp = `Show messages as they are delivered, until it is interrupted: when, the table's id,
-topic, key, the sinks that it was for where its topic's differ, its failed attempts,
-how long after it was written that was, and the message's id.
+const tailHelp = `Print messages as they are delivered, until the command is interrupted. Each line has
+the time of delivery, the id of the row, the topic, the key, the time from writing to
+delivery, the number of failed attempts, the sinks (if the message has a row for some of
+its topic's sinks only), and the message's id.
 
-It asks the table once a second for what was delivered last, along the index of these
-times, and so for a few hundred rows, however large the table is and whatever is
-waiting; where more are delivered the others are left out, and it says so. It shows what
-the relay keeps: with a retention of 0 that is nothing.`
+The command queries the table once a second for the messages that were delivered last.
+The query uses an index and reads at most --limit rows, so its cost doesn't depend on the
+size of the table. If more messages were delivered, the command leaves some out and says
+so. It prints only messages that the relay keeps: with a retention of 0, it prints
+nothing.`
 
-// following is a tail's state.
+// following holds the flags and the state of tail.
 type following struct {
 	program
 	target target
@@ -31,11 +33,11 @@ type following struct {
 	every  time.Duration
 	json   bool
 
-	from time.Time             // what was delivered since
-	seen map[seenRow]time.Time // what was shown of that
+	from time.Time             // the time of delivery from which rows are queried
+	seen map[seenRow]time.Time // the rows since then that were printed, with their times of delivery
 }
 
-// seenRow is a row that was shown: a message has one for each of its sinks.
+// seenRow is a row that was printed. A message may have one for each of its sinks.
 type seenRow struct {
 	id    int64
 	sinks string
@@ -68,11 +70,11 @@ func (p program) tailCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&f.filter.Topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&f.filter.Key, "key", "", "only messages of exactly this `key`")
-	flags.StringVar(&f.filter.Sink, "sink", "", "only messages that came to this `sink`, apart from the other sinks of their topic")
-	flags.StringVar(&f.since, "since", "10m", "begin with messages delivered at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
-	flags.IntVar(&f.filter.Limit, "limit", 200, "at most this `number` each time")
-	flags.DurationVar(&f.every, "interval", time.Second, "ask so often: a `duration`")
-	flags.BoolVar(&f.json, "json", false, "print JSON, a line for each message")
+	flags.StringVar(&f.filter.Sink, "sink", "", "only messages with a row of their own for this `sink`, apart from the other sinks of their topic")
+	flags.StringVar(&f.since, "since", "10m", "start with messages delivered since this `time` or age, such as 2026-01-31T12:00:00Z or 2h")
+	flags.IntVar(&f.filter.Limit, "limit", 200, "read at most this `number` of messages in a query")
+	flags.DurationVar(&f.every, "interval", time.Second, "the `duration` from one query to the next")
+	flags.BoolVar(&f.json, "json", false, "print JSON, one line for each message")
 	return command
 }
 
@@ -86,7 +88,7 @@ func (f *following) run(ctx context.Context, follower storage.Follower) error {
 		case err != nil && first:
 			return err
 		case err != nil && !troubled:
-			_, _ = fmt.Fprintf(f.stderr, "%s; it goes on once the database answers\n", printable(err.Error()))
+			_, _ = fmt.Fprintf(f.stderr, "%s; continuing once the database answers\n", printable(err.Error()))
 		}
 		if troubled = err != nil; !troubled {
 			if err := f.show(found, first); err != nil {
@@ -101,11 +103,11 @@ func (f *following) run(ctx context.Context, follower storage.Follower) error {
 	}
 }
 
-// overlap is for how long a delivery may show up after others that were later: its transaction
-// had its time before it was committed.
+// overlap is how far each query reaches back before the last delivery that was printed. A row may become
+// visible late, because its transaction takes the time of delivery before it commits.
 const overlap = 5 * time.Second
 
-// show prints what wasn't shown yet, the last one last.
+// show prints the rows that weren't printed yet, the oldest first.
 func (f *following) show(found []storage.Info, first bool) error {
 	if len(found) == 0 {
 		return nil

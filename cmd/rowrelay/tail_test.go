@@ -34,7 +34,7 @@ func TestTail(t *testing.T) {
 	})
 }
 
-// deliveries is what was delivered, as a Follower tells of it: a step a second.
+// deliveries is a Follower that returns one step of deliveries for each query.
 type deliveries struct {
 	steps [][]storage.Info
 	ends  context.CancelFunc
@@ -55,8 +55,8 @@ func (d *deliveries) LastDelivered(_ context.Context, _ storage.Filter, since ti
 	return found, nil
 }
 
-// A tail shows each delivery once, also one that is committed late, and says where it leaves some out.
-func TestTailShowsEachOnce(t *testing.T) {
+// tail prints each delivery once, also one that is committed late, and reports when it leaves some out.
+func TestTailPrintsEachDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -85,8 +85,8 @@ func TestTailShowsEachOnce(t *testing.T) {
 		if ids != "1 2 3 4 5 6 7 8 9 " {
 			t.Errorf("shown are %s", ids)
 		}
-		if want := "the server is away; it goes on once the database answers\n" + strings.Repeat("… more were delivered than --limit\n", 2); said.String() != want {
-			t.Errorf("said is %q, want %q", &said, want)
+		if want := "the server is away; continuing once the database answers\n" + strings.Repeat("… more were delivered than --limit\n", 2); said.String() != want {
+			t.Errorf("stderr is %q, want %q", &said, want)
 		}
 		if last := table.since[len(table.since)-1]; !last.Equal(begin.Add(18*time.Second)) || len(f.seen) != 6 {
 			t.Errorf("it asks since %v and remembers %d", last.Sub(begin), len(f.seen))

@@ -15,19 +15,19 @@ import (
 
 const databaseVariable = "ROWRELAY_DATABASE"
 
-// target is the table that a command works on, as it was typed.
+// target holds the flags that select the table for a command.
 type target struct {
 	database, table string
 	config, source  string
 
-	noServer bool // the database's kind is enough
+	noServer bool // the URL may have only the kind of the database, because the command doesn't connect
 }
 
 // addFlags adds the flags that name a table.
 func (t *target) addFlags(command *cobra.Command) {
 	t.addTableFlags(command)
-	configFlag(command, &t.config, "take the database and table from this configuration `file`")
-	command.Flags().StringVar(&t.source, "source", "", "the `name` of the source, where the configuration has several")
+	configFlag(command, &t.config, "read the database and the table from this configuration `file`")
+	command.Flags().StringVar(&t.source, "source", "", "the `name` of the source, if the configuration has several")
 }
 
 func (t *target) addTableFlags(command *cobra.Command) {
@@ -38,22 +38,22 @@ func (t *target) addTableFlags(command *cobra.Command) {
 
 func configFlag(command *cobra.Command, file *string, help string) {
 	command.Flags().StringVar(file, "config", "", help)
-	_ = command.MarkFlagFilename("config", "yaml", "yml") // only for completion
+	_ = command.MarkFlagFilename("config", "yaml", "yml") // completion only
 }
 
-// resolve returns the one table that was meant.
+// resolve returns the table that the flags select. It fails if they select several.
 func (t *target) resolve(p program, command *cobra.Command) (config.Source, error) {
 	sources, err := t.resolveAll(p, command)
 	if err != nil {
 		return config.Source{}, err
 	}
 	if len(sources) > 1 {
-		return config.Source{}, usagef("name one of the sources of %s with --source: %s", t.config, namesOf(sources))
+		return config.Source{}, usagef("--source is required, because %s has several sources: %s", t.config, namesOf(sources))
 	}
 	return sources[0], nil
 }
 
-// operate does an operator's work on the one table that was meant.
+// operate calls work with the table that the flags select.
 func (t *target) operate(p program, command *cobra.Command, work func(context.Context, storage.Operator) error) error {
 	source, err := t.resolve(p, command)
 	if err != nil {
@@ -62,8 +62,8 @@ func (t *target) operate(p program, command *cobra.Command, work func(context.Co
 	return withOperator(command.Context(), source, func(operator storage.Operator) error { return work(command.Context(), operator) })
 }
 
-// resolveAll returns the tables that were meant: those of all sources of a
-// configuration, unless one was named.
+// resolveAll returns the tables that the flags select. With --config and without
+// --source, these are the tables of all sources.
 func (t *target) resolveAll(p program, command *cobra.Command) ([]config.Source, error) {
 	if t.config == "" {
 		source, err := t.fromFlags()
@@ -85,7 +85,7 @@ func (t *target) resolveAll(p program, command *cobra.Command) ([]config.Source,
 	return c.Sources[i : i+1], nil
 }
 
-// fromFlags is the one table without a configuration.
+// fromFlags returns the table that --database and --table name.
 func (t *target) fromFlags() (source config.Source, err error) {
 	if t.source != "" {
 		return source, usagef("--source needs --config: without it there is only one table")
@@ -95,7 +95,7 @@ func (t *target) fromFlags() (source config.Source, err error) {
 		flag, database = "$"+databaseVariable, os.Getenv(databaseVariable)
 	}
 	if database == "" {
-		return source, usagef("no database was named: give --database with a URL that begins with %s (see rowrelay --help), set $%s, or give --config file", databases.Schemes(), databaseVariable)
+		return source, usagef("no database: give --database with a URL that begins with %s (see rowrelay --help), set $%s, or give --config", databases.Schemes(), databaseVariable)
 	}
 	parse := config.ParseDatabase
 	if t.noServer {
@@ -111,13 +111,13 @@ func (t *target) fromFlags() (source config.Source, err error) {
 	return source, nil
 }
 
-// checkSink refuses a sink to send messages to that isn't one, or that the configuration doesn't
-// have, where one is given.
+// checkSink checks the name of the sink to send messages to. With --config, the
+// configuration must have the sink.
 func (t *target) checkSink(p program, to string) error {
 	if strings.Contains(to, ",") || len(to) > storage.MostSinks {
-		return usagef("--to is one sink, not %.40q", to)
+		return usagef("--to must be the name of one sink, not %.40q", to)
 	}
-	if to == "" || t.config == "" { // the living relays know: see checkLivingSink
+	if to == "" || t.config == "" { // without a configuration, checkLivingSink asks the live relays
 		return nil
 	}
 	c, err := config.Load(t.config, p.kinds)
@@ -130,8 +130,8 @@ func (t *target) checkSink(p program, to string) error {
 	return nil
 }
 
-// checkLivingSink refuses a sink to send messages to that no living relay has, where no configuration says which there are.
-// Messages for a sink that isn't there would wait for it, and no command could send them elsewhere.
+// checkLivingSink checks, if there is no configuration, that a live relay has the sink to send messages to. Messages for a sink
+// that no relay has would wait forever.
 func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator, to string) error {
 	if to == "" || t.config != "" {
 		return nil
@@ -145,12 +145,13 @@ func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator,
 		return nil
 	}
 	if len(names) == 0 {
-		return usagef("--to: no relay lives that knows which sinks there are: give --config with the relay's configuration, or start the relay first")
+		return usagef("--to: no relay is alive to name its sinks: give --config with the relay's configuration, or start the relay first")
 	}
 	return usagef("--to: no relay has a sink %q, they have %s", to, strings.Join(names, ", "))
 }
 
-// livingSinks are the sinks of the living relays, and whether these are all: a relay of many sinks doesn't name all of them.
+// livingSinks returns the names of the live relays' sinks. all is false if there may be others, because a relay with many sinks
+// doesn't publish all of them.
 func livingSinks(status storage.Status) (names []string, all bool) {
 	all = true
 	for _, relay := range status.Relays {
@@ -167,8 +168,8 @@ func livingSinks(status storage.Status) (names []string, all bool) {
 	return names, all
 }
 
-// isGone says whether neither the configuration, if one is given, nor a living relay has the sink, so that what waits for it waits
-// for ever.
+// isGone reports whether neither the configuration, if one is given, nor a live relay has the sink, so that messages for it would
+// wait forever.
 func (t *target) isGone(ctx context.Context, p program, operator storage.Operator, sink string) (bool, error) {
 	if sink == "" {
 		return false, nil

@@ -17,11 +17,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// screen is a stream that a person sits at, and that is no file: one frame of what is drawn again and
-// again, and what tests have.
+// screen is a terminal that isn't a file: a frame of redraw, or a terminal in tests.
 type screen interface{ Size() (columns, rows int) }
 
-// size is that of a terminal, and 0 of any other stream.
+// size returns the size of a terminal, and 0, 0 for any other stream.
 func size(stream any) (columns, rows int) {
 	switch stream := stream.(type) {
 	case *checkedWriter:
@@ -40,30 +39,29 @@ func size(stream any) (columns, rows int) {
 	return 0, 0
 }
 
-// columns is how wide a stream is, if it is a terminal, and 0 elsewhere.
+// columns returns the width of a terminal, and 0 for any other stream.
 func columns(stream any) int {
 	columns, _ := size(stream)
 	return columns
 }
 
-// wantsColours says what the environment says: https://no-color.org.
+// wantsColours reports whether the environment permits colours; see https://no-color.org.
 func wantsColours() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
 
-// The colours of states.
+// colours are the ANSI colours of states.
 var colours = map[string]string{
 	string(storage.StateError): "31", string(storage.StateRetry): "33", string(storage.StateDone): "32",
 	string(storage.StateScheduled): "36", string(storage.StateClaimed): "34",
 }
 
-// drawTable prints rows on a terminal: of the columns the widest are cut until all fit, and states have
-// colours.
+// drawTable prints rows on a terminal. It cuts the widest columns until the rows fit, and colours states.
 func (p program) drawTable(rows [][]string, columns int) error {
 	const gap, least = 2, 6
 	cells := make([][]string, len(rows))
 	var widths []int
 	for i, row := range rows {
 		for n, text := range row {
-			text = cell(printable(text), 1<<20) // without a header's empty line
+			text = cell(printable(text), 1<<20) // removes the line feed before a header
 			cells[i] = append(cells[i], text)
 			if n == len(widths) {
 				widths = append(widths, 0)
@@ -83,7 +81,7 @@ func (p program) drawTable(rows [][]string, columns int) error {
 			break
 		}
 		widths[widest] = max(least, widths[widest]-(all-columns))
-		for n, width := range widths { // not more than it takes to be the second widest
+		for n, width := range widths { // shrink it only until it is narrower than the next widest column
 			if n != widest && width > widths[widest] {
 				widths[widest] = min(width-1, widths[widest]+all-columns)
 			}
@@ -115,7 +113,7 @@ func (p program) drawTable(rows [][]string, columns int) error {
 	return p.print(drawn.String())
 }
 
-// when is a time as it is shown: on a terminal how long ago it was, by this machine's clock.
+// when formats a time. On a terminal it is relative to now, by this machine's clock.
 func (p program) when(at time.Time) string {
 	if at.IsZero() || columns(p.stdout) == 0 {
 		return shownTime(at)
@@ -126,7 +124,7 @@ func (p program) when(at time.Time) string {
 	return "in " + elapsed(time.Until(at))
 }
 
-// elapsed is a duration to people, in its two largest units.
+// elapsed formats a duration for people, in its two largest units.
 func elapsed(d time.Duration) string {
 	units := []struct {
 		name string
@@ -152,7 +150,7 @@ func elapsed(d time.Duration) string {
 	}
 }
 
-// frame is one of what is drawn again and again.
+// frame is one output of redraw.
 type frame struct {
 	bytes.Buffer
 	columns, rows int
@@ -160,8 +158,8 @@ type frame struct {
 
 func (f *frame) Size() (columns, rows int) { return f.columns, f.rows }
 
-// redraw shows something every so often until the context ends: on a terminal in place, as far as it
-// fits, and elsewhere one after the other. What can't be had at first is an error, and later it is shown.
+// redraw prints the output of draw at the interval every until the context ends. On a terminal each output
+// replaces the last and is cut to fit. redraw returns an error of the first draw; it prints later errors.
 func (p program) redraw(ctx context.Context, every time.Duration, draw func(program) error) error {
 	for first := true; ; first = false {
 		onto := p
@@ -198,17 +196,17 @@ func (p program) redraw(ctx context.Context, every time.Duration, draw func(prog
 	}
 }
 
-// errKept says that somebody has answered no.
+// errKept means that the user answered no.
 var errKept = errors.New("nothing was changed")
 
-// confirm asks a question that is answered with yes or no; nil is yes.
+// confirm asks a yes-or-no question. It returns nil if the answer is yes.
 func (p program) confirm(ctx context.Context, question string) error {
 	if _, err := fmt.Fprintf(p.stderr, "%s [y/N] ", question); err != nil {
 		return err
 	}
 	answer := make(chan string, 1)
-	go func() { // it stays behind where it is interrupted: nothing ends a read
-		line, _ := bufio.NewReader(p.stdin).ReadString('\n') // the end of the input is a no
+	go func() { // after an interruption this goroutine remains, because a read can't be cancelled
+		line, _ := bufio.NewReader(p.stdin).ReadString('\n') // the end of the input counts as no
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
@@ -223,7 +221,7 @@ func (p program) confirm(ctx context.Context, question string) error {
 	}
 }
 
-// stopped is what was done when a command was interrupted.
+// stopped is the error of an interrupted command. done says how far it got.
 type stopped struct{ done string }
 
 func (s stopped) Error() string {
@@ -233,16 +231,17 @@ func (s stopped) Error() string {
 	return "interrupted: " + s.done
 }
 
-// How often progress is told: a line is drawn again on a terminal, and written elsewhere.
+// These are the intervals of progress lines: redrawn is for a terminal, where a line replaces the last
+// one; written is for other streams.
 const (
 	redrawn = 200 * time.Millisecond
 	written = 10 * time.Second
 )
 
-// progress tells on stderr how far long work is.
+// progress prints the progress of long work to stderr.
 type progress struct {
 	to          io.Writer
-	columns     int // of a terminal
+	columns     int // of a terminal; 0 for another stream
 	every       time.Duration
 	start, last time.Time
 	drawn       bool
@@ -257,9 +256,9 @@ func newProgress(to io.Writer) *progress {
 	return p
 }
 
-// tell says how far it is, if it is time to; text gets the rate that was reached, and total is 0
-// where nobody knows it.
-func (p *progress) tell(done, total int, text func(rate float64) string) {
+// update prints a line of progress, if the last one is old enough. It calls text with the rate per second;
+// total is 0 if it is unknown.
+func (p *progress) update(done, total int, text func(rate float64) string) {
 	now := time.Now()
 	if now.Sub(p.last) < p.every {
 		return
@@ -279,7 +278,7 @@ func (p *progress) tell(done, total int, text func(rate float64) string) {
 	_, _ = fmt.Fprint(p.to, "\r\x1b[K", cell(line, p.columns-1))
 }
 
-// end takes the line away, so that what follows stands by itself.
+// end removes the line of progress from the terminal.
 func (p *progress) end() {
 	if p.drawn {
 		_, _ = fmt.Fprint(p.to, "\r\x1b[K")
@@ -287,7 +286,7 @@ func (p *progress) end() {
 	}
 }
 
-// grouped is a number that people can read.
+// grouped formats a number with thousands separators.
 func grouped(n int) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {

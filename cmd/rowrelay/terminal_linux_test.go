@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// aTerminal starts the program at a terminal of 100 columns, and returns what it writes there, and where
-// to type.
+// aTerminal starts the program on a terminal of 100 columns. It returns the output of the terminal, and a writer for its
+// input.
 func aTerminal(t *testing.T, command *exec.Cmd) (screen *log, keys *os.File) {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -53,7 +53,7 @@ func aTerminal(t *testing.T, command *exec.Cmd) (screen *log, keys *os.File) {
 		for {
 			n, err := keys.Read(text)
 			_, _ = screen.Write(text[:n])
-			if err != nil { // once nobody has the other end any more
+			if err != nil { // the program has closed the terminal
 				return
 			}
 		}
@@ -69,7 +69,7 @@ func press(t *testing.T, keys *os.File, typed string) {
 	}
 }
 
-// manyParked is a table with so many parked messages.
+// manyParked returns a table with this number of parked messages.
 func manyParked(t *testing.T, n int) (database string) {
 	t.Helper()
 	database = "sqlite:" + filepath.Join(t.TempDir(), "a.db")
@@ -89,7 +89,7 @@ func manyParked(t *testing.T, n int) (database string) {
 	return database
 }
 
-// At a terminal long work has a bar, and Ctrl-C ends it with what was done.
+// On a terminal, long work has a progress bar, and after Ctrl-C the command prints how far it got.
 func TestInterruptedAtATerminal(t *testing.T) {
 	t.Parallel()
 	const all = 30
@@ -98,7 +98,7 @@ func TestInterruptedAtATerminal(t *testing.T) {
 	screen, keys := aTerminal(t, requeue)
 	screen.wait(t, `\[#+-+\] requeued \d+ of 30, `)
 	press(t, keys, "\x03")
-	done := screen.wait(t, `rowrelay: interrupted: (\d+) of 30 requeued; run it again to go on`)
+	done := screen.wait(t, `rowrelay: interrupted: (\d+) of 30 requeued; run the command again to continue`)
 	var ended *exec.ExitError
 	if err := requeue.Wait(); !errors.As(err, &ended) || ended.ExitCode() != exitInterrupted {
 		t.Errorf("it ended with %v", err)
@@ -113,7 +113,7 @@ func TestInterruptedAtATerminal(t *testing.T) {
 	}
 }
 
-// The question is asked at the terminal, and Ctrl-C is no yes.
+// The question appears on the terminal, and Ctrl-C doesn't count as yes.
 func TestQuestionAtATerminal(t *testing.T) {
 	t.Parallel()
 	database := manyParked(t, 3)
@@ -138,7 +138,7 @@ func TestQuestionAtATerminal(t *testing.T) {
 	}
 }
 
-// A watched status is drawn in place, with ages, and Ctrl-C ends it well.
+// status --watch redraws in place, with ages, and ends without an error after Ctrl-C.
 func TestWatchAtATerminal(t *testing.T) {
 	t.Parallel()
 	watch := process(t, manyParked(t, 3), "status", "--watch", "--interval", "100ms")

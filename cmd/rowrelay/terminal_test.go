@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// terminal is an output of so many columns at which somebody sits.
+// terminal is an output on a terminal with this number of columns.
 type terminal struct {
 	bytes.Buffer
 	columns int
@@ -32,7 +32,7 @@ type keyboard struct{ io.Reader }
 
 func (keyboard) Size() (columns, rows int) { return 80, 20 }
 
-// answered runs a command at a terminal where somebody types this.
+// answered runs a command on a terminal with this input.
 func answered(ctx context.Context, typed string, args ...string) result {
 	var stdout bytes.Buffer
 	stderr := &terminal{columns: 80}
@@ -41,8 +41,8 @@ func answered(ctx context.Context, typed string, args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
-// What can't be undone is asked about, where there is somebody to be asked; else it is refused.
-func TestQuestionBeforeALoss(t *testing.T) {
+// A command that can't be undone asks for confirmation on a terminal, and is refused without one.
+func TestConfirmationBeforeALoss(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		parked(t, db)
@@ -50,7 +50,7 @@ func TestQuestionBeforeALoss(t *testing.T) {
 			typed, want string
 			code        int
 		}{
-			"no":              {"n\n", "2 messages will be discarded: they are deleted for good. Go on? [y/N] rowrelay: nothing was changed\n", exitFailed},
+			"no":              {"n\n", "2 messages will be discarded: they are deleted for good. Continue? [y/N] rowrelay: nothing was changed\n", exitFailed},
 			"nothing":         {"\n", "nothing was changed", exitFailed},
 			"end of the file": {"", "nothing was changed", exitFailed},
 		} {
@@ -61,7 +61,7 @@ func TestQuestionBeforeALoss(t *testing.T) {
 		}
 		for _, command := range []string{"discard", "skip"} {
 			got := call(t.Context(), "y\n", "messages", command, "--all", "--database", db.URL)
-			if got.code != exitUsage || !strings.Contains(got.stderr, "--yes says that you mean it") {
+			if got.code != exitUsage || !strings.Contains(got.stderr, "give --yes to confirm") {
 				t.Errorf("%s: exit code %d, %q", command, got.code, got.stderr)
 			}
 		}
@@ -75,7 +75,7 @@ func TestQuestionBeforeALoss(t *testing.T) {
 		if len(left) != 2 {
 			t.Fatalf("%d are left, want 2", len(left))
 		}
-		mustRun(t, "messages", "discard", fmt.Sprint(left[0].ID), "--database", db.URL) // who names a message means it
+		mustRun(t, "messages", "discard", fmt.Sprint(left[0].ID), "--database", db.URL) // with ids, the command doesn't ask
 		if got := mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL); got.stdout != "discarded 1\n" {
 			t.Errorf("got %q", got.stdout)
 		}
@@ -94,7 +94,7 @@ func TestDryRuns(t *testing.T) {
 			"discard --all":                     2,
 			"discard --key a":                   1,
 			"discard --state retry":             1,
-			"skip --all":                        0, // none holds its key
+			"skip --all":                        0, // no message holds its key
 			"skip --state retry --key a":        1,
 			"retry --all":                       1,
 			"retry --topic orders":              0,
@@ -115,7 +115,7 @@ func TestDryRuns(t *testing.T) {
 	})
 }
 
-// Who interrupts a change hears how far it came, and the exit code is a shell's.
+// An interrupted change prints how far it got, and exits with 130.
 func TestInterruptedChange(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]change{"requeued": requeued, "discarded": {operate.Discard, "discarded", ""}} {
@@ -130,7 +130,7 @@ func TestInterruptedChange(t *testing.T) {
 			m := &messages{program: program{stderr: io.Discard}}
 			operator := &interrupting{Operator: db.Store(), cancel: cancel}
 			_, changed, err := m.carryOut(ctx, operator, operate.Bulk{Action: change.action}, change)
-			if want := "interrupted: 500 of 1,200 " + name + "; run it again to go on"; changed != 500 || err == nil || err.Error() != want {
+			if want := "interrupted: 500 of 1,200 " + name + "; run the command again to continue"; changed != 500 || err == nil || err.Error() != want {
 				t.Errorf("%d changed, %v, want %s", changed, err, want)
 			}
 			_, changed, err = m.carryOut(t.Context(), operator, operate.Bulk{Action: change.action}, change)
@@ -141,7 +141,7 @@ func TestInterruptedChange(t *testing.T) {
 	}
 }
 
-// interrupting is an Operator during whose first change somebody presses Ctrl-C.
+// interrupting is an Operator that cancels the context during its first change.
 type interrupting struct {
 	storage.Operator
 	cancel context.CancelFunc
@@ -157,7 +157,7 @@ func (i *interrupting) Discard(ctx context.Context, filter storage.Filter) (int,
 	return i.Operator.Discard(context.WithoutCancel(ctx), filter)
 }
 
-// An enqueue that waits for more input ends when it is interrupted, and says how far it came.
+// enqueue ends when it is interrupted while it waits for input, and prints how far it got.
 func TestInterruptedEnqueue(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -182,7 +182,7 @@ func TestInterruptedEnqueue(t *testing.T) {
 	})
 }
 
-// Progress is one line on a terminal, drawn again, and a line each ten seconds elsewhere.
+// On a terminal, progress is one line that is redrawn. Elsewhere it is a line each ten seconds.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -192,8 +192,8 @@ func TestProgress(t *testing.T) {
 		at := newProgress(screen)
 		elsewhere := newProgress(&plain)
 		for done := range 250 {
-			at.tell(done*10, 2500, text)
-			elsewhere.tell(done*10, 2500, text)
+			at.update(done*10, 2500, text)
+			elsewhere.update(done*10, 2500, text)
 			time.Sleep(100 * time.Millisecond)
 		}
 		at.end()
@@ -217,7 +217,7 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
-// A table is as wide as the terminal at most, and elsewhere it is whole.
+// On a terminal, a table is cut to its width. Elsewhere it is not cut.
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	rows := [][]string{{"\nID", "STATE", "TOPIC", "ERROR"}, {"1", "error", "orders.paid", strings.Repeat("it broke; ", 20)}, {"2", "done", strings.Repeat("topic", 8), "\x1b[2J"}}
@@ -253,8 +253,7 @@ func TestElapsed(t *testing.T) {
 	}
 }
 
-// A status that is watched is drawn in its place, with its changes, and survives that the database is
-// away.
+// status --watch redraws in place, with rates, and continues after failures of the database.
 func TestWatchingTheStatus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -290,8 +289,8 @@ func TestWatchingTheStatus(t *testing.T) {
 	})
 }
 
-// A status says so of all that the database didn't tell in time, and shows no number in its place.
-func TestAStatusThatIsAbsent(t *testing.T) {
+// status prints "unknown" for each figure that the database didn't return in time.
+func TestStatusWithMissingFigures(t *testing.T) {
 	t.Parallel()
 	absent := storage.Status{Absent: []storage.Gauge{storage.GaugeCounts, storage.GaugeOldestPending, storage.GaugeOldestRetry, storage.GaugeHeldKeys, storage.GaugeTopics, storage.GaugeRelays, storage.GaugeLanes}}
 	out := &terminal{}
@@ -309,7 +308,7 @@ func TestAStatusThatIsAbsent(t *testing.T) {
 	}
 }
 
-// looked is an Operator that does something before each status.
+// looked is an Operator that calls a function before each status.
 type looked struct {
 	storage.Operator
 	before func() error

@@ -18,12 +18,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/tracing"
 )
 
-// flushGrace is how long a relay that has ended may take to export its last spans.
+// flushGrace is the time that a relay has to export its last spans before it exits.
 const flushGrace = 5 * time.Second
 
-// newTracer makes a tracer where OpenTelemetry's variables ask for one: OTEL_TRACES_EXPORTER=otlp, or
-// an endpoint. Without, there is no SDK. The SDK and its exporter read all other variables by
-// themselves. flush exports what is left.
+// newTracer returns a tracer if OpenTelemetry's environment variables ask for one, with
+// OTEL_TRACES_EXPORTER=otlp or an endpoint; otherwise it returns nil, and the SDK isn't used. The SDK and
+// its exporter read all other variables. flush exports the remaining spans.
 func newTracer(ctx context.Context, logger *slog.Logger) (tracer relay.Tracer, flush func(), err error) {
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
 	asked := exporter == "otlp" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
@@ -42,7 +42,7 @@ func newTracer(ctx context.Context, logger *slog.Logger) (tracer relay.Tracer, f
 	if err != nil {
 		return nil, nil, fmt.Errorf("export traces: %w", err)
 	}
-	// What the environment says of the process goes before its name here.
+	// Attributes from the environment override those given here.
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "rowrelay"), attribute.String("service.version", build().Version)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {

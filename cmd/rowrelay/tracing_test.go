@@ -19,9 +19,9 @@ const (
 	writersSpan  = "b7ad6b7169203331"
 )
 
-// The program exports spans where OpenTelemetry's variables say so, in the writer's trace, and hands
-// its context on; where they don't, what the writer stored goes on as it is.
-func TestTracesOfTheEnvironment(t *testing.T) {
+// If OpenTelemetry's variables ask for it, the program exports spans in the writer's trace and forwards its own trace
+// context. Otherwise it forwards the trace context that the writer has stored.
+func TestTracesFromTheEnvironment(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		variables func(endpoint string) []string
@@ -90,8 +90,8 @@ func TestTracesOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// Variables that name what isn't there are told at once.
-func TestTracesThatCannotBeExported(t *testing.T) {
+// Invalid values of the variables are errors at the start.
+func TestInvalidVariablesForTraces(t *testing.T) {
 	t.Parallel()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	mustRun(t, "migrate", "up", "--database", database)

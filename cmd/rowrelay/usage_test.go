@@ -29,7 +29,7 @@ sinks:
   lines: {type: stdot}
 `
 
-func TestWrongUsageIsExitCode2AndSaysWhatToDo(t *testing.T) {
+func TestUsageErrorsHaveExitCode2AndAHint(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "rowrelay.yaml")
@@ -49,7 +49,7 @@ func TestWrongUsageIsExitCode2AndSaysWhatToDo(t *testing.T) {
 		"migrate upp":                      `rowrelay migrate has no command "upp", did you mean up?`,
 		"messages":                         "rowrelay messages needs a command",
 		"status --nope":                    "unknown flag: --nope: see rowrelay status --help",
-		"status":                           "no database was named",
+		"status":                           "no database: give --database",
 		"status --database":                "flag needs an argument",
 		"status hunter2":                   "rowrelay status takes no arguments",
 		"version hunter2":                  "takes no arguments",
@@ -65,20 +65,20 @@ func TestWrongUsageIsExitCode2AndSaysWhatToDo(t *testing.T) {
 		"status --config " + file:                                              file + `:2:42: sources.shop.lease: "1ms" must be at least 1s`,
 		"status --config " + file + " ":                                        file + `:4:17: sinks.lines.type: there is no type "stdot": did you mean stdout?`,
 		"status --config " + file + ".missing":                                 "does not exist",
-		"status --config " + two:                                               "with --source: a, b",
+		"status --config " + two:                                               "has several sources: a, b",
 		"status --source c --config " + two:                                    `has no source "c", it has a, b`,
 		"migrate down --config " + two:                                         "--source",
 		"status --config " + file + " --database " + database:                  "can't be given together",
 		"run --config " + file:                                                 "must be at least",
 		"run --config " + file + " --lease 5s --workers 3":                     "--lease, --workers can't be given with --config",
-		"run --database " + database:                                           "no sink was named",
-		"run --sink stdout:":                                                   "no database was named",
+		"run --database " + database:                                           "no sink: give --sink",
+		"run --sink stdout:":                                                   "no database: give --database",
 		"run --sink ftp://u:hunter2@h --database " + database:                  `the scheme "ftp": it must be one of `,
 		"run --sink http://u:hunter2%zz@h --database " + database:              "--sink: the sink's URL is malformed",
 		"run --sink stdout: --lease 999ms --database " + database:              `--lease: "999ms" must be at least 1s`,
 		"run --sink stdout: --claim keys --database " + database:               `--claim: "keys" must be one of lanes, rows`,
-		"run --sink stdout: --pick newest --database " + database:              "--pick and --topics work with --claim rows only",
-		"run --sink stdout: --topics a,b --database " + database:               "--pick and --topics work with --claim rows only",
+		"run --sink stdout: --pick newest --database " + database:              "--pick and --topics need --claim rows",
+		"run --sink stdout: --topics a,b --database " + database:               "--pick and --topics need --claim rows",
 		"run --sink stdout: --claim rows --topics a,,b --database " + database: `--topics: "" must not be empty`,
 		"run --sink stdout: --claim rows --topics a,a --database " + database:  `--topics: "a" is given twice`,
 		"run --sink stdout: --listen on --database " + database:                "--listen can't be on",
@@ -100,13 +100,13 @@ func TestWrongUsageIsExitCode2AndSaysWhatToDo(t *testing.T) {
 		"messages list --limit 0 --database " + database:                       "must be at least 1",
 		"messages show --database " + database:                                 "needs exactly one id",
 		"messages show 1 2 --database " + database:                             "needs exactly one id",
-		"messages requeue --database " + database:                              "say which messages: ids, filters, or --all",
-		"messages discard --database " + database:                              "say which messages: ids, filters, or --all",
-		"messages discard --all 1 --database " + database:                      "--all is every parked message",
-		"messages discard --all --topic a --database " + database:              "--all is every parked message",
-		"messages requeue --state done --database " + database:                 "only parked messages, those in state error, can be requeued",
-		"messages requeue --all --to a,b --database " + database:               `--to is one sink, not "a,b"`,
-		"messages replay --all --to a,b --database " + database:                `--to is one sink, not "a,b"`,
+		"messages requeue --database " + database:                              "no messages are selected: give ids, filters, or --all",
+		"messages discard --database " + database:                              "no messages are selected: give ids, filters, or --all",
+		"messages discard --all 1 --database " + database:                      "--all selects every parked message",
+		"messages discard --all --topic a --database " + database:              "--all selects every parked message",
+		"messages requeue --state done --database " + database:                 "only messages in the state error (parked) can be requeued",
+		"messages requeue --all --to a,b --database " + database:               `--to must be the name of one sink, not "a,b"`,
+		"messages replay --all --to a,b --database " + database:                `--to must be the name of one sink, not "a,b"`,
 		"messages requeue --all --to e --source a --config " + two:             `has no sink "e", it has d`,
 		"messages replay --all --to e --source a --config " + two:              `has no sink "e", it has d`,
 		"demo --orders 0": "--orders must be between",
@@ -130,7 +130,7 @@ func TestWrongUsageIsExitCode2AndSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestADatabaseThatCannotBeOpenedIsExitCode1(t *testing.T) {
+func TestUnavailableDatabaseHasExitCode1(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	text := filepath.Join(folder, "text.db")
@@ -142,8 +142,8 @@ func TestADatabaseThatCannotBeOpenedIsExitCode1(t *testing.T) {
 		"sqlite:" + text:                                    "open sqlite:" + text,
 		"sqlite:" + folder:                                  "open sqlite:" + folder,
 		"postgres://u:hunter2@127.0.0.1:1/d":                "open postgres://u:xxxxx@127.0.0.1:1/d: ",
-		"postgres://u:hunter2@127.0.0.1:1/d?sslmode=hunter": "open postgres://u:xxxxx@127.0.0.1:1/d?sslmode=hunter: the URL isn't understood: failed to configure TLS (sslmode is invalid)",
-		"postgres://h/d?password=hunter2&sslmode=disabled":  "open postgres://h/d?password=xxxxx&sslmode=disabled: the URL isn't understood: failed to configure TLS (sslmode is invalid)",
+		"postgres://u:hunter2@127.0.0.1:1/d?sslmode=hunter": "open postgres://u:xxxxx@127.0.0.1:1/d?sslmode=hunter: the URL can't be parsed: failed to configure TLS (sslmode is invalid)",
+		"postgres://h/d?password=hunter2&sslmode=disabled":  "open postgres://h/d?password=xxxxx&sslmode=disabled: the URL can't be parsed: failed to configure TLS (sslmode is invalid)",
 		"postgres://u:hunter2@no-such-host.invalid:5432/d":  "check the host and port of the URL",
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -170,12 +170,12 @@ func TestAFileWithStrangeCharactersInItsName(t *testing.T) {
 	}
 }
 
-// full is a disk without room.
+// full is a writer that fails like a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+func TestUnwritableOutputIsAnError(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
 	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"--help"}, {"migrate", "print", "--database", "postgres://"}} {

@@ -11,11 +11,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/metrics"
 )
 
-// version is set by the linker in a release's build.
+// version is set by the linker in a release.
 var version = ""
 
-// build says which program this is, from what the linker and the Go tool left
-// in it.
+// build returns the program's version and revision, which the linker and the Go
+// tool have stored in it.
 func build() metrics.Build {
 	b := metrics.Build{Version: version, Revision: "unknown"}
 	info, ok := debug.ReadBuildInfo()
@@ -35,7 +35,7 @@ func (p program) versionCommand() *cobra.Command {
 	var asJSON bool
 	command := &cobra.Command{
 		Use:   "version",
-		Short: "Say which version this is",
+		Short: "Print the version",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			b := build()

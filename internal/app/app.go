@@ -1,13 +1,13 @@
-// Package app is the daemon: a relay for each source of a configuration, their
-// metrics, and the admin server, started and stopped together. It is what
-// `rowrelay run` runs.
+// Package app is the daemon that `rowrelay run` runs: one relay for each source of
+// a configuration, their metrics, and the admin server. It starts and stops them
+// together.
 //
-// In comes a configuration that package config has read, and a function that
-// opens a source's table; what goes out are log lines, metrics and the error of
-// [App.Run]. A daemon runs as long as each of its relays does: one that fails
-// ends the others, as a source that nobody relays must not look like one that
-// has nothing to relay. A source whose table can't be opened at the start is red in
-// /readyz, and tried again while the others relay (reload.go).
+// Its input is a configuration from package config, and a function that opens a
+// source's table. It reports by log lines, metrics and the error of [App.Run].
+// If one relay fails, the daemon stops the others and returns the error; otherwise
+// the failed source would look as if it had no messages. If a source's table can't
+// be opened at the start, /readyz reports it, and the daemon tries again while the
+// other sources are relayed (reload.go).
 package app
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Store is what the daemon needs of a source's table. sqlstore has it.
+// Store is the interface of a source's table; package sqlstore implements it.
 type Store interface {
 	storage.Store
 	storage.Operator
@@ -40,49 +40,50 @@ type Store interface {
 // Table is an open source.
 type Table struct {
 	Store    Store
-	Listener relay.Listener // wakes the relay; nil where the relay polls
-	Warnings []string       // what doesn't fit; is logged
-	Close    func() error   // lets go of the database
+	Listener relay.Listener // wakes the relay; nil if the relay polls
+	Warnings []string       // warnings to log at the start
+	Close    func() error   // closes the database
 }
 
-// PageTable is what the admin page works with; see [admin.Source].
+// PageTable is a source's table as the admin page uses it; see [admin.Source].
 type PageTable struct {
 	Operator, Reads storage.Operator
 	Close           func() error
 }
 
-// Options are what the daemon can't read from a configuration.
+// Options are the parameters of a daemon that aren't in its configuration.
 type Options struct {
 	// Open opens a source's table. Required.
 	Open func(context.Context, config.Source) (Table, error)
 
-	// OpenPage opens a source's table for the admin page, over connections of its own. Nil: the page uses the relay's.
+	// OpenPage opens a source's table for the admin page, with a separate connection pool. If it is nil, the page uses
+	// the relay's pool.
 	OpenPage func(context.Context, config.Source) (PageTable, error)
 
-	// Sinks are the kinds of sinks that there are. Required.
+	// Sinks has the available kinds of sinks. Required.
 	Sinks *sinks.Registry
 
-	// Build says which program this is.
+	// Build is the program's version and revision.
 	Build metrics.Build
 
-	// Tracer follows messages in all relays. Defaults to none.
+	// Tracer traces messages in all relays. Defaults to none.
 	Tracer relay.Tracer
 
-	// Drain ends the daemon as soon as no source has a message left that could
-	// be delivered now. It doesn't start unless every table can be opened.
+	// Drain makes the daemon end as soon as no source has a message that is due.
+	// With Drain, it doesn't start unless every table can be opened.
 	Drain bool
 
-	// Load reads the configuration again whenever Reload has something. Run then goes on by that one,
-	// or by the one before, if anything is wrong with it.
+	// Load reads the configuration again. Run calls it for each value of Reload, and switches to the new
+	// configuration, or stays with the previous one if the new one has an error.
 	Load   func() (config.Config, error)
 	Reload <-chan os.Signal
 
-	// Logger receives what an operator should know; never a payload or a
+	// Logger receives log lines for operators, never a payload or a
 	// secret. Defaults to slog.Default.
 	Logger *slog.Logger
 }
 
-// NewLogger returns a logger that writes as the configuration says.
+// NewLogger returns a logger with the level and format of the configuration.
 func NewLogger(c config.Log, out io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: c.Level}
 	if c.Format == config.JSON {
@@ -91,10 +92,10 @@ func NewLogger(c config.Log, out io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(out, options))
 }
 
-// adminGrace is how long requests to the admin server may take to finish.
+// adminGrace is the time that requests to the admin server have to finish when the server stops.
 const adminGrace = 2 * time.Second
 
-// App is a daemon. It is started and stopped once.
+// App is a daemon. It can be started and stopped once.
 type App struct {
 	config  config.Config
 	options Options
@@ -102,16 +103,16 @@ type App struct {
 	secrets *secrets
 
 	sources    []*source
-	state      *admin.State     // what pages remember; of all daemons that follow each other
-	metrics    *metrics.Metrics // nil where the configuration has no admin server
-	follows    bool             // the metrics are those of the daemon before
-	admin      *admin.Server    // likewise
-	cancel     func()           // stops relays and counts; nil until they run
+	state      *admin.State     // jobs and logins of the page; a successor takes it over
+	metrics    *metrics.Metrics // nil if the configuration has no admin server
+	follows    bool             // metrics were taken over from the previous daemon
+	admin      *admin.Server    // nil if the configuration has no admin server
+	cancel     func()           // stops relays and counting; nil until they run
 	running    sync.WaitGroup
-	ended      context.Context // over when every relay has ended, or one has failed
+	ended      context.Context // cancelled when every relay has ended, or one has failed
 	end        func()
-	handedOver bool         // the state belongs to the daemon that follows
-	back       chan *source // those whose tables can be opened now, and couldn't at the start
+	handedOver bool         // state belongs to another daemon
+	back       chan *source // sources whose tables can be opened now, and couldn't at the start
 }
 
 // source is a table with its relay.
@@ -120,21 +121,21 @@ type source struct {
 	sinks    map[string]relay.SinkOptions
 	table    Table
 	page     PageTable
-	inherits *PageTable   // that of the daemon before, where jobs continue; nil: there is none
+	inherits *PageTable   // the previous daemon's page, whose jobs continue; nil if it has none
 	relay    *relay.Relay // nil while the table can't be opened
-	down     error        // why it couldn't be opened at the start
-	err      error        // of the relay's Run; read after it has ended
+	down     error        // why the table couldn't be opened at the start
+	err      error        // of the relay's Run; read it after the relay has ended
 
-	// What the admin server shows; nil without one. The watch tells the metrics, too.
+	// metrics and watch feed the admin server; both are nil without one. The watch passes events on to metrics.
 	metrics *metrics.Source
 	watch   *admin.Watch
 }
 
 // New makes a daemon from a configuration that package config has read. It
-// opens nothing; the error tells of all sinks that can't be made.
+// opens nothing. Its error lists all sinks that can't be made.
 func New(c config.Config, options Options) (*App, error) { return newApp(c, options, nil) }
 
-// newApp is New of a daemon that counts on where another one ends, if that has metrics.
+// newApp makes a daemon like New. If counted isn't nil, the daemon continues these metrics of the previous one.
 func newApp(c config.Config, options Options, counted *metrics.Metrics) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
@@ -157,7 +158,7 @@ func newApp(c config.Config, options Options, counted *metrics.Metrics) (*App, e
 	return a, errors.Join(problems...)
 }
 
-// newSource makes a source's own sinks: each relay opens and closes its own.
+// newSource makes a source with separate sinks, because each relay opens and closes its sinks.
 func (a *App) newSource(from config.Source) (*source, error) {
 	s := &source{config: from, sinks: map[string]relay.SinkOptions{}}
 	var names []string
@@ -179,7 +180,7 @@ func (a *App) newSource(from config.Source) (*source, error) {
 	return s, nil
 }
 
-// Addr is the address of the admin server, or nothing without one.
+// Addr returns the address of the admin server, or "" without one.
 func (a *App) Addr() string {
 	if a.admin == nil {
 		return ""
@@ -187,10 +188,10 @@ func (a *App) Addr() string {
 	return a.admin.Addr()
 }
 
-// Run starts the daemon and stops it when the context ends, when every relay
-// has drained, or when one has failed. When abort is closed, a stop that has
-// begun doesn't wait any longer for what is being sent. Run returns nil after a
-// clean stop. A configuration that is loaded meanwhile has a daemon of its own, which takes over.
+// Run starts the daemon, and stops it when the context ends, when every relay
+// has drained, or when one has failed. Closing abort ends the wait of a stop for
+// messages that are being sent. Run returns nil after a clean stop. When a new
+// configuration is loaded, Run makes a new daemon for it, which takes over.
 func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	if err := a.Start(ctx); err != nil {
 		return err
@@ -215,7 +216,7 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 			return err
 		}
 		if err != nil {
-			a.logger.Error("stopping to go on by the new configuration", "error", err)
+			a.logger.Error("errors while stopping for the new configuration", "error", err)
 		}
 		for _, s := range next.sources {
 			if was := a.sourceOf(s.config.Name); was != nil && s.watch != nil {
@@ -229,15 +230,15 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	}
 }
 
-// Start opens every table, starts the admin server and lets the relays run.
-// The context bounds the start alone. If Start fails, nothing is left running.
+// Start opens every table, and starts the admin server and the relays. The
+// context bounds only the start. If Start fails, nothing keeps running.
 func (a *App) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
-	if a.follows { // the daemon before has ended
+	if a.follows { // the previous daemon has ended
 		a.metrics.Restart()
 		for _, s := range a.sources {
 			a.metrics.Source(s.config.Name, slices.Sorted(maps.Keys(s.sinks))...)
@@ -253,8 +254,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// openTables opens those that aren't open yet, one of them at least. Those that mayBeDown are left for
-// later if they can't be opened.
+// openTables opens the tables that aren't open yet, and makes their relays. It fails if no table can be opened, if
+// one can't be opened for which mayBeDown is false, or if a relay can't be made. Other tables that can't be opened
+// are tried again later.
 func (a *App) openTables(ctx context.Context, mayBeDown func(*source) bool) error {
 	var problems []error
 	for _, s := range a.sources {
@@ -270,12 +272,12 @@ func (a *App) openTables(ctx context.Context, mayBeDown func(*source) bool) erro
 			return errors.Join(problems...)
 		}
 		s.down = err
-		a.logger.Error("the source can't be opened: it is tried again, and the others are relayed meanwhile", "source", s.config.Name, "error", s.down)
+		a.logger.Error("the source can't be opened: trying again while the other sources are relayed", "source", s.config.Name, "error", s.down)
 	}
 	return nil
 }
 
-// startAdmin starts the admin server, where there is to be one.
+// startAdmin starts the admin server, if the configuration has one.
 func (a *App) startAdmin() (err error) {
 	c := a.config.Admin
 	if c.Listen == "" || a.admin != nil {
@@ -288,7 +290,7 @@ func (a *App) startAdmin() (err error) {
 	for _, s := range a.sources {
 		shown := admin.Source{Name: s.config.Name, Watch: s.watch}
 		if down := s.down; down != nil {
-			shown.Healthy = func() error { return fmt.Errorf("its table couldn't be opened, which is tried again: %w", down) }
+			shown.Healthy = func() error { return fmt.Errorf("its table couldn't be opened (trying again): %w", down) }
 			shown.Status = func(context.Context) (storage.Status, error) { return storage.Status{}, shown.Healthy() }
 		} else {
 			shown.StandbyReason = s.relay.StandbyReason
@@ -312,7 +314,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 	s.page = PageTable{Operator: s.table.Store, Reads: s.table.Store}
 	if s.inherits != nil {
 		s.page = *s.inherits
-		s.page.Close = nil // as long as it is the other daemon's
+		s.page.Close = nil // the previous daemon owns it until handOver
 	} else if a.config.Admin.Listen != "" && a.options.OpenPage != nil {
 		if s.page, err = a.options.OpenPage(ctx, s.config); err != nil {
 			return err
@@ -351,8 +353,8 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	return relay.New(s.table.Store, options)
 }
 
-// StandbyReasonBeside returns why the relay of a configuration's source would stand by if it started now beside the living
-// relays; see [relay.Relay.StandbyReasonBeside]. The store is the table's. Nothing is opened or started.
+// StandbyReasonBeside returns the reason why the relay of a configuration's source would stand by if it started now, next to
+// the live relays; see [relay.Relay.StandbyReasonBeside]. store is the source's table. Nothing is opened or started.
 func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
@@ -369,7 +371,7 @@ func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Regis
 	return beside.StandbyReasonBeside(living), nil
 }
 
-// runRelays runs every relay, and counts every table for the admin server, until Stop.
+// runRelays starts every relay, and the counting of every table for the admin server. Stop ends them.
 func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup
@@ -391,9 +393,9 @@ func (a *App) runRelays(ctx context.Context) {
 	a.running.Go(func() { relays.Wait(); a.end() })
 }
 
-// Stop lets the relays finish what is being sent, each within its drain
-// timeout, or until the context ends; then everything is closed, what was
-// opened last first. It returns what went wrong since the start.
+// Stop stops the relays. Each finishes the messages that it is sending, for at most
+// its drain timeout, or until the context ends. Then Stop closes everything, in
+// reverse order of opening. It returns all errors since the start.
 func (a *App) Stop(ctx context.Context) error {
 	var problems []error
 	if a.cancel != nil {
@@ -421,8 +423,8 @@ func (a *App) Stop(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// stopRelays waits for the relays to drain, and aborts them when the context
-// ends first.
+// stopRelays stops the relays and waits for them. It aborts them when the context
+// ends.
 func (a *App) stopRelays(ctx context.Context) {
 	a.cancel()
 	stopped := make(chan struct{})
@@ -430,7 +432,7 @@ func (a *App) stopRelays(ctx context.Context) {
 	select {
 	case <-stopped:
 	case <-ctx.Done():
-		a.logger.Warn("aborting: what is being sent may be sent again")
+		a.logger.Warn("aborting: messages that are being sent may be sent again")
 		for _, s := range a.sources {
 			if s.relay != nil {
 				s.relay.Abort()

@@ -26,18 +26,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a daemon's surroundings: a table in memory for each source, and a
-// kind of sink that collects.
+// bench provides a daemon with a table in memory for each source, and with a kind of
+// sink that collects messages.
 type bench struct {
 	tables map[string]*memstore.DB
-	opened atomic.Int32 // tables
-	closed chan string  // the sources whose table was closed
+	opened atomic.Int32 // the number of opened tables
+	closed chan string  // the sources whose tables were closed
 	fails  map[string]error
 
 	mu   sync.Mutex
 	got  []string
-	hold chan struct{} // if there is one, Send waits for its context
-	sent chan string   // told of each message
+	hold chan struct{} // if it isn't nil, Send waits for its context
+	sent chan string   // receives each message
 }
 
 func newBench(sources ...string) *bench {
@@ -112,7 +112,7 @@ func make1(t *testing.T, c config.Config, o Options) *App {
 	return a
 }
 
-func TestDrainDeliversWhatEverySourceHasAndEnds(t *testing.T) {
+func TestDrainDeliversAllSources(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	b.write("a", "1", "2")
@@ -167,7 +167,7 @@ func TestTheSecondSignalDoesNotWaitForSends(t *testing.T) {
 	}
 }
 
-func TestADrainNeedsEverySource(t *testing.T) {
+func TestDrainFailsIfASourceIsDown(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	gone := errors.New("connection refused")
@@ -183,7 +183,7 @@ func TestADrainNeedsEverySource(t *testing.T) {
 	}
 }
 
-func TestARelayThatFailsStopsTheDaemon(t *testing.T) {
+func TestFailedRelayStopsTheDaemon(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	other := b.tables["b"].Store()
@@ -202,7 +202,7 @@ func TestARelayThatFailsStopsTheDaemon(t *testing.T) {
 	}
 }
 
-func TestWhatTheRelayRefusesIsToldAtTheStart(t *testing.T) {
+func TestInvalidRelayOptionsFailTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench("a")
 	c := b.config("a")
@@ -212,7 +212,7 @@ func TestWhatTheRelayRefusesIsToldAtTheStart(t *testing.T) {
 	}
 }
 
-func TestSinksThatCannotBeMadeAreAllTold(t *testing.T) {
+func TestNewReportsAllInvalidSinks(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	c := b.config("a", "b")
@@ -226,7 +226,7 @@ func TestSinksThatCannotBeMadeAreAllTold(t *testing.T) {
 	}
 }
 
-func TestAnAdminAddressThatIsTakenStopsTheStart(t *testing.T) {
+func TestUsedAdminAddressFailsTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench("a")
 	c := b.config("a")
@@ -239,7 +239,7 @@ func TestAnAdminAddressThatIsTakenStopsTheStart(t *testing.T) {
 	}
 }
 
-func TestTheAdminServerTellsOfADatabaseThatIsGone(t *testing.T) {
+func TestAdminServerReportsAnUnavailableDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBench("a")
 	gone := make(chan struct{})
@@ -271,7 +271,7 @@ func TestTheAdminServerTellsOfADatabaseThatIsGone(t *testing.T) {
 	}
 }
 
-// waitFor asks until the answer has a text in it.
+// waitFor requests a page until it contains the text.
 func waitFor(t *testing.T, a *App, path, want string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// The daemon inside another program. The table is one in memory here; with a
-// database Open returns a store of package sqlstore.
+// A daemon can run in another program. Here the table is in memory; with a database,
+// Open returns a store of package sqlstore.
 func Example() {
 	kinds, err := sinks.NewRegistry(discard.Kind())
 	if err != nil {
@@ -34,7 +34,7 @@ func Example() {
 			return app.Table{Store: table.Store(), Close: func() error { return nil }}, nil
 		},
 		Sinks:  kinds,
-		Drain:  true, // a daemon that has to go on leaves it out
+		Drain:  true, // leave it out for a daemon that runs until it is stopped
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

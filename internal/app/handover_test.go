@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// follow starts the daemon of another configuration in the place of one that runs.
+// follow starts the daemon of another configuration, which replaces a running one.
 func follow(t *testing.T, before *App, configuration config.Config) *App {
 	t.Helper()
 	next, err := before.prepare(t.Context(), configuration, func(*source) bool { return false })
@@ -31,8 +31,8 @@ func follow(t *testing.T, before *App, configuration config.Config) *App {
 	return next
 }
 
-// A new configuration ends no job, and the page keeps its charts and failed attempts: they belong to the process. Jobs end with
-// their table.
+// A new configuration stops no jobs, and the page keeps its charts and failed attempts, because these belong to the process. The
+// jobs of a table stop if the new configuration doesn't have it.
 func TestAJobSurvivesANewConfiguration(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -48,7 +48,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench("a", "b")
-			var pages atomic.Int64 // that are open
+			var pages atomic.Int64 // the number of open page tables
 			options := b.options(t)
 			options.OpenPage = func(_ context.Context, source config.Source) (PageTable, error) {
 				pages.Add(1)
@@ -62,7 +62,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 			if err := first.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			const many = 300 // which take five minutes at one a second
+			const many = 300 // five minutes of work at one per second
 			for i := range many {
 				b.write("a", fmt.Sprint(i))
 			}
@@ -95,7 +95,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 			changed.Sources = append([]config.Source{}, c.Sources...)
 			test.change(&changed)
 			next := follow(t, first, changed)
-			waitFor(t, next, "/readyz", "200 ") // a relay that is stopped while it starts says so
+			waitFor(t, next, "/readyz", "200 ") // a relay that is stopped while it starts returns an error
 			if got := ask(next, "GET", "/api/jobs", ""); test.want == "running" && strings.Contains(got, "stopped") || test.want == "stopped" && !strings.Contains(got, "stopped") {
 				t.Errorf("the job is %s, want %s", got, test.want)
 			}
@@ -109,7 +109,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 	}
 }
 
-// A new configuration lets counters continue, and gauges begin again: those of a source that is gone are shown no more.
+// With a new configuration counters continue, and gauges restart: those of a removed source disappear.
 func TestCountersContinueWithANewConfiguration(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b", "c")

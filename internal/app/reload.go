@@ -10,18 +10,18 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// Going on by another configuration. In comes a signal, or the news that a source that was down at the
-// start can be opened; what goes out is the daemon that takes over, ready: its sinks are made, its
-// tables open, and its admin server listens, if at another address than before. Whatever is
-// wrong with it is found before anything that runs is stopped. Between the two no relay works for as long
-// as the first one's stop takes.
+// This file switches to another configuration: after a SIGHUP, when a source that was down at the start can
+// be opened, or when a file names another database. It makes a new daemon that is ready to start: its sinks
+// are made, its tables are open, and its admin server listens, if its address has changed. So all errors are
+// found before the running daemon is stopped. While the running daemon stops, no relay sends messages.
 
-// successor waits for the daemon that takes over; nil at the end.
+// successor waits until another daemon must take over, and returns it. It returns nil when the daemon must
+// stop.
 func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // at files with the databases' URLs
+	var look <-chan time.Time // when to read the files that have databases' URLs
 	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.InFile() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
@@ -31,7 +31,7 @@ func (a *App) successor(ctx context.Context) *App {
 		var next *App
 		select {
 		case <-ctx.Done():
-			a.logger.Info("stopping") // each relay says what it waits for if that takes longer
+			a.logger.Info("stopping") // if this takes long, each relay logs what it waits for
 			return nil
 		case <-a.ended.Done():
 			return nil
@@ -41,10 +41,10 @@ func (a *App) successor(ctx context.Context) *App {
 				next, err = a.prepare(ctx, c, wasDown)
 			}
 			if err != nil {
-				a.logger.Error("the configuration wasn't loaded: everything goes on by the one before", "error", err)
+				a.logger.Error("the configuration wasn't loaded: the previous one stays in use", "error", err)
 				continue
 			}
-			a.logger.Info("going on by the configuration as it is now")
+			a.logger.Info("switching to the new configuration")
 		case <-look:
 			if !slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.Moved() }) {
 				continue
@@ -54,28 +54,29 @@ func (a *App) successor(ctx context.Context) *App {
 				next, err = a.prepare(ctx, c, wasDown)
 			}
 			if err != nil {
-				a.logger.Error("a file with a database's URL names another database, which can't be used: that is tried again", "error", err)
+				a.logger.Error("a file with a database's URL names another database, which can't be used: trying again", "error", err)
 				continue
 			}
-			a.logger.Info("going on by the databases that the files name now")
+			a.logger.Info("switching to the databases that the files name now")
 		case back := <-a.back:
 			var err error
 			next, err = a.prepare(ctx, a.config, func(s *source) bool { return s.config.Name != back.config.Name && wasDown(s) })
 			if err != nil {
-				a.logger.Error("the source could be opened, but not be taken in: that is tried again", "source", back.config.Name, "error", err)
+				a.logger.Error("the source can be opened now, but a restart with it was not possible: trying again", "source", back.config.Name, "error", err)
 				continue
 			}
-			a.logger.Info("going on by all sources that can be opened now", "source", back.config.Name)
+			a.logger.Info("the source can be opened now: restarting with it", "source", back.config.Name)
 		}
 		return next
 	}
 }
 
-// movedEvery is how often files with databases' URLs are read; a login that they have anew is taken up without.
+// movedEvery is the interval at which files with databases' URLs are read, to find another database. A new login in such a
+// file needs no restart: each new connection reads the file.
 const movedEvery = 5 * time.Second
 
-// prepare makes the daemon of a configuration, all but its start. A table that can't be opened is
-// a reason not to take it, unless it mayBeDown. It takes at most loadTime, and no longer than this daemon's relays run.
+// prepare makes a daemon for a configuration, without starting it. It fails if a table can't be opened for which mayBeDown is
+// false. It takes at most loadTime, and ends early if this daemon's relays end.
 func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*source) bool) (*App, error) {
 	limited, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
@@ -99,17 +100,17 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 		err = next.startAdmin()
 	}
 	if err != nil {
-		next.handedOver = true // the state is this daemon's
+		next.handedOver = true // state belongs to this daemon
 		if stopErr := next.Stop(ctx); stopErr != nil {
-			a.logger.Warn("letting go of what the new configuration has opened", "error", stopErr)
+			a.logger.Warn("errors while closing what the new configuration had opened", "error", stopErr)
 		}
 		return nil, err
 	}
 	return next, nil
 }
 
-// handOver gives what outlives a new configuration to the daemon that follows: the state of the pages, and the page's
-// connections, over which jobs run. Jobs of a source that has another table now, or is gone, are stopped.
+// handOver gives the state of the page, and the page's connections, over which jobs run, to the daemon that takes over. It
+// stops the jobs of sources that the other daemon doesn't have, or has with another table.
 func (a *App) handOver(next *App) {
 	a.handedOver = true
 	for _, s := range a.sources {
@@ -121,7 +122,7 @@ func (a *App) handOver(next *App) {
 	}
 }
 
-// sameTable says whether two sources are one table.
+// sameTable reports whether two sources have the same table.
 func sameTable(a, b config.Source) bool {
 	return a.Database.Secret() == b.Database.Secret() && a.Table == b.Table
 }
@@ -135,17 +136,17 @@ func (a *App) sourceOf(name string) *source {
 	return nil
 }
 
-// loadTime is how long everything that a new configuration opens may take.
+// loadTime bounds the time to open everything that a new configuration needs.
 const loadTime = time.Minute
 
-// How long it takes until a table that couldn't be opened is tried again: twice as long each time.
+// A table that couldn't be opened is tried again after firstTry, and then at doubling intervals up to lastTry.
 const (
 	firstTry = time.Second
 	lastTry  = 30 * time.Second
 )
 
-// tryAgain tries to open a source's table, tells when it can be opened, and goes on with it until the
-// daemon that has it takes over.
+// tryAgain tries repeatedly to open a source's table, and sends the source to back whenever that
+// succeeds, until a daemon with the source takes over.
 func (a *App) tryAgain(ctx context.Context, s *source) {
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		select {

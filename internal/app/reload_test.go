@@ -18,11 +18,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// runs is a daemon that runs, and can be told to load its configuration again.
+// runs is a running daemon that the test can make load its configuration again.
 type runs struct {
 	*bench
 	configuration config.Config
-	loads         error // what Load fails with
+	loads         error // the error of Load
 	reload        chan os.Signal
 	log           strings.Builder
 	stop          func()
@@ -41,7 +41,7 @@ func run(t *testing.T, b *bench, options Options, sources ...string) *runs {
 	return r
 }
 
-// said is what the daemon has logged.
+// said returns the daemon's log.
 func (r *runs) said() string {
 	synctest.Wait()
 	return r.log.String()
@@ -50,7 +50,7 @@ func (r *runs) said() string {
 func (r *runs) hangUp() {
 	r.reload <- syscall.SIGHUP
 	time.Sleep(10 * time.Second)
-	synctest.Wait() // what the daemon has read and written meanwhile is the test's now
+	synctest.Wait() // so that the test may read what the daemon has written
 }
 
 func (r *runs) wantDelivered(t *testing.T, want ...string) {
@@ -63,8 +63,8 @@ func (r *runs) wantDelivered(t *testing.T, want ...string) {
 	}
 }
 
-// A source that is down at the start keeps the others from nothing, and is relayed once it is back.
-func TestASourceThatIsDownAtTheStart(t *testing.T) {
+// A source that is down at the start doesn't affect the others, and is relayed when it is back.
+func TestSourceThatIsDownAtTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("a", "b")
@@ -82,7 +82,7 @@ func TestASourceThatIsDownAtTheStart(t *testing.T) {
 		}
 		r := run(t, b, options, "a", "b")
 		r.wantDelivered(t, "1")
-		r.hangUp() // it is down still, which is no reason to stay with the configuration before
+		r.hangUp() // the source is still down, but the new configuration is used
 		b.write("a", "3")
 		r.wantDelivered(t, "1", "3")
 		down.Store(false)
@@ -93,7 +93,7 @@ func TestASourceThatIsDownAtTheStart(t *testing.T) {
 		if err := <-r.ended; err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"the source can't be opened: it is tried again", "the source still can't be opened", "going on by all sources that can be opened now", "going on by the configuration"} {
+		for _, want := range []string{"the source can't be opened: trying again", "the source still can't be opened", "the source can be opened now: restarting with it", "switching to the new configuration"} {
 			if !strings.Contains(r.said(), want) {
 				t.Errorf("the log doesn't say %q:\n%s", want, r.said())
 			}
@@ -101,13 +101,13 @@ func TestASourceThatIsDownAtTheStart(t *testing.T) {
 	})
 }
 
-// A source that can be opened again, and then not be taken in after all, is tried again, and the others go on
-// undisturbed.
-func TestASourceThatIsBackButCantBeTakenIn(t *testing.T) {
+// If a source can be opened again but the restart with it fails, the daemon tries again, and the other sources are relayed
+// without interruption.
+func TestSourceIsBackButTheRestartFails(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string]struct {
 		source string
-		nth    int32 // opening of that source that fails beside those at the start
+		nth    int32 // which opening of the source fails, in addition to those at the start
 	}{
 		"it is down again":   {"b", 2},
 		"another one is":     {"a", 2},
@@ -142,7 +142,7 @@ func TestASourceThatIsBackButCantBeTakenIn(t *testing.T) {
 				if err := <-r.ended; err != nil {
 					t.Error(err)
 				}
-				if taken := strings.Count(r.said(), "going on by"); taken != 1 {
+				if taken := strings.Count(r.said(), "restarting with it"); taken != 1 {
 					t.Errorf("the others were stopped %d times, want once:\n%s", taken, r.said())
 				}
 				if opened, closed := r.opened.Load(), len(r.closed); int(opened) != closed {
@@ -153,8 +153,8 @@ func TestASourceThatIsBackButCantBeTakenIn(t *testing.T) {
 	}
 }
 
-// A database that doesn't answer while a configuration is loaded hides neither a relay's failure nor the next signal.
-func TestAReloadThatHangs(t *testing.T) {
+// While a reload waits for a database that doesn't answer, the daemon still notices a relay's failure and the next signal.
+func TestHangingReload(t *testing.T) {
 	t.Parallel()
 	hangs := func(b *bench, options *Options) {
 		open := options.Open
@@ -210,7 +210,7 @@ func TestAReloadThatHangs(t *testing.T) {
 					t.Error("it ended without an error")
 				}
 			case <-time.After(loadTime / 2):
-				t.Error("the daemon goes on without its relay")
+				t.Error("the daemon continues without its relay")
 				r.stop()
 				<-r.ended
 			}
@@ -218,23 +218,23 @@ func TestAReloadThatHangs(t *testing.T) {
 	})
 }
 
-func TestNothingStartsWhereNoSourceCanBeOpened(t *testing.T) {
+func TestStartFailsIfAllSourcesAreDown(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	b.fails["a"], b.fails["b"] = errors.New("no route to host"), errors.New("connection refused")
 	err := make1(t, b.config("a", "b"), b.options(t)).Run(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), "no route to host") || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("it started, or doesn't say why it didn't: %v", err)
+		t.Errorf("the error is %v, want one for each source", err)
 	}
 }
 
-// A new configuration is gone on by, and one with which something is wrong isn't: the one before
-// goes on, and nothing that the other had opened stays open.
+// The daemon switches to a new configuration. If this has an error, the daemon stays with the previous one, and closes everything
+// that it has opened for the new one.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(r *runs)
-		says   string // where it isn't gone on by
+		says   string // the expected error in the log, if the configuration isn't used
 	}{
 		"another source":            {change: func(r *runs) { r.configuration = r.config("a", "b") }},
 		"a source less":             {change: func(r *runs) { r.configuration = r.config("b") }},
@@ -242,7 +242,7 @@ func TestReload(t *testing.T) {
 		"a sink that can't be made": {func(r *runs) { r.configuration.Sinks = []config.Sink{{Name: "all", Type: "unheard-of"}} }, "unheard-of"},
 		"what the relay refuses":    {func(r *runs) { r.configuration = r.config("a"); r.configuration.Sources[0].Lease = time.Millisecond }, "lease"},
 		"a source that is down":     {func(r *runs) { r.configuration = r.config("a", "b"); r.fails["b"] = errors.New("connection refused") }, "connection refused"},
-		// A port that isn't one, since a name would be looked up: net keeps a channel of the bubble that looks one up first.
+		// The address has an invalid port, and not an invalid name, because package net keeps a channel of the first bubble that looks up a name.
 		"an address that isn't one":  {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.Listen = "127.0.0.1:99999" }, "99999"},
 		"a certificate that is gone": {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.TLS.CertFile = "gone.pem" }, "gone.pem"},
 	} {
@@ -267,7 +267,7 @@ func TestReload(t *testing.T) {
 					t.Error(err)
 				}
 				if log := r.said(); test.says != "" && (!strings.Contains(log, "the configuration wasn't loaded") || !strings.Contains(log, test.says)) {
-					t.Errorf("it isn't said that %q:\n%s", test.says, log)
+					t.Errorf("the log doesn't have %q:\n%s", test.says, log)
 				}
 				if opened, closed := r.opened.Load(), len(r.closed); int(opened) != closed {
 					t.Errorf("%d tables were opened, and %d closed", opened, closed)
@@ -277,9 +277,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A process whose sinks are renamed doesn't wait for itself; beside another process of the configuration
-// before it waits until that was told, too.
-func TestOtherSinksByReload(t *testing.T) {
+// A process whose sinks are renamed doesn't wait for itself. If another process has the previous configuration, it waits until that one has
+// been reloaded, too.
+func TestReloadWithOtherSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("a")
@@ -289,7 +289,7 @@ func TestOtherSinksByReload(t *testing.T) {
 		one.hangUp()
 		b.write("a", "1")
 		one.wantDelivered(t, "1")
-		if strings.Contains(one.said(), "it waits") {
+		if strings.Contains(one.said(), "standing by") {
 			t.Errorf("it waited for itself:\n%s", one.said())
 		}
 

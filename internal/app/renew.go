@@ -11,22 +11,23 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Secrets and certificates in files are renewed while the daemon runs: by a person, by a secrets' manager, by
-// Kubernetes, which swaps a symbolic link. They are read again once a second where something is done with them, when
-// a sink is opened, and when one is refused. Databases do the same for each connection.
+// Files of secrets and certificates may change while the daemon runs: by hand, by a secrets manager, or by
+// Kubernetes, which swaps a symbolic link. The daemon reads them again when a sink is opened, when a destination
+// refuses messages of a sink, and at most once a second when a sink sends or a token is checked. The login of a
+// database is read again for each connection.
 
-// secrets has the configuration as its files of secrets are now.
+// secrets has the configuration with the current content of its secret files.
 type secrets struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
 	read   time.Time
 	config config.Config
-	states map[string]string // of sinks, by name
-	failed string            // why the files couldn't be read, as it was logged
+	states map[string]string // sinks' states, by name
+	failed string            // the error of the last read, as it was logged
 }
 
-// renewEvery bounds how often the files are read.
+// renewEvery is the minimum time from one read on use to the next.
 const renewEvery = time.Second
 
 func newSecrets(c config.Config, logger *slog.Logger) *secrets {
@@ -35,7 +36,7 @@ func newSecrets(c config.Config, logger *slog.Logger) *secrets {
 	return s
 }
 
-// note keeps the sinks' states as they are now.
+// note stores the sinks' current states.
 func (s *secrets) note() {
 	s.read, s.states = time.Now(), map[string]string{}
 	for _, sink := range s.config.Sinks {
@@ -45,8 +46,8 @@ func (s *secrets) note() {
 	}
 }
 
-// refresh reads the files, unless that was done less than a second ago and it needn't be now. Files that make no
-// sense, as while they are being written, change nothing.
+// refresh reads the files, if now is true or the last read is older than renewEvery. Files with errors change
+// nothing, because they may be half written.
 func (s *secrets) refresh(now bool) {
 	if !now && time.Since(s.read) < renewEvery {
 		return
@@ -56,7 +57,7 @@ func (s *secrets) refresh(now bool) {
 		s.read = time.Now()
 		if s.failed != err.Error() {
 			s.failed = err.Error()
-			s.logger.Error("the files of secrets can't be used: those read before stay in use", "error", err)
+			s.logger.Error("the secret files can't be used: the previous secrets stay in use", "error", err)
 		}
 		return
 	}
@@ -64,7 +65,7 @@ func (s *secrets) refresh(now bool) {
 	s.note()
 }
 
-// sink returns a sink's settings, and their state.
+// sink returns a sink's settings, and their state. now forces a read of the files.
 func (s *secrets) sink(name string, now bool) (found config.Sink, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +78,7 @@ func (s *secrets) sink(name string, now bool) (found config.Sink, state string) 
 	return found, s.states[name]
 }
 
-// tokens are those of the admin server.
+// tokens returns the current tokens of the admin server.
 func (s *secrets) tokens() (reader, operator string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +86,8 @@ func (s *secrets) tokens() (reader, operator string) {
 	return s.config.Admin.ReaderToken, s.config.Admin.OperatorToken
 }
 
-// renewing is a sink that is made again when its secrets or certificates have changed: it is then unavailable, so that
-// the relay opens it again, between two Sends and without charging a message.
+// renewing wraps a sink, and makes it again when its secrets or certificates have changed. Its Send then reports
+// Unavailable, so that the relay opens the sink again without charging an attempt.
 type renewing struct {
 	name    string
 	secrets *secrets
@@ -95,13 +96,13 @@ type renewing struct {
 
 	mu    sync.Mutex
 	sink  sinks.Sink
-	state string // of what it was made
+	state string // of the settings and files that sink was made from
 }
 
-// renewingDeduplicating is one whose destination recognises batches.
+// renewingDeduplicating wraps a sink that implements [sinks.Deduplicating].
 type renewingDeduplicating struct{ *renewing }
 
-// renewable returns the sink itself if no file holds secrets or certificates of it.
+// renewable wraps a sink whose secrets or certificates are in files. It returns other sinks unchanged.
 func (a *App) renewable(to config.Sink, made sinks.Sink) sinks.Sink {
 	if !to.Renewable() {
 		return made
@@ -130,12 +131,12 @@ func (r *renewing) changed(now bool) bool {
 	return r.state != state
 }
 
-// Open makes the sink again if there is something new. One that can't be made of it stays as it was.
+// Open makes the sink again if its files have changed, and opens it. If it can't be made, the previous one is opened.
 func (r *renewing) Open(ctx context.Context) error {
 	if to, state := r.secrets.sink(r.name, true); r.changed(false) {
 		made, err := r.make(to)
 		if err != nil {
-			r.logger.Error("the sink can't be made of its renewed files: those read before stay in use", "sink", r.name, "error", err)
+			r.logger.Error("the sink can't be made from its renewed files: the previous secrets and certificates stay in use", "sink", r.name, "error", err)
 		} else {
 			r.logger.Info("the sink's secrets or certificates were renewed", "sink", r.name)
 			before := r.current()
@@ -143,7 +144,7 @@ func (r *renewing) Open(ctx context.Context) error {
 			r.sink = made
 			r.mu.Unlock()
 			if err := before.Close(ctx); err != nil {
-				r.logger.Warn("close the sink with the secrets before", "sink", r.name, "error", err)
+				r.logger.Warn("closing the sink with the previous secrets failed", "sink", r.name, "error", err)
 			}
 		}
 		r.mu.Lock()
@@ -153,9 +154,10 @@ func (r *renewing) Open(ctx context.Context) error {
 	return r.current().Open(ctx)
 }
 
-const renewed = "its secrets or certificates were renewed: it is opened again with them"
+const renewed = "the sink's secrets or certificates were renewed: it is opened again with them"
 
-// Send sends nothing with secrets that were renewed, and blames no message for those that were refused meanwhile.
+// Send reports Unavailable if the sink's files have changed: before sending, or after the destination has refused
+// messages. So old secrets are not used for sending, and messages that were refused because of them are not charged.
 func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if r.changed(false) {
 		return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, renewed))
@@ -188,7 +190,7 @@ func (r *renewing) Limits() sinks.Limits {
 	return sinks.Limits{}
 }
 
-// Destination implements [sinks.Destined], as relays know a sink that is none by its type.
+// Destination implements [sinks.Destined]. For other sinks it returns the type of the wrapped sink, as relays do.
 func (r *renewing) Destination() string {
 	if destined, ok := r.current().(sinks.Destined); ok {
 		return destined.Destination()

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// lock is a destination that takes messages with one password, and refuses all others as no message's own fault would be.
+// lock is a destination that accepts messages with one password, and answers all others with outcome.
 type lock struct {
 	password string
 	made     []string // the passwords of the sinks that were made
@@ -39,16 +39,15 @@ func (k key) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), k.outcome)
 }
 
-// exact is a sink whose destination recognises batches.
+// exact is a sink that implements sinks.Deduplicating.
 type exact struct{ key }
 
 func (exact) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	return make([]sinks.BatchRef, len(batch)), make([]sinks.Outcome, len(batch))
 }
 
-// TestARenewedPasswordBlamesNoMessage: whatever a sink makes of a refused login, it isn't the message's fault if another
-// password is there by then.
-func TestARenewedPasswordBlamesNoMessage(t *testing.T) {
+// Whatever outcome a sink reports for a refused login, no message is charged if the file has another password by then.
+func TestRenewedPasswordChargesNoMessage(t *testing.T) {
 	t.Parallel()
 	for _, outcome := range []sinks.Outcome{
 		sinks.Fail(sinks.Reject, sinks.ReasonRefused, "401"), sinks.Fail(sinks.Retry, sinks.ReasonRefused, "401"), sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, "wrong password"),
@@ -97,7 +96,7 @@ func TestARenewedPasswordBlamesNoMessage(t *testing.T) {
 				}
 				send(sinks.Ok(""))
 				to.password = "two"
-				send(outcome) // the file isn't renewed yet
+				send(outcome) // the file has still the old password
 				write("password", "two\n")
 				send(sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, ""))
 				made := len(to.made)
@@ -112,8 +111,8 @@ func TestARenewedPasswordBlamesNoMessage(t *testing.T) {
 				write("password", "")
 				time.Sleep(2 * renewEvery)
 				send(sinks.Ok(""))
-				if !strings.Contains(log.String(), "those read before stay in use") {
-					t.Errorf("the log says nothing of the empty file: %s", log)
+				if !strings.Contains(log.String(), "the previous secrets stay in use") {
+					t.Errorf("the log has no error about the empty file: %s", log)
 				}
 				write("password", "three")
 				to.password = "three"

@@ -415,7 +415,7 @@ func TestManyAreRequeuedByAFilter(t *testing.T) {
 		s.do("stop half-way", click("#jobs", "Stop"), shows("#jobs", "stopped"))
 		s.counted(storage.StateError, int64(*many-1500))
 		s.gate.set(-1)
-		s.do("go on", click("#jobs", "Go on"), shows("#jobs", commas(*many-1500)+" of "+commas(*many-1500)))
+		s.do("go on", click("#jobs", "Continue"), shows("#jobs", commas(*many-1500)+" of "+commas(*many-1500)))
 		t.Logf("%d messages by the page, with a stop: %v", *many, time.Since(began).Round(time.Millisecond))
 		s.counted(storage.StateError, 0)
 		s.counted(storage.StatePending, 0)
@@ -575,7 +575,7 @@ func TestChangesAreRefusedWithoutTheToken(t *testing.T) {
 		s.shop.refuse("bad", "no")
 		s.write(outbox.Message{Topic: "t", Payload: []byte("bad")})
 		s.counted(storage.StateError, 1)
-		s.do("log in to read", chromedp.Navigate(s.url), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", "a wrong one"), click("#login", "Log in"), shows("#login-error", "no reader's"),
+		s.do("log in to read", chromedp.Navigate(s.url), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", "a wrong one"), click("#login", "Log in"), shows("#login-error", "the token is wrong"),
 			chromedp.SetValue("#token", readerToken), click("#login", "Log in"), shows("#role", "reader"), shows("#messages", "parked"),
 			clickOn("#messages tbody tr"), shows("#panel", "Parked"))
 		var buttons []string

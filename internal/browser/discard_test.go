@@ -70,7 +70,7 @@ func TestAJobGoesOnWithWhatWasShown(t *testing.T) {
 		s.parkMore("orders", 30, 730)
 		s.shop.refuse("orders", "")
 		s.gate.set(-1)
-		s.do("go on", click("#jobs", "Go on"), shows("#jobs", "700 of 700"))
+		s.do("go on", click("#jobs", "Continue"), shows("#jobs", "700 of 700"))
 		s.counted(storage.StateError, 30)
 	})
 }
@@ -110,7 +110,7 @@ func TestAJobBehindOneAddressOfTwo(t *testing.T) {
 		s.shop.refuse("orders", "")
 		s.do("begin, and stop it", click("#confirm", "Requeue "), gone("#confirm"), shows("#jobs", "500 of 1,200"), click("#jobs", "Stop"), shows("#jobs", "stopped"))
 		s.gate.set(-1)
-		s.do("go on", click("#jobs", "Go on"), shows("#jobs", "700 of 700"))
+		s.do("go on", click("#jobs", "Continue"), shows("#jobs", "700 of 700"))
 		s.counted(storage.StateError, 0)
 	})
 }

@@ -34,7 +34,7 @@ func TestAPauseOfASinkThatIsNotThereIsRefused(t *testing.T) {
 		s.login()
 		for _, kind := range []string{"sink", "relay"} {
 			s.do("pause a "+kind+" by a wrong name", shows("#relays", "relay-1"), chromedp.SetValue("#pause [name=kind]", kind), chromedp.SetValue("#pause [name=name]", "biling"), click("#pause", "Pause"),
-				shows("#gone", "there is none of this name; there are "+map[string]string{"sink": "billing, ledger, reports", "relay": "relay-1"}[kind]))
+				shows("#gone", "no relay has this name or sink: known are "+map[string]string{"sink": "billing, ledger, reports", "relay": "relay-1"}[kind]))
 		}
 		controls, err := s.store.Controls(t.Context())
 		if err != nil || len(controls) != 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The tokens of the admin server come as they are, or from files, and no problem repeats them.
+// The tokens of the admin server are given in the configuration or in files, and problems don't repeat them.
 func TestAdminSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -18,20 +18,20 @@ func TestAdminSettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings string
 		want     Admin
-		problem  string // a part of it
+		problem  string // a part of the expected problem
 	}{
 		"all": {
 			"{listen: 8321, reader_token: readers-readers-readers, operator_token_file: token, hosts: [relay.example], payloads: hide, tls: {cert_file: a.pem, key_file: b.pem}}",
 			Admin{Listen: "127.0.0.1:8321", ReaderToken: "readers-readers-readers", OperatorToken: "0123456789abcdef", Hosts: []string{"relay.example"}, Payloads: HidePayloads, TLS: AdminTLS{"a.pem", "b.pem"}}, "",
 		},
-		"a short token":          {"{listen: 8321, operator_token: swordfish}", Admin{}, "admin.operator_token: the value isn't a token: it has 16 characters or more"},
+		"a short token":          {"{listen: 8321, operator_token: swordfish}", Admin{}, "admin.operator_token: the value isn't a token: it needs at least 16 ASCII characters"},
 		"a token with blanks":    {`{listen: 8321, operator_token: "swordfish swordfish"}`, Admin{}, "isn't a token"},
-		"one token for both":     {"{listen: 8321, operator_token_file: token, reader_token_file: token}", Admin{}, "admin: has one token for readers and operators"},
+		"one token for both":     {"{listen: 8321, operator_token_file: token, reader_token_file: token}", Admin{}, "admin: has the same token for readers and operators"},
 		"half a certificate":     {"{listen: 8321, tls: {cert_file: a.pem}}", Admin{}, "admin.tls: needs both cert_file and key_file"},
 		"unknown for payloads":   {"{listen: 8321, payloads: maybe}", Admin{}, "admin.payloads"},
 		"no such file":           {"{listen: 8321, reader_token_file: nowhere}", Admin{}, "can't be read"},
 		"a misspelled setting":   {"{listen: 8321, operator_tokn: x}", Admin{}, "did you mean operator_token?"},
-		"a token and its file":   {"{listen: 8321, reader_token: readers-readers-readers, reader_token_file: token}", Admin{}, "is given beside reader_token"},
+		"a token and its file":   {"{listen: 8321, reader_token: readers-readers-readers, reader_token_file: token}", Admin{}, "is given together with reader_token"},
 		"without an address":     {"{reader_token: readers-readers-readers}", Admin{ReaderToken: "readers-readers-readers"}, ""},
 		"nothing but an address": {"{listen: 0.0.0.0:80}", Admin{Listen: "0.0.0.0:80"}, ""},
 	} {

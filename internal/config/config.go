@@ -1,10 +1,10 @@
-// Package config reads the daemon's configuration file: strictly, with
-// everything that is wrong told at once and each problem's line.
+// Package config reads the daemon's configuration file. It is strict, and
+// reports all problems together, each with its line.
 //
-// The file is YAML. In any value, ${NAME} and ${NAME:-default} stand for
-// environment variables, and $${ for a literal ${. A secret can be given by the
-// name of a file that holds it, as name_file; one newline at its end is cut.
-// deploy/rowrelay.example.yaml shows every setting.
+// The file is YAML. In any value, ${NAME} and ${NAME:-default} are replaced by
+// environment variables, and $${ by a literal ${. A secret can be in a file
+// that the setting name_file names; one newline at its end is removed.
+// deploy/rowrelay.example.yaml has every setting.
 package config
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Config is what the daemon was told.
+// Config is the daemon's configuration. All lists are in the order of the file.
 type Config struct {
-	Sources []Source // at least one; in the order of the file, as all lists
+	Sources []Source // at least one
 	Sinks   []Sink   // at least one
-	Routes  []Route  // none: every topic goes to the only sink
+	Routes  []Route  // if it is empty, every topic goes to the only sink
 	Admin   Admin
 	Log     Log
 
-	again func() (Config, error) // reads it again; nil: it has no file
+	again func() (Config, error) // parses the same text again; nil if the configuration has no file
 }
 
-// Again reads the files of secrets again, as they are now, for the same text of the configuration: what was written
-// into the file meanwhile waits for a reload.
+// Again returns the configuration with the current content of its secret files. It doesn't read the configuration file
+// again: changes of that need a reload.
 func (c Config) Again() (Config, error) {
 	if c.again == nil {
 		return c, nil
@@ -40,13 +40,13 @@ func (c Config) Again() (Config, error) {
 	return c.again()
 }
 
-// Load reads a configuration from a file. kinds are the sinks that there are.
-// The error is a [*Problems] if the content can't be used, and it matches
-// [fs.ErrNotExist] if there is no such file.
+// Load reads a configuration from a file. kinds are the available sinks. The
+// error is a [*Problems] if the content is invalid, and it matches
+// [fs.ErrNotExist] if the file doesn't exist.
 func Load(name string, kinds *sinks.Registry) (Config, error) {
 	content, err := readLimited(name, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Config{}, fmt.Errorf("read the configuration %s: %w (name another with --config)", name, fs.ErrNotExist)
+		return Config{}, fmt.Errorf("read the configuration %s: %w (give another file with --config)", name, fs.ErrNotExist)
 	}
 	if err != nil {
 		return Config{}, fmt.Errorf("the configuration %w", err)
@@ -63,9 +63,9 @@ func load(name string, content []byte, kinds *sinks.Registry) (Config, error) {
 	return c, err
 }
 
-// Parse reads a configuration from the text of a file. The file's name stands
-// in errors, and the ..._file settings are relative to its folder. The error
-// is a [*Problems].
+// Parse reads a configuration from the text of a file. The file's name appears
+// in errors, and ..._file settings are relative to its folder. The error is a
+// [*Problems].
 func Parse(file string, content []byte, kinds *sinks.Registry) (Config, error) {
 	r := newReader(kinds)
 	r.folder, r.problems.File = filepath.Dir(file), file
@@ -95,7 +95,7 @@ const maxName = 63
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// named reads a mapping of names to things of one type.
+// named reads a mapping whose keys are names, and calls read for each entry.
 func named[T any](r *reader, n *node, read func(name string, n *node) T) (all []T) {
 	if !r.mapping(n) {
 		return nil
@@ -110,8 +110,8 @@ func named[T any](r *reader, n *node, read func(name string, n *node) T) (all []
 	return all
 }
 
-// check reports what is missing, routes that lead nowhere or say the same twice,
-// and sources whose topics have no way to go.
+// check reports missing settings, routes to unknown sinks, duplicate routes, and
+// sources without a route.
 func (r *reader) check(root *node, c *Config) {
 	if root.kind != isMapping {
 		return
@@ -125,7 +125,7 @@ func (r *reader) check(root *node, c *Config) {
 		n := root.get("routes").items[i]
 		exists := func(at *node, what, name string, there []string) {
 			if at != nil && !at.broken && !slices.Contains(there, name) {
-				r.fail(at, fmt.Sprintf("there is no %s %q%s", what, name, suggest(name, "there is", there)))
+				r.fail(at, fmt.Sprintf("there is no %s %q%s", what, name, suggest(name, what+"s are", there)))
 			}
 		}
 		exists(n.get("sink"), "sink", route.Sink, c.SinkNames())
@@ -140,23 +140,23 @@ func (r *reader) check(root *node, c *Config) {
 			same := earlier.Topic == route.Topic && earlier.Prefix == route.Prefix && earlier.Pattern == route.Pattern && earlier.Also == route.Also
 			again := slices.ContainsFunc(sinksOf(earlier.Route), func(name string) bool { return slices.Contains(sinksOf(route.Route), name) })
 			if common && same && again && !anyBroken(n) {
-				r.fail(n, fmt.Sprintf("says the same as routes[%d]: remove one of them", j))
+				r.fail(n, fmt.Sprintf("is a duplicate of routes[%d]: remove one of them", j))
 			}
 		}
 	}
 	r.checkDeadLetters(root, c)
 	r.checkAdmin(root, c)
 	if len(c.Routes) == 0 && len(c.Sinks) > 1 {
-		r.report(root.line, root.column, "routes", "are needed where there is more than one sink: say which topic goes to which")
+		r.report(root.line, root.column, "routes", "are needed, because there is more than one sink: add routes from topics to sinks")
 	}
 	for _, source := range c.Sources {
 		if len(c.Routes) > 0 && len(c.RoutesOf(source.Name)) == 0 {
-			r.fail(root.get("sources").get(source.Name), "has no route: add one with this source, or without any")
+			r.fail(root.get("sources").get(source.Name), "has no route: add one with this source, or one without a source")
 		}
 	}
 }
 
-// SinkNames are the sinks' names, in their order.
+// SinkNames returns the names of the sinks, in their order.
 func (c Config) SinkNames() (names []string) {
 	for _, sink := range c.Sinks {
 		names = append(names, sink.Name)
@@ -164,7 +164,7 @@ func (c Config) SinkNames() (names []string) {
 	return names
 }
 
-// SourceNames are the sources' names, in their order.
+// SourceNames returns the names of the sources, in their order.
 func (c Config) SourceNames() (names []string) {
 	for _, source := range c.Sources {
 		names = append(names, source.Name)
@@ -177,7 +177,7 @@ const (
 	maxSecret = 64 << 10 // bytes of a secret's file
 )
 
-// readLimited reads a regular file of at most so many bytes.
+// readLimited reads a file of at most most bytes.
 func readLimited(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// kinds are two kinds of sinks: one that can't be told anything, and one that
-// has secrets.
+// kinds has two kinds of sinks: one without settings, and one with secrets.
 func kinds() *sinks.Registry {
 	discard := func(settings.Values) (sinks.Sink, error) { return nil, nil }
 	web := sinks.Kind{Name: "http", New: newWeb, Fields: []settings.Field{
@@ -175,7 +174,7 @@ log:
 	}
 }
 
-func TestAllProblemsAreToldAtOnceInTheOrderOfTheFile(t *testing.T) {
+func TestAllProblemsAreReportedInTheOrderOfTheFile(t *testing.T) {
 	t.Parallel()
 	_, err := parse(t, `sources:
   shop:
@@ -204,22 +203,22 @@ lock: {}
 `)
 	want := []string{
 		"rowrelay.yaml:2:3: sources.shop: needs a database",
-		"rowrelay.yaml:3:5: sources.shop.databse: is no setting here: did you mean database?",
+		"rowrelay.yaml:3:5: sources.shop.databse: is not a setting here: did you mean database?",
 		`rowrelay.yaml:4:12: sources.shop.claim: "line" must be one of lanes, rows`,
 		`rowrelay.yaml:5:12: sources.shop.lease: "5" must be a number with a unit, such as 250ms, 10s, 24h or 7d`,
-		"rowrelay.yaml:6:11: sources.shop.pick: works with claim: rows only; by lanes, all messages are read in their order",
+		"rowrelay.yaml:6:11: sources.shop.pick: needs claim: rows; by lanes, the relay reads all messages in their order",
 		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
 		`rowrelay.yaml:11:11: sinks.web.type: there is no type "htp": did you mean http?`,
 		`rowrelay.yaml:12:12: sinks.web.batch: "0" must be at least 1`,
-		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, breaker_threshold, judge_alone_after, park_rate_limit, on_park, dead_letter, backoff, breaker_backoff",
+		"rowrelay.yaml:15:5: sinks.nothing.colour: is not a setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, breaker_threshold, judge_alone_after, park_rate_limit, on_park, dead_letter, backoff, breaker_backoff",
 		"rowrelay.yaml:17:5: routes[0]: needs exactly one of topic, prefix and pattern",
 		`rowrelay.yaml:17:33: routes[0].sink: there is no sink "wep": did you mean web?`,
 		"rowrelay.yaml:18:5: routes[1]: needs exactly one of topic, prefix and pattern",
 		`rowrelay.yaml:19:39: routes[2].source: there is no source "shops": did you mean shop?`,
-		"rowrelay.yaml:20:5: routes[3]: says the same as routes[2]: remove one of them",
+		"rowrelay.yaml:20:5: routes[3]: is a duplicate of routes[2]: remove one of them",
 		"rowrelay.yaml:21:15: routes[4].pattern: \"a(\" isn't a regular expression: error parsing regexp: missing closing ): `a(`",
 		`rowrelay.yaml:23:11: admin.listen: "nowhere" isn't an address: write 127.0.0.1:8321, or 0.0.0.0:8321 to listen on all interfaces`,
-		"rowrelay.yaml:24:1: lock: is no setting here: did you mean log?",
+		"rowrelay.yaml:24:1: lock: is not a setting here: did you mean log?",
 	}
 	compareLines(t, err, want)
 }
@@ -257,7 +256,7 @@ func TestOneProblem(t *testing.T) {
 		"no sources":         {sink, "sources: is missing"},
 		"no sinks":           {source, "sinks: is missing"},
 		"sources is null":    {"sources:\n" + sink, "1:1: sources: needs settings below it, not nothing"},
-		"sources is empty":   {"sources: {}\n" + sink, "sources: needs settings below it, and has none"},
+		"sources is empty":   {"sources: {}\n" + sink, "sources: needs settings below it, but has none"},
 		"a source is null":   {"sources:\n  s:\n" + sink, "sources.s: needs settings below it, not nothing"},
 		"two documents":      {source + sink + "---\nlog: {}\n", "one document"},
 		"an alias":           {source + "sinks:\n  n: &a {type: discard}\n", "anchors, aliases and tags aren't supported"},
@@ -272,11 +271,11 @@ func TestOneProblem(t *testing.T) {
 		"a topic twice": {"sources:\n  s: {database: 'sqlite:x.db', claim: rows, topics: [a, a]}\n" + sink,
 			`sources.s.topics[1]: "a" is given twice`},
 		"no routes for two sinks": {source + "sinks:\n  n: {type: discard}\n  m: {type: discard}\n",
-			"routes: are needed where there is more than one sink"},
+			"routes: are needed, because there is more than one sink"},
 		"a source without a route": {"sources:\n  s: {database: 'sqlite:x.db'}\n  t: {database: 'sqlite:y.db'}\n" + sink +
 			"routes:\n  - {topic: a, sink: n, source: s}\n", "3:3: sources.t: has no route"},
-		"a route without a sink":      {source + sink + "routes:\n  - topic: a\n", "6:5: routes[0]: needs a sink, or several sinks"},
-		"both a sink and sinks":       {source + sink + "routes:\n  - {topic: a, sink: s, sinks: [s]}\n", "6:5: routes[0]: needs a sink, or several sinks"},
+		"a route without a sink":      {source + sink + "routes:\n  - topic: a\n", "6:5: routes[0]: needs either sink or sinks"},
+		"both a sink and sinks":       {source + sink + "routes:\n  - {topic: a, sink: s, sinks: [s]}\n", "6:5: routes[0]: needs either sink or sinks"},
 		"a sink of several":           {source + sink + "routes:\n  - {topic: a, sinks: [s, t]}\n", "there is no sink \"t\""},
 		"no type":                     {source + "sinks:\n  n: {batch: 1}\n", "sinks.n: needs a type: discard, http"},
 		"what the kind needs":         {source + "sinks:\n  n: {type: http, port: 1}\n", "4:3: sinks.n.url: is required: Where to."},
@@ -288,11 +287,11 @@ func TestOneProblem(t *testing.T) {
 			"2:40: sources.s.listen: can't be on: only postgres has notifications"},
 		"backoff upside down":      {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
 		"a dead letter to nowhere": {source + "sinks:\n  n: {type: discard, dead_letter: {}}\n", "sinks.n.dead_letter: needs settings below it"},
-		"a dead letter to both":    {source + "sinks:\n  n: {type: discard, dead_letter: {topic: t, sink: m}}\n", "4:22: sinks.n.dead_letter: needs a topic or a sink, and not both"},
+		"a dead letter to both":    {source + "sinks:\n  n: {type: discard, dead_letter: {topic: t, sink: m}}\n", "4:22: sinks.n.dead_letter: needs either a topic or a sink"},
 		"a dead letter to itself":  {source + "sinks:\n  n: {type: discard, dead_letter: {sink: n}}\n", "4:42: sinks.n.dead_letter.sink: is the sink itself"},
 		"a dead letter to no sink": {source + "sinks:\n  n: {type: discard, dead_letter: {sink: m}}\n", `dead_letter.sink: there is no sink "m"`},
 		"a dead letter without a route": {source + "sinks:\n  n: {type: discard, dead_letter: {topic: dead.n}}\nroutes:\n  - {prefix: deed, sink: n}\n  - {pattern: 'dead', sink: n}\n",
-			`dead_letter.topic: no route of the source "s" takes it`},
+			`dead_letter.topic: matches no route of the source "s"`},
 		"an invalid table": {"sources:\n  s: {database: 'sqlite:x.db', table: 'a b'}\n" + sink,
 			`sources.s.table: "a b" isn't a table: the table's name must consist of`},
 	} {
@@ -310,7 +309,7 @@ func TestOneProblem(t *testing.T) {
 	}
 }
 
-// The sinks of a source are also those of its dead letters, and of theirs.
+// SinksOf includes the sinks of dead letters, and of their dead letters.
 func TestSinksOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, `
@@ -335,7 +334,7 @@ routes:
 	}
 }
 
-func TestLoadReadsAFileAndSaysWhichIsMissing(t *testing.T) {
+func TestLoadNamesAMissingFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rowrelay.yaml")
 	if _, err := Load(file, kinds()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file) {

@@ -9,32 +9,32 @@ import (
 	"strings"
 )
 
-// Admin is the server for metrics, probes, the page and its API.
+// Admin configures the server for metrics, probes, the page and its API.
 type Admin struct {
-	// Listen is its address, host:port. Empty means that there is none.
+	// Listen is its address, host:port. If it is empty, no server is started.
 	Listen string
 
-	ReaderToken   string   // without one everybody is a reader
-	OperatorToken string   // without one nobody changes anything
-	Hosts         []string // names by which everybody may read, besides localhost and addresses
+	ReaderToken   string   // without it, everybody may read
+	OperatorToken string   // without it, nobody may change anything
+	Hosts         []string // host names, besides localhost and addresses, under which the page is shown if there is no ReaderToken
 	Payloads      Payloads
 	TLS           AdminTLS
 }
 
-// AdminTLS are the files of the admin server's certificate; none means no TLS.
+// AdminTLS names the files of the admin server's certificate. Without them, the server doesn't use TLS.
 type AdminTLS struct{ CertFile, KeyFile string }
 
-// Payloads says whether the page and its API show what messages carry.
+// Payloads says whether the page and its API show payloads and header values.
 type Payloads string
 
-// What is shown of payloads.
+// Values of Payloads.
 const (
 	ShowPayloads Payloads = "show" // the default
 	HidePayloads Payloads = "hide"
 )
 
-// Set sets one setting as the file would, by the name that it has there:
-// listen. The error says what is wrong with the text.
+// Set sets the setting with this name in the file to the value that text has
+// there. An error says why text is invalid.
 func (a *Admin) Set(name, text string) error { return setText(adminFields(), a, name, text) }
 
 func adminFields() []field[Admin] {
@@ -51,33 +51,33 @@ func adminFields() []field[Admin] {
 	}
 }
 
-// shortestToken is so long that nobody guesses it.
+// shortestToken is the minimum length of a token, so that it can't be guessed.
 const shortestToken = 16
 
-// parseToken reads a token as it stands in a header.
+// parseToken checks a token, which must be usable in an HTTP header.
 func parseToken(text string) (string, error) {
 	if len(text) < shortestToken || len(text) > 1000 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("isn't a token: it has %d characters or more of ASCII, and no blanks, such as openssl rand -hex 32 makes", shortestToken)
+		return "", fmt.Errorf("isn't a token: it needs at least %d ASCII characters and no blanks; create one with openssl rand -hex 32", shortestToken)
 	}
 	return text, nil
 }
 
-// checkAdmin reports settings of the admin server that don't go together.
+// checkAdmin reports settings of the admin server that contradict each other.
 func (r *reader) checkAdmin(root *node, c *Config) {
 	n := root.get("admin")
 	if n == nil || anyBroken(n) {
 		return
 	}
 	if c.Admin.OperatorToken != "" && c.Admin.OperatorToken == c.Admin.ReaderToken {
-		r.fail(n, "has one token for readers and operators: readers could change everything")
+		r.fail(n, "has the same token for readers and operators, so readers could change everything: use two tokens")
 	}
 	if (c.Admin.TLS.CertFile == "") != (c.Admin.TLS.KeyFile == "") {
 		r.fail(n.get("tls"), "needs both cert_file and key_file")
 	}
 }
 
-// parseListen reads host:port, :port or port. Without a host it is the
-// loopback one: what is shown is for operators, not for the network.
+// parseListen reads host:port, :port or port. The default host is the loopback
+// address, because the page must not be public by accident.
 func parseListen(text string) (string, error) {
 	if !strings.Contains(text, ":") {
 		text = ":" + text
@@ -93,7 +93,7 @@ func parseListen(text string) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil
 }
 
-// Log is what is logged, and how. The zero value is level info as text.
+// Log configures the log. The zero value is level info as text.
 type Log struct {
 	Level  slog.Level
 	Format Format
@@ -102,14 +102,14 @@ type Log struct {
 // Format is the form of log lines.
 type Format string
 
-// The forms of log lines.
+// Values of Format.
 const (
 	Text Format = "text" // key=value; the default
 	JSON Format = "json"
 )
 
-// Set sets one setting as the file would, by the name that it has there: level
-// or format. The error says what is wrong with the text.
+// Set sets the setting with this name in the file, level or format, to the value
+// that text has there. An error says why text is invalid.
 func (l *Log) Set(name, text string) error { return setText(logFields(), l, name, text) }
 
 func logFields() []field[Log] {

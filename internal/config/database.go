@@ -19,8 +19,8 @@ type Database struct {
 	file string // that the URL was read from; empty: none
 }
 
-// Current is the database with the login that its file has now. It is the same as before where the file can't be
-// read, and where it names another database: all that a relay knows is of this one. Moved says so.
+// Current returns the database with the login that its file has now. It returns d unchanged if the file can't be
+// read, or if it names another database, for which a relay must be restarted; see Moved.
 func (d Database) Current() Database {
 	now, ok := d.reread()
 	if !ok || now.withoutLogin() != d.withoutLogin() {
@@ -29,10 +29,10 @@ func (d Database) Current() Database {
 	return now
 }
 
-// InFile says that the URL was read from a file.
+// InFile reports whether the URL was read from a file.
 func (d Database) InFile() bool { return d.file != "" }
 
-// Moved says that the file names another database, server or parameter now.
+// Moved reports whether the file now has another database, server or parameter.
 func (d Database) Moved() bool {
 	now, ok := d.reread()
 	return ok && now.withoutLogin() != d.withoutLogin()
@@ -65,24 +65,24 @@ func (d Database) withoutLogin() string {
 	return parsed.String()
 }
 
-// Kind returns the name of its dialect, or nothing for the zero Database.
+// Kind returns the name of the database's dialect, or "" for the zero Database.
 func (d Database) Kind() string { return d.kind }
 
-// IsFile reports whether the database is a file, and not a server's.
+// IsFile reports whether the database is a file, and not on a server.
 func (d Database) IsFile() bool {
 	_, form, _ := databases.Of(d.kind)
 	return form.File != nil
 }
 
-// Polled reports whether relays must poll this database, since it has no
+// Polled reports whether relays must poll this database, because it has no
 // notifications.
 func (d Database) Polled() bool {
 	product, _, _ := databases.Of(d.kind)
 	return d.kind != "" && product.Schema.Notify == ""
 }
 
-// Secret returns what the driver needs, password included: the URL, or the
-// path of a file. Never log it.
+// Secret returns the URL with its password, or the path of a file, for the
+// driver. Never log it.
 func (d Database) Secret() string { return d.url }
 
 // String returns the URL with its passwords replaced by xxxxx.
@@ -96,13 +96,13 @@ func (d Database) String() string {
 	return redact(d.kind, d.url)
 }
 
-// GoString is String, so that %#v shows no password either.
+// GoString implements [fmt.GoStringer], so that %#v shows no password.
 func (d Database) GoString() string { return fmt.Sprintf("config.Database(%q)", d.String()) }
 
-// LogValue is String, for slog.
+// LogValue implements [slog.LogValuer]. It shows no password.
 func (d Database) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
-// MarshalText is String, so that no encoder shows a password.
+// MarshalText implements [encoding.TextMarshaler], so that no encoder shows a password.
 func (d Database) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 func redact(kind, text string) string {
@@ -123,9 +123,8 @@ func redact(kind, text string) string {
 	return parsed.Redacted()
 }
 
-// ParseDatabase reads a database's URL, in the form of its [backend.URL], with parameters, whose meaning is the
-// driver's. A file's path is taken as it is written, without escapes or parameters. The error never repeats the
-// URL, which may hold a password.
+// ParseDatabase reads a database's URL in the form of its [backend.URL]. The driver interprets its parameters. The path
+// of a file has neither escapes nor parameters. The error never repeats the URL, because it may have a password.
 func ParseDatabase(text string) (Database, error) {
 	scheme, rest, _ := strings.Cut(text, ":")
 	form, known := formOf(scheme)
@@ -152,11 +151,11 @@ func formOf(scheme string) (form backend.URL, known bool) {
 }
 
 func errNoURL() error {
-	return fmt.Errorf("isn't a database's URL: write one such as %s, that begins with %s", databases.URLs()[0].Example, databases.Schemes())
+	return fmt.Errorf("isn't a database's URL: write one that begins with %[2]s, such as %[1]s", databases.URLs()[0].Example, databases.Schemes())
 }
 
-// ParseKind reads a URL that may end after its scheme, as in mysql:// or sqlite:,
-// for what asks no server and opens no file.
+// ParseKind reads a URL like ParseDatabase, but permits one that ends after its
+// scheme, such as mysql:// or sqlite:, for commands that don't open the database.
 func ParseKind(text string) (Database, error) {
 	for _, form := range databases.URLs() {
 		if text == form.Dialect+":" || text == form.Dialect+"://" {

@@ -32,7 +32,7 @@ func TestParseDatabase(t *testing.T) {
 	}
 }
 
-func TestAnErrorAboutADatabaseNeverRepeatsIt(t *testing.T) {
+func TestDatabaseErrorsHideTheURL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                              "isn't a database's URL",

@@ -92,13 +92,13 @@ func (r *reader) convertEntries(n *node, values []*ast.MappingValueNode) {
 		}
 		child := r.convert(value.Value, n.child(key))
 		if child.kind == isMapping || child.kind == isNothing {
-			child.line, child.column = at.Line, at.Column // what is missing in it has no better place
+			child.line, child.column = at.Line, at.Column // the best place for an error about a missing setting
 		}
 		n.entries = append(n.entries, entry{key, at.Line, at.Column, child})
 	}
 }
 
-// position is where a node begins: at its first key, not at a colon.
+// position returns where a node begins: at its first key, not at a colon.
 func position(n ast.Node) *token.Position {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -161,17 +161,17 @@ func (k kind) String() string {
 	return [...]string{"nothing", "a value", "a list", "a mapping"}[k]
 }
 
-// node is a value of the file with its place, free of the YAML library. The
-// settings are read from nodes only, so that a flag can be one as well.
+// node is a value of the file with its place. It is independent of the YAML
+// library, so that a flag can be read like a setting of the file.
 type node struct {
 	kind         kind
 	line, column int
 	path         string
 
-	raw    string // a scalar as it was written: safe to show, unlike what a variable holds
+	raw    string // a scalar before expansion: safe to show, unlike the value of a variable
 	text   string // a scalar after expansion
-	value  any    // a scalar as YAML types it: string, int64, uint64, float64 or bool
-	broken bool   // a problem was reported already
+	value  any    // a scalar with its YAML type: string, int64, uint64, float64 or bool
+	broken bool   // a problem with the node was reported
 
 	items   []*node
 	entries []entry
@@ -227,12 +227,12 @@ func (n *node) plain() any {
 	}
 }
 
-// variable is the whole of ${NAME} or ${NAME:-default}.
+// variable matches the text between ${ and }: NAME or NAME:-default.
 var variable = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?$`)
 
-// expand replaces ${NAME} and ${NAME:-default} by the environment's values. A
-// default also stands for a variable that is set to nothing. $${ is a literal
-// ${, and any other $ stands for itself.
+// expand replaces ${NAME} and ${NAME:-default} by the values of environment
+// variables. The default is also used for an empty variable. $${ becomes ${, and
+// any other $ stays as it is.
 func expand(text string, env func(string) (string, bool)) (string, error) {
 	var out strings.Builder
 	var errs []error

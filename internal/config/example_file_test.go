@@ -39,7 +39,7 @@ func TestTheExampleIsValid(t *testing.T) {
 	}
 }
 
-// TestTheExampleIsComplete wants every setting in it, be it commented out.
+// The example has every setting, some of them in comments.
 func TestTheExampleIsComplete(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(exampleFile)
@@ -53,8 +53,8 @@ func TestTheExampleIsComplete(t *testing.T) {
 	}
 }
 
-// TestNoKindHasASettingOfTheRelays: the relay's would hide it.
-func TestNoKindHasASettingOfTheRelays(t *testing.T) {
+// No kind of sink has a setting with the name of a relay's setting, which would hide it.
+func TestKindsHaveNoSettingsOfRelays(t *testing.T) {
 	t.Parallel()
 	for _, kind := range allKinds(t).Kinds() {
 		for _, own := range kind.Fields {
@@ -77,8 +77,8 @@ func everySetting(t *testing.T) []string {
 	return all
 }
 
-// TestEverythingThatIsCommentedOutIsValidToo takes the comments off one by one.
-func TestEverythingThatIsCommentedOutIsValidToo(t *testing.T) {
+// The test uncomments the commented settings one by one.
+func TestCommentedSettingsOfTheExampleAreValid(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(exampleFile)
 	if err != nil {
@@ -115,9 +115,9 @@ func known(t *testing.T, text string) bool {
 	return false
 }
 
-// acceptable are problems with what the comments stand for on a real machine.
+// acceptable are problems with placeholders in the example, such as missing files.
 func acceptable(problem string) bool {
-	for _, part := range []string{"isn't set", "can't be read", "is given beside", "no such file", "password", "username", "belong together"} {
+	for _, part := range []string{"isn't set", "can't be read", "is given together with", "no such file", "password", "username", "belong together"} {
 		if strings.Contains(problem, part) {
 			return true
 		}

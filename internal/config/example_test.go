@@ -29,7 +29,7 @@ routes:
 	fmt.Println(err)
 	// Output:
 	// rowrelay.yaml:5:12: sources.shop.lease: "500ms" must be at least 1s
-	// rowrelay.yaml:7:25: sinks.lines.batches: is no setting here: did you mean batch?
+	// rowrelay.yaml:7:25: sinks.lines.batches: is not a setting here: did you mean batch?
 	// rowrelay.yaml:10:27: routes[0].sink: there is no sink "line": did you mean lines?
 }
 

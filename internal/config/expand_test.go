@@ -116,8 +116,8 @@ func TestSecretsFromFiles(t *testing.T) {
 		"token_file: long":                    "sinks.w.token_file: is too long",
 		"token_file: .":                       "is a folder",
 		"token_file: [a]":                     "needs a value, not a list",
-		"token_file: token\n    token: plain": "sinks.w.token_file: is given beside token: remove one of them",
-		"url_file: token":                     "sinks.w.url_file: is no setting here",
+		"token_file: token\n    token: plain": "sinks.w.token_file: is given together with token: remove one of them",
+		"url_file: token":                     "sinks.w.url_file: is not a setting here",
 	} {
 		_, err := Parse(file, text("database_file: url", token), kinds())
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -147,7 +147,7 @@ func TestSecretsInAMapFromFiles(t *testing.T) {
 	}
 	for headers, want := range map[string]string{
 		"A_file: missing":     "sinks.nothing.headers.A_file: can't be read",
-		"A_file: token, A: b": "sinks.nothing.headers.A_file: is given beside A",
+		"A_file: token, A: b": "sinks.nothing.headers.A_file: is given together with A",
 	} {
 		if _, err := read(headers); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", headers, err, want)

@@ -19,22 +19,23 @@ type field[T any] struct {
 	set    func(*reader, *T, *node)
 }
 
-// value is the field of a scalar.
+// value returns the field of a scalar.
 func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		set(r, n, strconv.Quote(n.raw), parse, place(target))
 	}}
 }
 
-// secret is the field of a scalar that no error repeats, and that may be
-// given by the name of a file which holds it.
+// secret returns the field of a scalar that errors don't repeat. It may also be in a
+// file, which name_file names.
 func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, secret: true, set: func(r *reader, target *T, n *node) {
 		set(r, n, "the value", parse, place(target))
 	}}
 }
 
-// set parses a scalar; where that fails, the problem shows it as told.
+// set parses a scalar into place. If parse fails, it reports a problem with shown in
+// place of the text.
 func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
 	text, ok := r.scalar(n)
 	if !ok {
@@ -48,7 +49,7 @@ func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) 
 	*place = parsed
 }
 
-// values is the field of a list of scalars that are all different.
+// values returns the field of a list of scalars, which must all be different.
 func values[T any, V comparable](name string, parse parseFunc[V], place func(*T) *[]V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		for _, item := range r.items(n) {
@@ -62,15 +63,14 @@ func values[T any, V comparable](name string, parse parseFunc[V], place func(*T)
 	}}
 }
 
-// group is the field of a mapping with fields of its own.
+// group returns the field of a mapping that has fields itself.
 func group[T, V any](name string, fields []field[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		fill(r, n, fields, place(target))
 	}}
 }
 
-// fill sets the fields of a target from a mapping. Keys that no field has are
-// problems.
+// fill sets the fields of a target from a mapping. It reports keys without a field.
 func fill[T any](r *reader, n *node, fields []field[T], target *T) {
 	if !r.mapping(n) {
 		return
@@ -80,7 +80,7 @@ func fill[T any](r *reader, n *node, fields []field[T], target *T) {
 	}
 }
 
-// fillKnown is fill, but returns the entries that no field has.
+// fillKnown is like fill, but returns the entries without a field.
 func fillKnown[T any](r *reader, n *node, fields []field[T], target *T) (others []entry) {
 	for _, e := range n.entries {
 		if found, ok := find(fields, e.key); ok {
@@ -120,7 +120,7 @@ func names[T any](fields []field[T]) (found []string) {
 	return found
 }
 
-// setText sets one field from a text, as a flag has it.
+// setText sets one field from the text of a flag.
 func setText[T any](fields []field[T], target *T, name, text string) error {
 	return setNode(fields, target, name, textNode("", text))
 }
@@ -128,7 +128,7 @@ func setText[T any](fields []field[T], target *T, name, text string) error {
 func setNode[T any](fields []field[T], target *T, name string, n *node) error {
 	found, ok := find(fields, name)
 	if !ok {
-		return fmt.Errorf("there is no setting %s", name)
+		return fmt.Errorf("the setting %s doesn't exist", name)
 	}
 	r := newReader(nil)
 	found.set(r, target, n)
@@ -138,12 +138,12 @@ func setNode[T any](fields []field[T], target *T, name string, n *node) error {
 	return nil
 }
 
-// parseFunc reads a text. Its error goes on after the text ("must be …", "isn't …")
-// and never repeats it, since it may be a secret.
+// parseFunc parses a text. Its error is printed after the text ("must be …", "isn't …")
+// and never repeats it, because the text may be a secret.
 type parseFunc[V any] func(text string) (V, error)
 
-// as reads what the field of a sink's setting describes, so that all settings of
-// the file are written in one way.
+// as returns a function that parses like a field of a sink's settings, so that all
+// settings of the file have the same syntax.
 func as[V any](f settings.Field) parseFunc[V] {
 	return func(text string) (value V, err error) {
 		read, err := f.Parse(text)
@@ -174,7 +174,7 @@ func oneOf[V ~string](words ...V) parseFunc[V] {
 	return as[V](f)
 }
 
-// text parses 1 to most bytes.
+// text returns a function that accepts 1 to most bytes.
 func text(most int) parseFunc[string] {
 	return as[string](settings.Field{Type: settings.TypeString, Required: true, Check: settings.Check(func(value string) error {
 		if len(value) > most {
@@ -184,7 +184,7 @@ func text(most int) parseFunc[string] {
 	})})
 }
 
-// orWord lets a word stand for a value: never, unlimited.
+// orWord adds a word, such as never or unlimited, that stands for the value meaning.
 func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
 	return func(text string) (T, error) {
 		if text == word {
@@ -198,7 +198,7 @@ func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
 	}
 }
 
-// orZero lets zero stand for a duration that the limits leave out.
+// orZero adds zero, which stands for the value meaning, to the durations that parse accepts.
 func orZero(meaning time.Duration, parse parseFunc[time.Duration]) parseFunc[time.Duration] {
 	return func(text string) (time.Duration, error) {
 		if value, err := duration("", "")(text); err == nil && value == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// limits are the values exactly on the limits of each setting, and the ones
-// just outside.
+// limits has the values exactly at the limits of each setting, and the values just
+// outside.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	source := func(name string) func(string) error {
@@ -64,7 +64,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestSetReadsWhatTheFileWould(t *testing.T) {
+func TestSetReadsLikeTheFile(t *testing.T) {
 	t.Parallel()
 	var s Source
 	for name, text := range map[string]string{"database": "sqlite:a.db", "retention": "0", "lease": "2m"} {

@@ -11,13 +11,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// reader reads settings and collects what is wrong with them.
+// reader reads settings and collects problems.
 type reader struct {
-	folder   string // that ..._file settings are relative to
+	folder   string // the folder that ..._file settings are relative to
 	env      func(string) (string, bool)
 	kinds    *sinks.Registry
 	problems Problems
-	secrets  []string // the names of all files of secrets that were read
+	secrets  []string // the names of all secret files that were read
 }
 
 func newReader(kinds *sinks.Registry) *reader {
@@ -28,7 +28,7 @@ func (r *reader) report(line, column int, path, text string) {
 	r.problems.List = append(r.problems.List, Problem{line, column, path, text})
 }
 
-// fail reports a problem with a node, once.
+// fail reports a problem with a node, unless one was reported before.
 func (r *reader) fail(n *node, text string) {
 	if !n.broken {
 		r.report(n.line, n.column, n.path, text)
@@ -62,13 +62,13 @@ func (r *reader) items(n *node) []*node {
 	return n.items
 }
 
-// mapping says whether the node is a mapping with something in it.
+// mapping reports whether the node is a mapping with entries. It reports a problem if not.
 func (r *reader) mapping(n *node) bool {
 	switch {
 	case n.kind != isMapping:
 		r.fail(n, "needs settings below it, not "+n.kind.String())
 	case len(n.entries) == 0:
-		r.fail(n, "needs settings below it, and has none")
+		r.fail(n, "needs settings below it, but has none")
 	}
 	return !n.broken
 }
@@ -101,11 +101,11 @@ func readSecret(name string) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), err
 }
 
-// fromFile is the node of a setting that is given as name_file: what the file holds, at the place of
-// its name; nil where that can't be had.
+// fromFile returns a node with the content of the file that the entry name_file names, at the place of the entry.
+// It returns nil if it reports a problem.
 func (r *reader) fromFile(n *node, e entry, name string) *node {
 	if n.get(name) != nil {
-		r.fail(e.node, "is given beside "+name+": remove one of them")
+		r.fail(e.node, "is given together with "+name+": remove one of them")
 		return nil
 	}
 	content, ok := r.secretFile(e.node)
@@ -117,14 +117,14 @@ func (r *reader) fromFile(n *node, e entry, name string) *node {
 	return held
 }
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is a mistake in a configuration.
 type Problem struct {
-	Line, Column int    // where in the file, from 1; 0 if the place isn't known
+	Line, Column int    // in the file, from 1; 0 if the place isn't known
 	Path         string // the setting, such as sources.orders.lease
-	Text         string // what is wrong and what to do; never a secret
+	Text         string // describes the mistake and how to correct it; never has a secret
 }
 
-// String returns the problem in one line, without the file's name.
+// String returns the problem on one line, without the file's name.
 func (p Problem) String() string {
 	text := p.Text
 	if p.Path != "" {
@@ -136,14 +136,14 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, text)
 }
 
-// Problems is the error of a configuration that can't be used: everything that
-// is wrong with it, in the order of the file.
+// Problems is the error of an invalid configuration. It lists all problems in the
+// order of the file.
 type Problems struct {
 	File string
 	List []Problem
 }
 
-// Error returns one line a problem, each with the file, line and column.
+// Error returns one line for each problem, with the file, line and column.
 func (p *Problems) Error() string {
 	lines := make([]string, len(p.List))
 	for i, problem := range p.List {
@@ -155,12 +155,13 @@ func (p *Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// unknown reports a key that is no setting, and names the ones that are.
+// unknown reports a key that is not a setting, and suggests the settings.
 func (r *reader) unknown(n *node, e entry, known []string) {
-	r.report(e.line, e.column, n.child(e.key), "is no setting here"+suggest(e.key, "the settings are", known))
+	r.report(e.line, e.column, n.child(e.key), "is not a setting here"+suggest(e.key, "the settings are", known))
 }
 
-// suggest ends an error about a name that isn't there; those that are follow some words.
+// suggest returns the end of an error about an unknown name: a similar known name, or words followed by all
+// known names.
 func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"
@@ -168,7 +169,7 @@ func suggest(name, words string, known []string) string {
 	return ": " + words + " " + strings.Join(known, ", ")
 }
 
-// nearest returns the word that was probably meant, or nothing.
+// nearest returns the known word that is most similar, or "" if none is similar.
 func nearest(word string, known []string) string {
 	best, least := "", 3
 	for _, candidate := range known {
@@ -179,7 +180,7 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// distance is the number of bytes to insert, remove or change to make b of a.
+// distance returns the number of bytes to insert, remove or change to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A sink's state changes with its certificates, whether its settings or its URL name them; and only with those.
+// A sink's state changes if its certificate files change, whether its settings or its URL name them, and with no other file.
 func TestStateOfASink(t *testing.T) {
 	t.Parallel()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -34,7 +34,7 @@ func TestStateOfASink(t *testing.T) {
 	}
 }
 
-// A database's login is taken from its file; another database isn't, and is told.
+// Current takes a new login from the file, but not another database, which Moved reports.
 func TestADatabaseInAFile(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

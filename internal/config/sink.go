@@ -18,22 +18,22 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Sink is a destination and how it is used. Numbers and durations that are
-// zero leave the choice to the relay. The options' own Sink is nil: Make makes it.
+// Sink configures a destination. For numbers and durations that are zero, the
+// relay uses its defaults. SinkOptions.Sink is nil; Make makes it.
 type Sink struct {
 	relay.SinkOptions
 	Name     string
 	Type     string         // the name of a sinks.Kind
-	Settings map[string]any // the kind's own; may hold secrets
+	Settings map[string]any // the settings of the kind; may have secrets
 
-	// URL stands for Type and Settings where it isn't empty, as on a command
-	// line; the file has no such thing. It may hold secrets.
+	// URL replaces Type and Settings if it isn't empty. Only the command line can
+	// set it. It may have secrets.
 	URL string
 
-	secrets []string // the names of the files from which secrets of the settings were read
+	secrets []string // the names of the files that the secrets of Settings were read from
 }
 
-// certificateFiles are the settings that name files of certificates, which a sink reads when it is made.
+// certificateFiles returns the names of the certificate files that the settings name. A sink reads these when it is made.
 func (s Sink) certificateFiles() (names []string) {
 	settingsOf := func(name string) string { text, _ := s.Settings[name].(string); return text }
 	if parsed, err := url.Parse(s.URL); s.URL != "" && err == nil {
@@ -47,10 +47,10 @@ func (s Sink) certificateFiles() (names []string) {
 	return names
 }
 
-// Renewable says that files hold secrets or certificates of the sink.
+// Renewable reports whether the sink has secrets or certificates in files.
 func (s Sink) Renewable() bool { return len(s.secrets)+len(s.certificateFiles()) > 0 }
 
-// State changes with the settings, and with what the files of certificates hold at the time. It shows no secret.
+// State returns a hash of the settings and of the current content of the certificate files.
 func (s Sink) State() string {
 	hash := sha256.New()
 	text, _ := json.Marshal(s.Settings) // texts, numbers, lists and maps
@@ -62,13 +62,13 @@ func (s Sink) State() string {
 	return string(hash.Sum(nil))
 }
 
-// Set sets one setting as the file would, by the name that it has there:
-// batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts,
-// breaker_threshold, judge_alone_after, park_rate_limit or on_park.
-// The error says what is wrong with the text.
+// Set sets the setting with this name in the file to the value that text has
+// there: batch, batch_bytes, workers, buffer, buffer_bytes, timeout,
+// max_attempts, breaker_threshold, judge_alone_after, park_rate_limit or on_park.
+// An error says why text is invalid.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
 
-// Make makes the sink, which connects to nothing yet.
+// Make makes the sink. It doesn't connect.
 func (s Sink) Make(kinds *sinks.Registry) (sinks.Sink, error) {
 	if s.URL != "" {
 		return kinds.FromURL(s.URL)
@@ -76,7 +76,8 @@ func (s Sink) Make(kinds *sinks.Registry) (sinks.Sink, error) {
 	return kinds.Make(s.Type, s.Settings)
 }
 
-// LogValue is the name and type alone: settings may hold secrets.
+// LogValue implements [slog.LogValuer]. It has only the name and the type, because
+// settings may have secrets.
 func (s Sink) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", s.Name), slog.String("type", s.Type))
 }
@@ -135,8 +136,8 @@ func (r *reader) sink(name string, n *node) (sink Sink) {
 	return sink
 }
 
-// checkDeadLetters wants that those of each sink come somewhere, by the routes of each source that
-// the sink has messages of.
+// checkDeadLetters checks the dead letters of each sink: that their sink exists, or that each source with
+// messages for the sink has a route for their topic.
 func (r *reader) checkDeadLetters(root *node, c *Config) {
 	for _, sink := range c.Sinks {
 		n, to := root.get("sinks").get(sink.Name).get("dead_letter"), sink.DeadLetter
@@ -145,22 +146,22 @@ func (r *reader) checkDeadLetters(root *node, c *Config) {
 		}
 		switch {
 		case (to.Topic == "") == (to.Sink == ""):
-			r.fail(n, "needs a topic or a sink, and not both")
+			r.fail(n, "needs either a topic or a sink")
 		case to.Sink == sink.Name:
-			r.fail(n.get("sink"), "is the sink itself, which refused the message; give another, or a topic")
+			r.fail(n.get("sink"), "is the sink itself, which has refused the message: name another sink, or a topic")
 		case to.Sink != "" && !slices.Contains(c.SinkNames(), to.Sink):
-			r.fail(n.get("sink"), fmt.Sprintf("there is no sink %q%s", to.Sink, suggest(to.Sink, "there is", c.SinkNames())))
+			r.fail(n.get("sink"), fmt.Sprintf("there is no sink %q%s", to.Sink, suggest(to.Sink, "sinks are", c.SinkNames())))
 		}
 		for _, source := range c.Sources {
 			has := slices.ContainsFunc(c.SinksOf(source.Name), func(s Sink) bool { return s.Name == sink.Name })
 			if routes := c.RoutesOf(source.Name); to.Topic != "" && has && len(routes) > 0 && !slices.ContainsFunc(routes, takes(to.Topic)) {
-				r.fail(n.get("topic"), fmt.Sprintf("no route of the source %q takes it", source.Name))
+				r.fail(n.get("topic"), fmt.Sprintf("matches no route of the source %q", source.Name))
 			}
 		}
 	}
 }
 
-// takes says of a route whether it is one of the topic's.
+// takes returns a function that reports whether a route matches the topic.
 func takes(topic string) func(relay.Route) bool {
 	return func(route relay.Route) bool {
 		matched, err := regexp.MatchString(`\A(?:`+route.Pattern+`)\z`, topic)
@@ -175,8 +176,8 @@ func (r *reader) checkBackoff(n *node, b relay.Backoff) {
 	}
 }
 
-// settings reads what a sink's kind can be told, from the entries that are not
-// the relay's own.
+// settings reads the settings of a sink's kind from the entries that aren't
+// settings of the relay.
 func (r *reader) settings(n *node, entries []entry, sink *Sink) {
 	at := n.get("type")
 	if at.broken {
@@ -184,7 +185,7 @@ func (r *reader) settings(n *node, entries []entry, sink *Sink) {
 	}
 	kind, ok := r.kinds.Kind(sink.Type)
 	if !ok {
-		r.fail(at, fmt.Sprintf("there is no type %q%s", sink.Type, suggest(sink.Type, "there is", r.kindNames())))
+		r.fail(at, fmt.Sprintf("there is no type %q%s", sink.Type, suggest(sink.Type, "types are", r.kindNames())))
 		return
 	}
 	fields := settingFields(kind)
@@ -208,8 +209,8 @@ func (r *reader) kindNames() (names []string) {
 	return names
 }
 
-// settingFields are fields that put values into a map as they are: the kind
-// itself checks them.
+// settingFields returns fields that store values in a map without checking them,
+// because the kind checks its settings itself.
 func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 	for _, f := range kind.Fields {
 		fields = append(fields, field[map[string]any]{
@@ -229,8 +230,8 @@ func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 	return fields
 }
 
-// secretFiles replaces each name_file of a mapping by name and what the file
-// holds.
+// secretFiles replaces each entry name_file of a mapping by an entry name with the
+// content of the file.
 func (r *reader) secretFiles(n *node) {
 	for i, e := range n.entries {
 		name, isFile := strings.CutSuffix(e.key, "_file")
@@ -243,7 +244,7 @@ func (r *reader) secretFiles(n *node) {
 	}
 }
 
-// refused reports what a kind found wrong with its settings, at their places.
+// refused reports the errors of a kind about its settings, at the places of these.
 func (r *reader) refused(n *node, err error) {
 	var list settings.Errors
 	if !errors.As(err, &list) {

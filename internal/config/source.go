@@ -13,50 +13,50 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// DefaultTable is the name of the table where none is given.
+// DefaultTable is the name of the table if none is given.
 const DefaultTable = "outbox"
 
-// Source is a table to relay from. Durations that are zero, and empty words,
-// leave the choice to the relay; its Options say what it is.
+// Source is a table to relay from. For durations that are zero, and for empty
+// strings, the relay uses the defaults of [relay.Options].
 type Source struct {
 	Name         string
 	Database     Database
-	Table        string // [DefaultTable] unless told
+	Table        string // [DefaultTable] if none is given
 	Claim        storage.Claim
 	Pick         storage.Pick
 	Topics       []string
-	RelayName    string // empty: one for each process
-	Join         bool   // shares with living relays whose sinks or routes are others
+	RelayName    string // empty: a new name for each process
+	Join         bool   // share messages with live relays that have other sinks or routes
 	Lease        time.Duration
 	Poll         time.Duration
 	Listen       Switch        // whether the database's notifications wake the relay
-	Retention    time.Duration // relay.KeepNothing where 0 was given
+	Retention    time.Duration // relay.KeepNothing if 0 was given
 	DrainTimeout time.Duration
 
 	// LongestTransaction is how long a producer's transaction may stay open
-	// without its messages losing their place, where the database doesn't show
-	// which ones are open.
+	// while its messages keep their order, on a database that doesn't show open
+	// transactions.
 	LongestTransaction time.Duration
 
-	File string // the configuration's, as Load was given it; empty where flags named the table
+	File string // the name that Load was called with; empty if flags named the table
 }
 
-// Switch turns something on or off; empty is its default.
+// Switch turns something on or off; empty is the default.
 type Switch string
 
-// The positions of a Switch.
+// Values of a Switch.
 const (
 	On  Switch = "on"
 	Off Switch = "off"
 )
 
-// Set sets one setting as the file would, by the name that it has there:
-// database, table, claim, pick, relay_name, join, lease, poll, listen, retention, drain_timeout or
-// longest_transaction. The error says what is wrong with the text.
+// Set sets the setting with this name in the file to the value that text has there: database, table,
+// claim, pick, relay_name, join, lease, poll, listen, retention, drain_timeout or longest_transaction. An
+// error says why text is invalid.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
-// SetTopics sets the topics as the file would. The error says what is wrong
-// with one of them.
+// SetTopics sets the topics like the file does. An error says why one of them is
+// invalid.
 func (s *Source) SetTopics(topics ...string) error {
 	n := &node{kind: isList}
 	for _, topic := range topics {
@@ -103,12 +103,12 @@ func (r *reader) source(name string, n *node) Source {
 	if source.Claim != storage.ByRows {
 		for _, name := range []string{"pick", "topics"} {
 			if given := n.get(name); given != nil {
-				r.fail(given, "works with claim: rows only; by lanes, all messages are read in their order")
+				r.fail(given, "needs claim: rows; by lanes, the relay reads all messages in their order")
 			}
 		}
 	}
 	if listen := n.get("listen"); source.Listen == On && source.Database.Polled() {
-		r.fail(listen, "can't be on: only "+databases.Notifying()+" has notifications, the relay polls")
+		r.fail(listen, "can't be on: only "+databases.Notifying()+" has notifications; the relay polls")
 	}
 	return source
 }
@@ -164,7 +164,7 @@ func (r *reader) route(n *node) Route {
 		r.fail(n, "needs exactly one of topic, prefix and pattern")
 	}
 	if (n.get("sink") == nil) == (n.get("sinks") == nil) {
-		r.fail(n, "needs a sink, or several sinks")
+		r.fail(n, "needs either sink or sinks")
 	}
 	return route
 }
@@ -180,8 +180,8 @@ func (c Config) RoutesOf(source string) []relay.Route {
 	return routes
 }
 
-// SinksOf returns the sinks that a source's messages can go to: those of its
-// routes, and those of their dead letters, or all where there is no route.
+// SinksOf returns the sinks that a source's messages can go to: the sinks of its
+// routes and of their dead letters, or all sinks if there are no routes.
 func (c Config) SinksOf(source string) []Sink {
 	if len(c.Routes) == 0 {
 		return c.Sinks
@@ -192,7 +192,7 @@ func (c Config) SinksOf(source string) []Sink {
 			routed[name] = true
 		}
 	}
-	for more := true; more; { // until each sink's dead letters have theirs
+	for more := true; more; { // a sink of dead letters may have another one itself
 		more = false
 		for _, sink := range c.Sinks {
 			if to := sink.DeadLetter.Sink; to != "" && routed[sink.Name] && !routed[to] {

@@ -129,7 +129,7 @@ admin: {listen: "127.0.0.1:%d", reader_token_file: %q, operator_token_file: %q}
 	eventually(t, "the relay says that it can't use the certificates", func() bool {
 		s.writeOrders(1, 2000+written)
 		written++
-		return strings.Contains(p.log.String(), "those read before stay in use")
+		return strings.Contains(p.log.String(), "the previous secrets stay in use")
 	})
 	s.wantAll(200 + written)
 }

@@ -25,37 +25,37 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// api is what programs and the page ask for, below /api/. Changes are the same calls as the
-// command line's, and are written to the log of actions.
+// api serves /api/ for the page and for programs. It makes changes by the same calls as the command
+// line, and writes them to the log of actions.
 type api struct {
 	options Options
 	guard   *guard
 	tables  map[string]*table
 	jobs    *jobs
 	state   *State
-	reads   chan struct{} // has an element for each call that reads
-	queue   chan struct{} // has an element for each of these and for each that waits
+	reads   chan struct{} // has an element for each request that reads
+	queue   chan struct{} // has an element for each request that reads or waits to read
 }
 
-// table is a source with what is remembered of it from one request to the next.
+// table is a source with its last count.
 type table struct {
 	Source
-	turn    chan struct{} // one counts at a time
+	turn    chan struct{} // held while counting, so that only one request counts
 	mu      sync.Mutex
 	counted counted
-	forgot  time.Time // when something was changed last, so that older counts aren't shown
+	forgot  time.Time // the time of the last change; older counts are not used
 }
 
-// counted is what a table held at a time.
+// counted is the result of counting a table.
 type counted struct {
 	status storage.Status
 	parked parkedGroups
 	err    error
 	at     time.Time
-	took   time.Duration // to count it
+	took   time.Duration // the time that counting took
 }
 
-// fresh says that it may be shown still.
+// fresh reports whether the count is recent enough to be shown.
 func (c *counted) fresh() bool {
 	return !c.at.IsZero() && time.Since(c.at) < max(countedLasts, countedRest*c.took)
 }
@@ -75,13 +75,13 @@ func newAPI(options Options) *api {
 	return a
 }
 
-// routes are those of the API. What changes nothing takes a reader, everything else an operator.
+// routes adds the API's routes. GET routes require the role reader, POST routes the role operator.
 func (a *api) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/session", a.session)
 	mux.HandleFunc("POST /api/login", a.guard.login)
 	mux.HandleFunc("POST /api/logout", a.guard.logout)
 	for route, show := range map[string]func(http.ResponseWriter, *http.Request, *table){
-		"overview":      a.overview, // counts once at a time
+		"overview":      a.overview, // needs no turn: only one request counts
 		"history":       a.history,
 		"messages":      a.inTurn(a.messages),
 		"messages/{id}": a.inTurn(a.message),
@@ -102,11 +102,11 @@ func (a *api) routes(mux *http.ServeMux) {
 		mux.Handle("POST /api/"+route, a.guard.need(operator, a.ofTable(change)))
 	}
 	mux.Handle("/api/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusNotFound, "there is no such thing in the API")
+		writeProblem(w, http.StatusNotFound, "the API has no such route or method")
 	}))
 }
 
-// ofTable finds the source that a request is about: the one that it names, or the first.
+// ofTable calls next with the source that a request names, or with the first one.
 func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		name := request.URL.Query().Get("source")
@@ -124,20 +124,20 @@ func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) htt
 	})
 }
 
-// Bounds of reading. A reader of the page must not slow the database down for the relays by listings at the same time.
+// Bounds of concurrent reads, so that requests of the page don't slow the database down for the relays.
 const (
 	MostReads   = 4
 	ReadTimeout = countTimeout
 	mostQueued  = 12
-	askAgain    = "2" // seconds
+	askAgain    = "2" // the Retry-After of a refused request, in seconds
 )
 
-// inTurn lets at most MostReads requests read at the same time, and mostQueued wait for that.
+// inTurn lets at most MostReads requests read concurrently, and at most mostQueued wait for their turn.
 func (a *api) inTurn(show func(http.ResponseWriter, *http.Request, *table)) func(http.ResponseWriter, *http.Request, *table) {
 	return func(w http.ResponseWriter, request *http.Request, of *table) {
 		busy := func() {
 			w.Header().Set("Retry-After", askAgain)
-			writeProblem(w, http.StatusTooManyRequests, "too many requests read at the same time: try again")
+			writeProblem(w, http.StatusTooManyRequests, "too many concurrent requests: try again")
 		}
 		select {
 		case a.queue <- struct{}{}:
@@ -157,9 +157,9 @@ func (a *api) inTurn(show func(http.ResponseWriter, *http.Request, *table)) func
 	}
 }
 
-// session says who the client is, and what there is to see.
+// session returns the client's role, and the sources that it may see.
 func (a *api) session(w http.ResponseWriter, request *http.Request) {
-	if a.guard.wrongToken(w, request) { // else it would tell which are right
+	if a.guard.wrongToken(w, request) { // otherwise tokens could be guessed here without the delay
 		return
 	}
 	names := []string{}
@@ -175,14 +175,15 @@ func (a *api) session(w http.ResponseWriter, request *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"role": is.String(), "sources": names, "changeable": changeable, "logged_in": loggedIn})
 }
 
-// How long a count of a table is shown before it is counted again: at least so long, and so many
-// times as long as counting took, so that a page that stays open costs little.
+// A count is shown for countedLasts, or for countedRest times as long as counting took if that is
+// longer, so that an open page costs the database little.
 const (
 	countedLasts = 2 * time.Second
 	countedRest  = 20
 )
 
-// count returns what the table holds, counted a short while ago or now.
+// count returns the last count of the table if it is fresh or another request is counting, and otherwise
+// a new one.
 func (t *table) count(ctx context.Context) counted {
 	t.mu.Lock()
 	last := t.counted
@@ -194,7 +195,7 @@ func (t *table) count(ctx context.Context) counted {
 	case t.turn <- struct{}{}:
 	default:
 		if !last.at.IsZero() {
-			return last // another request counts
+			return last // another request is counting
 		}
 		select {
 		case t.turn <- struct{}{}:
@@ -204,7 +205,7 @@ func (t *table) count(ctx context.Context) counted {
 	}
 	defer func() { <-t.turn }()
 	began := time.Now()
-	now := t.Watch.lastCounted() // for the metrics, perhaps
+	now := t.Watch.lastCounted() // the metrics may have counted recently
 	if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
 		now = counted{}
 		now.status, now.err = t.Status(ctx)
@@ -220,7 +221,7 @@ func (t *table) count(ctx context.Context) counted {
 	return now
 }
 
-// overview is the first look: what is wrong, what there is, and how it does.
+// overview returns the problems, the counts, the sinks and the groups of parked messages.
 func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) {
 	c := a.hideCounted(of.count(request.Context()))
 	answer := map[string]any{"source": of.Name, "problems": a.problems(of, c), "sinks": []sinkReport{}, "parked": append([]parkedGroup{}, c.parked.groups...)}
@@ -237,7 +238,7 @@ func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// history is the charts.
+// history returns the points of the charts.
 func (a *api) history(w http.ResponseWriter, _ *http.Request, of *table) {
 	points := []Point{}
 	if of.Watch != nil {
@@ -246,13 +247,13 @@ func (a *api) history(w http.ResponseWriter, _ *http.Request, of *table) {
 	writeJSON(w, http.StatusOK, points)
 }
 
-// Bounds of a listing.
+// Bounds of the limit of a list.
 const (
 	listedByDefault = 50
 	mostListed      = 500
 )
 
-// messages lists messages by id, lowest first, without what they carry.
+// messages lists messages by id, lowest first, without payloads and headers.
 func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) {
 	query := request.URL.Query()
 	selection := operate.Selection{IDs: query["id"], Topic: query.Get("topic"), Key: query.Get("key"), Sink: query.Get("sink"), State: query.Get("state"), Since: query.Get("since"), Error: query.Get("error"), Holds: query.Get("holds") != ""}
@@ -265,7 +266,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		selection.After, err = strconv.ParseInt(text, 10, 64)
 	}
 	if err != nil || limitErr != nil || selection.Limit < 1 || selection.Limit > mostListed {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("after is an id, and limit a number from 1 to %d", mostListed))
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("after must be an id, and limit a number from 1 to %d", mostListed))
 		return
 	}
 	filter, err := selection.Filter("")
@@ -278,7 +279,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	filter.NoPayloads = true
-	if query.Get("all") == "" && !filter.Holds { // those that hold keys are few, and may be behind very many
+	if query.Get("all") == "" && !filter.Holds { // messages that hold keys are few, and many others may precede them
 		filter.LookThrough = operate.LookThrough
 	}
 	var sought storage.Found
@@ -294,14 +295,14 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}
 	answer := struct {
 		Messages []operate.Message `json:"messages"`
-		Next     int64             `json:"next,omitempty"` // after, for the next page
+		Next     int64             `json:"next,omitempty"` // the value of after for the next page
 
-		// LookedThrough: no more than about so many messages of each kind were looked at, so there
-		// may be others; ?all=yes finds them, however long it takes.
+		// LookedThrough is set if the search was bounded to about this number of messages of each kind,
+		// so that others may match. ?all=yes searches the whole table.
 		LookedThrough int `json:"looked_through,omitempty"`
 
-		// LookedUntil: by a message's id rows were looked at up to this id, and there may be others above it;
-		// ?after= goes on there, and ?all=yes looks for longer.
+		// LookedUntil is set if the search for a message's id ended at this row id, so that others may match.
+		// ?after= continues there, and ?all=yes searches for longer.
 		LookedUntil int64 `json:"looked_until,omitempty"`
 	}{Messages: []operate.Message{}}
 	payloads := 0
@@ -310,7 +311,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		answer.Messages = append(answer.Messages, operate.NewMessage(info))
 		payloads += len(info.Message.Payload)
 	}
-	if len(found) >= selection.Limit || payloads >= storage.ListBytes { // a page of large ones is shorter
+	if len(found) >= selection.Limit || payloads >= storage.ListBytes { // a page of large messages is shorter
 		answer.Next = found[len(found)-1].ID
 	} else if len(selection.IDs) == 0 && selection.Selects() {
 		answer.LookedThrough = filter.LookThrough
@@ -321,11 +322,11 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// errHiddenErrors: what an error has could be found out by searching for it.
-var errHiddenErrors = errors.New("errors can't be searched here: they may repeat payloads, which are hidden")
+// errHiddenErrors refuses a search in errors, which would reveal the payloads that errors repeat.
+var errHiddenErrors = errors.New("errors can't be searched: they may repeat payloads, which are hidden")
 
-// findPatience is for how long messages are looked for by their ids, beyond the rows that were written with them. The
-// server gives up soon after the longer one.
+// findPatience returns the time to search for a message's id beyond the rows of the time that the id has. With ?all=yes
+// it is countTimeout, at which the request ends, too.
 func findPatience(query url.Values) time.Duration {
 	if query.Get("all") != "" {
 		return countTimeout
@@ -333,17 +334,17 @@ func findPatience(query url.Values) time.Duration {
 	return operate.FindPatience
 }
 
-// mostPayload is how much of a payload is shown.
+// mostPayload is the number of bytes of a payload that are shown.
 const mostPayload = 256 << 10
 
-// shownMessage is a message with what it carries, as far as it is to be shown, and its failed attempts.
+// shownMessage is a message with its payload, headers and failed attempts.
 type shownMessage struct {
 	operate.FullMessage
 	PayloadBytes  int       `json:"payload_bytes"`
-	PayloadCut    bool      `json:"payload_cut,omitempty"`    // there is more than is shown
-	PayloadHidden bool      `json:"payload_hidden,omitempty"` // it wasn't asked for, or is never shown
-	Attempted     []attempt `json:"attempted"`                // by this process, the first one first
-	LookedUntil   int64     `json:"looked_until,omitempty"`   // the message may have more rows above this id, as a replay's copies
+	PayloadCut    bool      `json:"payload_cut,omitempty"`    // only the first bytes are shown
+	PayloadHidden bool      `json:"payload_hidden,omitempty"` // by the request, or by HidePayloads
+	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, the first one first
+	LookedUntil   int64     `json:"looked_until,omitempty"`   // the search ended here: more rows of the message, such as a replay's copies, may follow
 }
 
 type attempt struct {
@@ -355,7 +356,7 @@ type attempt struct {
 	Became string    `json:"became"`
 }
 
-// message shows the rows of one message: several where its sinks differ.
+// message returns the rows of one message. It may have one for each of its sinks.
 func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	id := request.PathValue("id")
 	filter, err := operate.Selection{IDs: []string{id}}.Filter("")
@@ -370,11 +371,11 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	}
 	found := sought.Infos
 	if len(found) == 0 && !sought.All() {
-		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no message %s among the rows up to the id %d of %d: ?all=yes looks for longer, rowrelay messages show --all at all of them", id, sought.Until, sought.Last))
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("message %s was not found in the rows up to id %d of %d: ?all=yes searches for longer, rowrelay messages show --all searches all rows", id, sought.Until, sought.Last))
 		return
 	}
 	if len(found) == 0 {
-		writeProblem(w, http.StatusNotFound, "there is no message "+id)
+		writeProblem(w, http.StatusNotFound, "message "+id+" doesn't exist")
 		return
 	}
 	hide := a.options.HidePayloads || request.URL.Query().Get("payload") == "no"
@@ -402,7 +403,7 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	writeJSON(w, http.StatusOK, shown)
 }
 
-// cutPayload is the beginning of a payload that is too long to be shown. A text stays one: it isn't cut within a character.
+// cutPayload returns the beginning of a payload that is too long to be shown. It doesn't cut a UTF-8 text within a character.
 func cutPayload(payload []byte) []byte {
 	at := mostPayload
 	for at > mostPayload-utf8.UTFMax && !utf8.RuneStart(payload[at]) {
@@ -414,7 +415,7 @@ func cutPayload(payload []byte) []byte {
 	return payload[:mostPayload]
 }
 
-// actions is the log of what operators have done.
+// actions returns the log of actions.
 func (a *api) actions(w http.ResponseWriter, request *http.Request, of *table) {
 	actions, err := of.Reads.Actions(request.Context(), 50)
 	if err != nil {
@@ -454,7 +455,7 @@ func (a *api) showJob(w http.ResponseWriter, request *http.Request) {
 	writeJSON(w, http.StatusOK, found)
 }
 
-// noJob answers that a job isn't there, or whose it is.
+// noJob answers that a job doesn't exist, or that it belongs to another process.
 func noJob(w http.ResponseWriter, err error) {
 	if errors.Is(err, errElsewhere) {
 		writeJSON(w, http.StatusConflict, map[string]any{"error": err.Error(), "elsewhere": true})
@@ -463,7 +464,7 @@ func noJob(w http.ResponseWriter, err error) {
 	writeProblem(w, http.StatusNotFound, err.Error())
 }
 
-// beginJob does something with many messages, or with one.
+// beginJob starts a job that changes or replays messages.
 func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) {
 	var asked jobRequest
 	if !readJSON(w, request, &asked) {
@@ -491,11 +492,11 @@ func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) 
 	a.jobs.answer(w, request, begun)
 }
 
-// work checks what is asked for, and says how it is done and what the log calls it.
+// work checks a request. It returns the work of the job, and its target for the log of actions.
 func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work, target string, err error) {
 	switch {
 	case len(asked.Reason) > 255 || len(asked.By) > 150:
-		return nil, "", errors.New("who does it has at most 150 bytes, and the reason 255")
+		return nil, "", errors.New("by must have at most 150 bytes, and reason at most 255")
 	case asked.Plan != "":
 		return a.workByPlan(of, asked)
 	}
@@ -506,22 +507,22 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 	case a.options.HidePayloads && filter.Error != "":
 		return nil, "", errHiddenErrors
 	case asked.All == asked.Select.Selects() && (asked.Action != "replay" || asked.Name == ""):
-		return nil, "", errors.New("say which messages: by ids or filters, or all; not both")
+		return nil, "", errors.New("select messages either by ids or filters, or with all")
 	case asked.Rate < 0 || asked.Select.Limit != 0 || asked.Select.After != 0:
-		return nil, "", errors.New("a rate isn't negative, and a job has neither limit nor after")
+		return nil, "", errors.New("rate must not be negative, and limit and after can't be given for a job")
 	case asked.To != "" && !a.hasSink(of, asked.To):
 		return nil, "", fmt.Errorf("there is no sink %q", asked.To)
 	}
 	switch asked.Action {
 	case operate.Requeue, operate.Skip, operate.Discard:
 		if filter.State != "" && filter.State != storage.StateError && filter.State != storage.StateRetry {
-			return nil, "", errors.New("only parked messages, those in state error, can be requeued, skipped or discarded, and those in state retry")
+			return nil, "", errors.New("only messages in the states error (parked) and retry can be requeued, skipped or discarded")
 		}
 		if filter.State == storage.StateRetry && (asked.To != "" || asked.InOrder) {
-			return nil, "", errors.New("messages in state retry keep their sinks and their order: to and in_order are for parked ones")
+			return nil, "", errors.New("to and in_order can't be given for messages in state retry, which keep their sinks and their order")
 		}
 		if asked.To != "" && asked.Action != operate.Requeue || asked.Until != "" || asked.Name != "" {
-			return nil, "", errors.New("to is for requeue and replay, until and name are for replay")
+			return nil, "", errors.New("to can only be given for requeue and replay, until and name only for replay")
 		}
 		b := operate.Bulk{Action: asked.Action, Filter: filter, Rate: asked.Rate, To: asked.To, InOrder: asked.InOrder}
 		if asked.Action == operate.Requeue {
@@ -540,13 +541,13 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 		}
 		return func(o storage.Operator) task { return replay(o, begun) }, "replay " + begun.Name, nil
 	}
-	return nil, "", fmt.Errorf("%.40q is no action: it is requeue, skip, discard or replay", asked.Action)
+	return nil, "", fmt.Errorf("%.40q isn't an action: use requeue, skip, discard or replay", asked.Action)
 }
 
-// workByPlan is work where another job has found the messages.
+// workByPlan returns the work of a job that changes the messages in the plan of another job.
 func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string, err error) {
 	if asked.Action+asked.To+asked.Name+asked.Until != "" || asked.All || asked.Select.Selects() || asked.Preview || asked.InOrder || asked.Rate < 0 {
-		return nil, "", errors.New("with a plan give nothing but the rate, by and the reason: the plan has the rest")
+		return nil, "", errors.New("with plan, only rate, by and reason can be given: the plan has the rest")
 	}
 	if _, err := a.jobs.find(asked.Plan); errors.Is(err, errElsewhere) {
 		return nil, "", err
@@ -562,7 +563,7 @@ func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string
 	return func(o storage.Operator) task { return carryOut(o, again) }, again.bulk.Filter.Describe(), nil
 }
 
-// sinks are those of the relay of this process.
+// sinks returns the sinks of this process's relay.
 func (t *table) sinks() []string {
 	if t.Watch == nil {
 		return nil
@@ -574,17 +575,17 @@ func (a *api) hasSink(of *table, name string) bool {
 	return of.Watch != nil && of.Watch.sinks[name] != nil
 }
 
-// beginReplay stores a new replay, or has the one of the name go on.
+// beginReplay stores a new replay, or loads the one with the name to continue it.
 func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter storage.Filter) (storage.Replay, error) {
 	if filter.State != "" && filter.State != storage.StateDone || filter.Error != "" || asked.Preview || asked.InOrder {
-		return storage.Replay{}, errors.New("a replay is of delivered messages: it has no other state, no error, no preview and no order of its own")
+		return storage.Replay{}, errors.New("a replay sends delivered messages: another state, error, preview and in_order can't be given")
 	}
 	until, err := operate.Moment("until", asked.Until)
 	if err != nil {
 		return storage.Replay{}, err
 	}
 	if len(filter.IDs) > operate.MostReplayIDs {
-		return storage.Replay{}, fmt.Errorf("a replay names at most %d messages", operate.MostReplayIDs)
+		return storage.Replay{}, fmt.Errorf("a replay can have at most %d ids", operate.MostReplayIDs)
 	}
 	begun := storage.Replay{
 		Name: cmp.Or(asked.Name, operate.NameReplay(time.Now())), IDs: filter.IDs, Topic: filter.Topic, Key: filter.Key, Sink: filter.Sink,
@@ -595,7 +596,7 @@ func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter stora
 	}
 	isNew := asked.All || asked.Select.Selects()
 	begun, err = operate.BeginReplay(ctx, of.Operator, begun, isNew, asked.Rate > 0)
-	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // asked again it goes on
+	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // the request continues the replay if it is sent again
 	return begun, err
 }
 
@@ -633,12 +634,12 @@ func (a *api) stopReplay(w http.ResponseWriter, request *http.Request, of *table
 	writeJSON(w, http.StatusOK, map[string]string{"name": stopped.Name, "state": operate.ReplayState(stopped)})
 }
 
-// controlRequest is a pause or a limit that is to be put in force, or lifted.
+// controlRequest is a pause or a limit to set or to lift.
 type controlRequest struct {
 	Kind   storage.ControlKind `json:"kind"`
 	Name   string              `json:"name"`
 	Rate   int                 `json:"rate,omitempty"`
-	For    string              `json:"for,omitempty"` // how long; empty: until it is lifted
+	For    string              `json:"for,omitempty"` // a duration; empty: until it is lifted
 	By     string              `json:"by,omitempty"`
 	Reason string              `json:"reason,omitempty"`
 }
@@ -656,7 +657,7 @@ func (a *api) setControl(w http.ResponseWriter, request *http.Request, of *table
 		if parsed, err = (settings.Field{Type: settings.TypeDuration, Min: "1s", Max: "3650d"}).Parse(asked.For); err == nil {
 			lasts = parsed.(time.Duration)
 		} else {
-			err = fmt.Errorf("for: %q is no duration such as 90m or 2d", asked.For)
+			err = fmt.Errorf("for: %q isn't a duration of a second or more, such as 90m or 2d", asked.For)
 		}
 	}
 	if err != nil {
@@ -698,7 +699,7 @@ func (a *api) liftControl(w http.ResponseWriter, request *http.Request, of *tabl
 	writeJSON(w, http.StatusOK, map[string]string{"lifted": control.Lifted().Target})
 }
 
-// forget has the table counted anew when it is asked for next, as something was changed.
+// forget makes the next request count the table again, because something was changed.
 func (t *table) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -711,7 +712,7 @@ func (t *table) changed() time.Time {
 	return t.forgot
 }
 
-// author is who the log says it was.
+// author returns the name for the log of actions.
 func author(request *http.Request, by string) string {
 	host, _, err := net.SplitHostPort(request.RemoteAddr)
 	if err != nil {
@@ -720,11 +721,11 @@ func author(request *http.Request, by string) string {
 	return strings.TrimSpace(cmp.Or(by, "admin")) + " from " + host
 }
 
-// mostBody is the longest body of a request.
+// mostBody is the maximum size of a request's body.
 const mostBody = 64 << 10
 
-// readJSON reads a request strictly, or answers what is wrong with it. A form of another site
-// can't be JSON.
+// readJSON reads a request strictly. It reports whether that succeeded; otherwise it has written an
+// error. The content type must be JSON, which a form of another site can't send.
 func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 	kind, _, err := mime.ParseMediaType(request.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -738,19 +739,19 @@ func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 		err = decoder.Decode(into)
 	}
 	if err == nil && decoder.Decode(&struct{}{}) != io.EOF {
-		err = errors.New("there is more than one value")
+		err = errors.New("it has more than one value")
 	}
-	if err == nil && (!utf8.Valid(body) || bytes.Contains(body, []byte(`\u0000`))) { // which databases refuse
+	if err == nil && (!utf8.Valid(body) || bytes.Contains(body, []byte(`\u0000`))) { // databases refuse such text
 		err = errors.New("it isn't UTF-8, or has a zero character")
 	}
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "the body isn't what is expected: "+err.Error())
+		writeProblem(w, http.StatusBadRequest, "the body is invalid: "+err.Error())
 		return false
 	}
 	return true
 }
 
-// failed answers that the database didn't do it. Its own words are for operators as well.
+// failed answers with an error of the database, and logs it.
 func (a *api) failed(w http.ResponseWriter, what string, err error) {
 	a.options.Logger.Warn("admin: a request failed", "request", what, "error", err)
 	code := http.StatusInternalServerError

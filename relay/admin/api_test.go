@@ -36,10 +36,10 @@ const (
 	readers   = "the-token-of-readers"
 	operators = "the-token-of-operators"
 
-	testCookie = "cookie" // in the tests' headers, in the place of the name
+	testCookie = "cookie" // stands for the name of the cookie in the tests' headers
 )
 
-// desk is the pages of a table in memory.
+// desk has the pages of a table in memory.
 type desk struct {
 	*Pages
 	db    *memstore.DB
@@ -47,7 +47,7 @@ type desk struct {
 	watch *Watch
 }
 
-// newDesk has so many parked messages of the topic t, of which the first holds its key.
+// newDesk makes a desk with this number of parked messages of the topic t. The first one holds its key.
 func newDesk(t *testing.T, parked int, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{db: memstore.New(), watch: NewWatch(nil, "main", "other")}
@@ -100,7 +100,7 @@ func park(t *testing.T, store *memstore.Store) {
 	}
 }
 
-// seeker is an Operator to which time was up before it had looked at all rows.
+// seeker is an Operator whose search ends before it has read all rows.
 type seeker struct {
 	storage.Operator
 	patience time.Duration
@@ -113,7 +113,7 @@ func (s *seeker) Find(ctx context.Context, filter storage.Filter, patience time.
 	return found, err
 }
 
-// How far it was looked for a message by its id is told, where that wasn't to the end.
+// If a search for a message's id doesn't reach the last row, the answer says how far it got.
 func TestFindingInALargeTable(t *testing.T) {
 	t.Parallel()
 	const absent = "0197a3b4-0000-7abc-8def-0123456789ab"
@@ -123,7 +123,7 @@ func TestFindingInALargeTable(t *testing.T) {
 		"/api/messages?id=1":         `"looked_until":7`,
 		"/api/messages?id=" + absent: `"messages":[],"looked_until":7`,
 		"/api/messages/1":            `"looked_until":7`,
-		"/api/messages/" + absent:    "among the rows up to the id 7 of 9",
+		"/api/messages/" + absent:    "in the rows up to id 7 of 9",
 	} {
 		if got := d.ask("GET", path, "", "Authorization", "Bearer "+operators).Body.String(); !strings.Contains(got, want) || s.patience > time.Second {
 			t.Errorf("%s: %s, want %s, after %v", path, got, want, s.patience)
@@ -134,7 +134,7 @@ func TestFindingInALargeTable(t *testing.T) {
 	}
 }
 
-// ask sends a request; of a body, if there is one, as JSON. Headers come in pairs.
+// ask sends a request, with a JSON body if body isn't empty. Headers are given as pairs.
 func (d *desk) ask(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(method, "http://127.0.0.1:8321"+path, strings.NewReader(body))
 	if body != "" {
@@ -171,8 +171,7 @@ var changes = map[string]string{
 	"/api/controls/lift":  `{"kind":"sink","name":"main"}`,
 }
 
-// Who may do what: the token of operators is what a change takes, and that of readers what it takes
-// to see anything.
+// Changes require the operator's token, and reading requires the reader's token if it is set.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	both := func(o *Options) { o.ReaderToken = readers }
@@ -180,7 +179,7 @@ func TestRoles(t *testing.T) {
 		options func(*Options)
 		headers []string
 		read    int
-		change  int // 0: it isn't refused
+		change  int // the status of a refused change; 0: it isn't refused
 	}{
 		"nobody":                          {both, nil, 401, 401},
 		"nobody, reading is free":         {nil, nil, 200, 403},
@@ -202,7 +201,7 @@ func TestRoles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // as a wrong token takes a while
+			synctest.Test(t, func(t *testing.T) { // because a wrong token takes a second
 				d := newDesk(t, 1, test.options)
 				for _, path := range reads {
 					if answer := d.ask("GET", path, "", test.headers...); answer.Code != test.read {
@@ -233,8 +232,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// Every route that changes something is refused to readers, those of later days as well.
-func TestNothingElseIsPosted(t *testing.T) {
+// All POST routes are refused to readers.
+func TestPostRoutesRequireTheOperator(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, func(o *Options) { o.ReaderToken = readers })
 	for _, path := range slices.Concat(reads, []string{"/", "/readyz", "/healthz", "/api/", "/api/session", "/api/nothing"}) {
@@ -275,7 +274,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// What a browser is told to keep to.
+// The security headers forbid the page to load anything from other servers.
 func TestThePageLoadsNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, nil)
@@ -301,32 +300,32 @@ func TestBadRequests(t *testing.T) {
 		code               int
 		want               string
 	}{
-		"no JSON":            {"POST", "/api/jobs", `hello`, 400, "the body isn't what is expected"},
+		"no JSON":            {"POST", "/api/jobs", `hello`, 400, "the body is invalid"},
 		"unknown field":      {"POST", "/api/jobs", `{"action":"requeue","everything":true}`, 400, "unknown field"},
 		"two values":         {"POST", "/api/jobs", `{} {}`, 400, "more than one value"},
 		"too long":           {"POST", "/api/jobs", `{"reason":"` + strings.Repeat("x", mostBody) + `"}`, 400, "too large"},
-		"no selection":       {"POST", "/api/jobs", `{"action":"requeue","select":{}}`, 400, "say which messages"},
-		"all and a filter":   {"POST", "/api/jobs", `{"action":"requeue","all":true,"select":{"topic":"t"}}`, 400, "say which messages"},
-		"retries in order":   {"POST", "/api/jobs", `{"action":"requeue","in_order":true,"select":{"state":"retry"}}`, 400, "to and in_order are for parked ones"},
-		"another state":      {"POST", "/api/jobs", `{"action":"requeue","select":{"state":"done"}}`, 400, "only parked messages"},
+		"no selection":       {"POST", "/api/jobs", `{"action":"requeue","select":{}}`, 400, "select messages either by"},
+		"all and a filter":   {"POST", "/api/jobs", `{"action":"requeue","all":true,"select":{"topic":"t"}}`, 400, "select messages either by"},
+		"retries in order":   {"POST", "/api/jobs", `{"action":"requeue","in_order":true,"select":{"state":"retry"}}`, 400, "to and in_order can't be given"},
+		"another state":      {"POST", "/api/jobs", `{"action":"requeue","select":{"state":"done"}}`, 400, "only messages in the states"},
 		"no such state":      {"POST", "/api/jobs", `{"action":"requeue","select":{"state":"gone"}}`, 400, "isn't one of pending"},
 		"no id":              {"POST", "/api/jobs", `{"action":"requeue","select":{"ids":["x"]}}`, 400, "isn't an id"},
-		"no action":          {"POST", "/api/jobs", `{"action":"purge","all":true,"select":{}}`, 400, "is no action"},
+		"no action":          {"POST", "/api/jobs", `{"action":"purge","all":true,"select":{}}`, 400, "isn't an action"},
 		"no sink":            {"POST", "/api/jobs", `{"action":"requeue","all":true,"select":{},"to":"nowhere"}`, 400, "there is no sink"},
-		"skip to a sink":     {"POST", "/api/jobs", `{"action":"skip","all":true,"select":{},"to":"main"}`, 400, "to is for requeue"},
-		"a replay of parked": {"POST", "/api/jobs", `{"action":"replay","select":{"state":"error"}}`, 400, "of delivered messages"},
-		"no replay":          {"POST", "/api/jobs", `{"action":"replay","name":"unknown","select":{}}`, 400, "no such replay"},
-		"no job":             {"POST", "/api/jobs/7/stop", `{}`, 404, "no such job"},
+		"skip to a sink":     {"POST", "/api/jobs", `{"action":"skip","all":true,"select":{},"to":"main"}`, 400, "to can only be given"},
+		"a replay of parked": {"POST", "/api/jobs", `{"action":"replay","select":{"state":"error"}}`, 400, "delivered messages"},
+		"no replay":          {"POST", "/api/jobs", `{"action":"replay","name":"unknown","select":{}}`, 400, "the replay doesn't exist"},
+		"no job":             {"POST", "/api/jobs/7/stop", `{}`, 404, "the job doesn't exist"},
 		"no control":         {"POST", "/api/controls", `{"kind":"planet","name":"x"}`, 400, "is no kind of control"},
 		"no limit":           {"POST", "/api/controls", `{"kind":"limit","name":"main"}`, 400, "at least 1"},
-		"no duration":        {"POST", "/api/controls", `{"kind":"sink","name":"main","for":"a while"}`, 400, "is no duration"},
+		"no duration":        {"POST", "/api/controls", `{"kind":"sink","name":"main","for":"a while"}`, 400, "isn't a duration"},
 		"not in force":       {"POST", "/api/controls/lift", `{"kind":"sink","name":"main"}`, 404, "neither paused nor limited"},
 		"no source":          {"GET", "/api/overview?source=b", "", 404, "there is no source"},
-		"no message":         {"GET", "/api/messages/99", "", 404, "there is no message 99"},
+		"no message":         {"GET", "/api/messages/99", "", 404, "message 99 doesn't exist"},
 		"no message's id":    {"GET", "/api/messages/x", "", 400, "isn't an id"},
 		"limit":              {"GET", "/api/messages?limit=501", "", 400, "from 1 to 500"},
 		"since":              {"GET", "/api/messages?since=yesterday", "", 400, "since: "},
-		"nothing":            {"GET", "/api/nothing", "", 404, "no such thing"},
+		"nothing":            {"GET", "/api/nothing", "", 404, "no such route"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -392,8 +391,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Of messages that are large a listing has fewer, and the next page goes on: nothing is read that
-// isn't shown.
+// A page of large messages has fewer of them, and the next page continues, so no message is read that isn't
+// shown.
 func TestListsOfLargeMessages(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, nil)
@@ -425,13 +424,13 @@ func TestListsOfLargeMessages(t *testing.T) {
 	}
 }
 
-// Jobs do what the command line does, and the log says who.
+// Jobs do what the command line does, and the log of actions has their authors.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		request     string
 		total, done int
-		parked      int // still
+		parked      int // messages that stay parked
 		state       string
 		log         string
 	}{
@@ -470,8 +469,8 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// A job at a rate shows how far it is; it is stopped, and the same request goes on with the rest.
-func TestAJobIsStoppedAndGoesOn(t *testing.T) {
+// A job with a rate shows its progress. After it was stopped, the same request continues with the rest.
+func TestStoppedJobContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 1000, nil)
@@ -490,7 +489,7 @@ func TestAJobIsStoppedAndGoesOn(t *testing.T) {
 		if got := read[job](t, d.ask("GET", "/api/jobs/"+rest.ID, "")); got.State != jobDone || got.Total != 500 || got.Done != 500 {
 			t.Errorf("it went on: %+v", got)
 		}
-		// What runs when the server stops is stopped.
+		// A running job stops when the server stops.
 		d.asOperator("POST", "/api/jobs", `{"action":"replay","all":true,"select":{},"name":"again"}`)
 		d.Close()
 		if answer := d.asOperator("POST", "/api/jobs", request); answer.Code != http.StatusTooManyRequests {
@@ -524,7 +523,7 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// The worst problem comes first, and says why.
+// The worst problems are first, and have their causes.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, func(o *Options) {
@@ -552,11 +551,11 @@ func TestProblems(t *testing.T) {
 		"bad The sink main has been unavailable for a moment | connection: refused",
 		"bad No route takes the topic stray | ",
 		"bad No relay is alive | ",
-		"warn Work fails and is tried again: settle | deadlock",
-		"warn The relay r1 is dead | It was last heard of ",
+		"warn The relay retries a failing operation: settle | deadlock",
+		"warn The relay r1 is dead | Its last heartbeat was ",
 		"warn The topic news is paused | for a moment, by ann",
-		"warn 1 key waits with a parked message | The first one has waited for 1 h 0 min.",
-		"warn Messages are late: the oldest has waited for 1 min | Probably as sink main is unavailable, and as topic stray has no route, and as no relay is alive, and as topic news is paused. The backlog is 12 messages.",
+		"warn 1 key waits with a parked message | The oldest one has waited for 1 h 0 min.",
+		"warn Messages are late: the oldest has waited for 1 min | Probable cause: sink main is unavailable; topic stray has no route; no relay is alive; topic news is paused. The backlog is 12 messages.",
 		"warn 3 messages of t parked | invalid: account 4711",
 	} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
@@ -568,13 +567,13 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A Watch makes a point each ten seconds, and keeps six hours of them.
+// A Watch makes a point each ten seconds, and keeps those of six hours.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 2, nil)
 		begin := time.Now()
-		d.ask("GET", "/api/overview", "") // counts
+		d.ask("GET", "/api/overview", "") // counts the table
 		for range 7 * 60 * 60 {
 			time.Sleep(time.Second)
 			d.watch.Delivered("main", "t", 100*time.Millisecond)
@@ -592,7 +591,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// What is remembered of failed attempts is bounded, by messages and by attempts.
+// The number of messages with failed attempts is bounded, and so is the number of attempts of a message.
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := NewWatch(nil)
@@ -609,8 +608,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-// An open page has tables counted once in a while, however many look.
-func TestAPageCountsSeldom(t *testing.T) {
+// However many pages are open, tables are counted rarely.
+func TestOpenPageCountsRarely(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		counts := 0
@@ -632,8 +631,8 @@ func TestAPageCountsSeldom(t *testing.T) {
 	})
 }
 
-// Without a reader's token the pages are shown under this server's own names only, wherever it listens.
-func TestNamesOfOthersAreRefused(t *testing.T) {
+// Without a reader's token the pages are only shown under this server's own names, whatever its address is.
+func TestForeignHostNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	machine, err := os.Hostname()
 	if err != nil {
@@ -681,9 +680,9 @@ func TestWarnings(t *testing.T) {
 		want                            []string
 	}{
 		"loopback":           {"127.0.0.1:1", "", operators, "", nil},
-		"beyond":             {"0.0.0.0:1", "", "", "", []string{"everybody who reaches"}},
-		"beyond, operators":  {"0.0.0.0:1", "", operators, "", []string{"everybody who reaches", "unencrypted"}},
-		"beyond, with login": {"10.0.0.1:1", readers, "", "", []string{"unencrypted"}},
+		"beyond":             {"0.0.0.0:1", "", "", "", []string{"everybody who can reach"}},
+		"beyond, operators":  {"0.0.0.0:1", "", operators, "", []string{"everybody who can reach", "without encryption"}},
+		"beyond, with login": {"10.0.0.1:1", readers, "", "", []string{"without encryption"}},
 		"beyond, with both":  {"[::]:1", readers, operators, "cert.pem", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -702,7 +701,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// The server speaks TLS, and takes a new certificate without a restart.
+// The server uses TLS, and reads a new certificate without a restart.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -723,7 +722,7 @@ func TestTLS(t *testing.T) {
 	}()
 	for _, name := range []string{"first", "second"} {
 		certify(t, o, name, map[string]time.Time{"first": time.Now().Add(-time.Hour), "second": time.Now()}[name])
-		conn, err := tls.Dial("tcp", s.Addr(), &tls.Config{InsecureSkipVerify: true}) // the name is looked at below
+		conn, err := tls.Dial("tcp", s.Addr(), &tls.Config{InsecureSkipVerify: true}) // the name is checked below
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -742,7 +741,7 @@ func TestTLS(t *testing.T) {
 	_ = answer.Body.Close()
 }
 
-// certify writes a certificate, with the time as that of its file.
+// certify writes a certificate file with this modification time.
 func certify(t *testing.T, o Options, name string, at time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -768,7 +767,7 @@ func certify(t *testing.T, o Options, name string, at time.Time) {
 	}
 }
 
-// A job with a plan changes the messages of a preview and no others; a plan that is gone or was carried out is refused.
+// A job with a plan changes exactly the messages of the preview. A plan that doesn't exist any more, or was carried out, is refused.
 func TestAPlanIsCarriedOut(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// An application with a server of its own can serve the pages there.
+// An application can serve the pages on its own server.
 func ExampleHandler() {
 	pages := admin.Handler(admin.Options{
 		Sources: []admin.Source{{
@@ -47,7 +47,7 @@ func ExampleNewWatch() {
 		Logger:        slog.Default(),
 		OperatorToken: "what openssl rand -hex 32 has made",
 	})
-	defer pages.Close() // ends what operators have begun
+	defer pages.Close() // stops running jobs
 	answer := httptest.NewRecorder()
 	pages.ServeHTTP(answer, httptest.NewRequest("GET", "http://localhost/api/session", nil))
 	fmt.Print(answer.Code, " ", answer.Body)

@@ -11,19 +11,20 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// parkedGroup is parked messages of a topic, for the same sinks, with the same error but for numbers and names in it.
+// parkedGroup is a group of parked messages with the same topic and sinks, and with the same error except for numbers and
+// names with numbers.
 type parkedGroup struct {
 	Topic  string `json:"topic"`
 	Sinks  string `json:"sinks,omitempty"`
-	Error  string `json:"error"` // the longest part that they have in common, by which they can be found
+	Error  string `json:"error"` // the longest constant part of the error, for a search
 	Count  int    `json:"count"`
-	Of     int    `json:"of,omitempty"`     // only this number of the newest parked messages were looked at
-	Newest bool   `json:"newest,omitempty"` // it has the newest parked message
+	Of     int    `json:"of,omitempty"`     // if set, only this number of the newest parked messages were read
+	Newest bool   `json:"newest,omitempty"` // the group has the newest parked message
 
-	Example string `json:"example,omitempty"` // the error of the newest of them
+	Example string `json:"example,omitempty"` // the error of the group's newest message
 }
 
-// parkedGroups are the largest groups, and the one with the newest message.
+// parkedGroups has the largest groups, and the group with the newest message.
 type parkedGroups struct {
 	groups []parkedGroup
 	others int // messages in other groups
@@ -35,11 +36,11 @@ const (
 	mostGrouped  = 200_000
 	groupingTime = 3 * time.Second
 	mostKinds    = 1000 // groups while they are counted
-	mostGroups   = 8    // that are shown
+	mostGroups   = 8    // groups that are shown
 	mostSearched = 100  // bytes of parkedGroup.Error
 )
 
-// groupParked counts what parked messages have in common, the newest first until the time is up.
+// groupParked groups the parked messages. It reads them from the newest on, until a bound is reached.
 func groupParked(ctx context.Context, table storage.Operator) (parkedGroups, error) {
 	limited, enough := context.WithTimeout(ctx, groupingTime)
 	defer enough()
@@ -90,14 +91,14 @@ func groupParked(ctx context.Context, table storage.Operator) (parkedGroups, err
 	return found, nil
 }
 
-// varying is what differs between errors of one kind: a number of any length, or a name with a number in it. A status of HTTP
-// isn't: 404 and 503 are two kinds.
+// varying matches the parts that differ between errors of one kind: numbers, and names with a number in them. status3 matches
+// an HTTP status, which is not such a part: 404 and 503 are different kinds.
 var (
 	varying = regexp.MustCompile(`[\pL_.:-]*[0-9][\pL0-9_.:-]*`)
 	status3 = regexp.MustCompile(`^[1-5][0-9][0-9]:?$`)
 )
 
-// shapeOf is an error's first line without what varies, and its longest part without.
+// shapeOf returns an error's first line without the varying parts, and the longest of its other parts.
 func shapeOf(text string) (shape, search string) {
 	text, _, _ = strings.Cut(text, "\n")
 	var parts []string

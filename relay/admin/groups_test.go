@@ -36,19 +36,19 @@ func (i *incidents) Parked(ctx context.Context, filter storage.Filter, _ int64, 
 	return nil
 }
 
-// The largest incidents are shown, and the newest one, however small it is and however many others there were before. What
-// isn't shown is counted.
+// The page shows the largest groups and the group with the newest message, however small that is. It counts the messages of the
+// others.
 func TestProblemsHaveTheLargestIncidentsAndTheNewest(t *testing.T) {
 	t.Parallel()
 	i := &incidents{}
-	for old := range 30 { // that have nothing in common
+	for old := range 30 { // each in a group of its own
 		i.add(10+old, fmt.Sprint("old-", old), func(int) string { return "HTTP 404: gone" })
 	}
 	i.add(5000, "orders.paid", func(n int) string { return fmt.Sprintf("HTTP 503: account %d of tenant-%da is closed", n, n%9) })
 	i.add(1, "newest", func(int) string { return "HTTP 422: refused" })
 	var found parkedGroups
 	var err error
-	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that the time does not run out
+	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that groupingTime doesn't pass
 	if err != nil || len(found.groups) != mostGroups || found.of != 0 {
 		t.Fatalf("%d groups of %d, %v", len(found.groups), found.of, err)
 	}
@@ -63,19 +63,19 @@ func TestProblemsHaveTheLargestIncidentsAndTheNewest(t *testing.T) {
 		all += group.Count
 	}
 	if all != len(i.parked) {
-		t.Errorf("%d are told of %d", all, len(i.parked))
+		t.Errorf("the groups have %d messages of %d", all, len(i.parked))
 	}
 }
 
-// Of very many the newest are grouped, which is said.
-func TestVeryManyAreGroupedInPart(t *testing.T) {
+// If too many messages are parked, only the newest are grouped, and the groups say so.
+func TestOnlyTheNewestMessagesAreGrouped(t *testing.T) {
 	t.Parallel()
 	i := &incidents{}
 	i.add(mostGrouped, "old", func(int) string { return "no" })
 	i.add(100, "new", func(int) string { return "no" })
 	var found parkedGroups
 	var err error
-	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that the time does not run out
+	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that groupingTime doesn't pass
 	if err != nil || found.of != mostGrouped || len(found.groups) != 2 || found.groups[1].Topic != "new" || found.groups[1].Count != 100 || found.groups[1].Of != mostGrouped {
 		t.Errorf("%+v, %v", found, err)
 	}

@@ -13,23 +13,23 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Pages are what the server serves, for an application with a server of its own:
+// Pages is the handler of the admin server, for an application with a server of its own:
 //
-//	/          the page: what is wrong, charts, messages, and what can be done
-//	/api/…     what the page asks for, as JSON
-//	/metrics   Prometheus' text format
-//	/healthz   200 as long as the process serves
+//	/          the page: problems, charts, messages, and actions
+//	/api/…     the page's API, in JSON
+//	/metrics   metrics in Prometheus' text format
+//	/healthz   200 as long as the process serves requests
 //	/readyz    200 if every relay works; 503 and the reason if one doesn't
-//	/status    what the tables hold, as JSON
+//	/status    counts of the tables, in JSON
 //
-// Nobody needs a token for /healthz, /readyz and the page without its content. Whether
-// others do, says Options.ReaderToken.
+// /healthz, /readyz and the page's own files need no token. All other requests need
+// Options.ReaderToken, if it is set.
 type Pages struct {
 	http.Handler
 	api *api
 }
 
-// Handler returns the pages. Close ends what they work at.
+// Handler returns the pages. Call Close to stop their jobs.
 func Handler(options Options) *Pages {
 	mux := http.NewServeMux()
 	a := newAPI(options)
@@ -47,8 +47,8 @@ func Handler(options Options) *Pages {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(anotherOrigin))
 	return &Pages{api: a, Handler: protection.Handler(a.ownHost(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		// A browser must not make anything of an answer but what it is, nor show the page
-		// within another; and the page runs and loads nothing but its own files.
+		// Browsers must not guess the type of an answer or show the page in a frame, and
+		// the page may only load the server's own files.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Referrer-Policy", "no-referrer")
@@ -57,41 +57,41 @@ func Handler(options Options) *Pages {
 	})))}
 }
 
-// Close ends the jobs that were begun, and waits for them, unless the pages have a State of their owner's.
+// Close stops the running jobs and waits for them. If Options.State is set, it does nothing: the owner of the State closes it.
 func (p *Pages) Close() {
 	if p.api.options.State == nil {
 		p.api.state.Close()
 	}
 }
 
-// anotherOrigin answers a browser whose page has, as it says, not come from this server. A proxy that doesn't hand on the name
-// by which it was asked makes it look so, too: browsers say more only over HTTPS and on localhost.
+// anotherOrigin refuses a request from a page of another origin. Behind a proxy that doesn't forward the Host header, the
+// server's own page looks like one, unless the browser sends Sec-Fetch-Site, which it does only over HTTPS and on localhost.
 func anotherOrigin(w http.ResponseWriter, request *http.Request) {
-	writeProblem(w, http.StatusForbidden, fmt.Sprintf("the request comes from a page of %.100q, and was sent to %.100q. If a proxy stands in between, let it hand on the Host header, or use HTTPS", request.Header.Get("Origin"), request.Host))
+	writeProblem(w, http.StatusForbidden, fmt.Sprintf("the request comes from a page of %.100q, but was sent to %.100q. Behind a proxy, forward the Host header, or use HTTPS", request.Header.Get("Origin"), request.Host))
 }
 
-// ready is the page /readyz. It is red as soon as one relay doesn't work: its
-// loop is dead, or its database is gone. One that waits for relays of another setup to end works:
-// were it red, a rolling deployment that brings another setup would never end these. Only readers get the reasons: those of
-// databases name users, hosts and ports.
+// ready serves /readyz. The status is 503 if one relay doesn't work, because its loop hangs or
+// its database is unavailable. A relay that waits for relays of another configuration to stop works:
+// otherwise a rolling deployment of a new configuration would never stop these. Only readers get the
+// reasons, because errors of databases have users, hosts and ports.
 func ready(sources []Source, guard *guard) http.HandlerFunc {
 	type readiness struct {
 		Ready   bool              `json:"ready"`
-		Sources map[string]string `json:"sources"` // "ok", perhaps with what it waits for, or what is wrong
+		Sources map[string]string `json:"sources"` // "ok", "ok, and waits" with a reason, or an error
 	}
 	return func(w http.ResponseWriter, request *http.Request) {
 		answer, lines, code := readiness{Ready: true, Sources: map[string]string{}}, "", http.StatusOK
-		told := guard.roleOf(request) >= reader
+		withReasons := guard.roleOf(request) >= reader
 		for _, source := range sources {
 			state := "ok"
 			if err := source.Healthy(); err != nil {
-				answer.Ready, state, code = false, "it doesn't work; readers are told why", http.StatusServiceUnavailable
-				if told {
+				answer.Ready, state, code = false, "not working; the reason is shown to readers only", http.StatusServiceUnavailable
+				if withReasons {
 					state = err.Error()
 				}
 			} else if source.StandbyReason != nil && source.StandbyReason() != "" {
 				state = "ok, and waits"
-				if told {
+				if withReasons {
 					state += ": " + source.StandbyReason()
 				}
 			}
@@ -106,7 +106,7 @@ func ready(sources []Source, guard *guard) http.HandlerFunc {
 	}
 }
 
-// wantsJSON says whether a client asks for JSON rather than text.
+// wantsJSON reports whether a client accepts JSON.
 func wantsJSON(request *http.Request) bool {
 	for accepted := range strings.SplitSeq(request.Header.Get("Accept"), ",") {
 		if kind, _, err := mime.ParseMediaType(accepted); err == nil && kind == "application/json" {
@@ -116,12 +116,11 @@ func wantsJSON(request *http.Request) bool {
 	return false
 }
 
-// Counting a table may be slow: it is given so long, and done once at a time
-// however many ask.
+// countTimeout is the time that counting a table may take.
 const countTimeout = 10 * time.Second
 
-// status is the page /status. It answers with every source, and 503 if one
-// couldn't be counted.
+// status serves /status. It answers with every source. The status is 503 if one
+// couldn't be counted. Only one request counts at a time.
 func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
 		Source string `json:"source"`
@@ -157,8 +156,8 @@ func (a *api) status(sources []Source) http.HandlerFunc {
 	}
 }
 
-// Report is a storage.Status in the form that is shown as JSON, by /status and
-// by the command line.
+// Report is the JSON form of a storage.Status, for /status and for the command
+// line.
 type Report struct {
 	Claim                storage.Claim       `json:"claim"` // empty before the first relay
 	Pending              int64               `json:"pending"`
@@ -169,25 +168,25 @@ type Report struct {
 	Done                 int64               `json:"done"`
 	OldestPendingSeconds float64             `json:"oldest_pending_seconds"`
 	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // since it was written
-	HeldKeys             int64               `json:"held_keys"`            // that wait with a parked message
+	HeldKeys             int64               `json:"held_keys"`            // keys whose messages wait for a parked one
 	OldestHeldSeconds    float64             `json:"oldest_held_key_seconds"`
 	Lanes                int                 `json:"lanes"` // leased now
 	Relays               []storage.RelayInfo `json:"relays"`
-	Controls             []storage.Control   `json:"controls"` // in force: pauses and limits
+	Controls             []storage.Control   `json:"controls"` // pauses and limits
 
 	// PendingTopics counts the first 1,000 pending messages by topic.
 	PendingTopics map[string]int64 `json:"pending_topics"`
 
-	// There were too many to count of these states: the counts of those that are estimated
-	// are so, and of the others there are at least as many as were counted.
+	// Estimated and AtLeast have the states with too many messages to count. The
+	// counts are estimates for Estimated, and lower bounds for AtLeast.
 	Estimated []storage.State `json:"estimated,omitempty"`
 	AtLeast   []storage.State `json:"at_least,omitempty"`
 
-	// Absent names what could not be had in time. Of the counts, it is 0 here.
+	// Absent names the values that could not be read in time. They are 0 here.
 	Absent []storage.Gauge `json:"absent,omitempty"`
 }
 
-// NewReport returns a status as it is shown. Lists are empty rather than null.
+// NewReport returns the report of a status. Its lists are empty rather than null.
 func NewReport(status storage.Status) Report {
 	report := Report{
 		Claim:                status.Claim,
@@ -213,15 +212,15 @@ func NewReport(status storage.Status) Report {
 	return report
 }
 
-// writeText writes an answer. A client that is gone needs none, so an error of
-// the connection is no matter here and in writeJSON.
+// writeText writes an answer. It ignores an error of the connection, as writeJSON
+// does, because the client is gone then.
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(text))
 }
 
-// writeJSON answers 500 for a value that JSON doesn't have, and not a success without a body.
+// writeJSON writes an answer as JSON. If the value can't be encoded, it writes status 500.
 func writeJSON(w http.ResponseWriter, code int, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// hidden stands in the place of a text that may repeat a payload.
+// hidden replaces a text that may repeat a payload.
 const hidden = "(hidden)"
 
-// reasoned is an error that begins with a reason, as those of relays do.
+// reasoned matches the reason at the beginning of an error of a relay.
 var reasoned = regexp.MustCompile(`^[a-z][a-z_ ]{0,30}: `)
 
-// hideText leaves the reason of an error. Destinations may repeat a payload in the rest.
+// hideText hides an error except for its reason, because destinations may repeat a payload in the rest.
 func (a *api) hideText(text string) string {
 	if !a.options.HidePayloads || text == "" {
 		return text
@@ -22,7 +22,7 @@ func (a *api) hideText(text string) string {
 	return reasoned.FindString(text) + hidden
 }
 
-// hideInfo leaves of what a message carries, and of what its sink said, the names of headers and the reason of an error.
+// hideInfo hides the values of headers, the receipt, and the error except for its reason.
 func (a *api) hideInfo(info *storage.Info) {
 	if !a.options.HidePayloads {
 		return
@@ -40,7 +40,8 @@ func (a *api) hideInfo(info *storage.Info) {
 	}
 }
 
-// hideReason leaves what a person has written, and of a breaker that has tripped its numbers.
+// hideReason hides the last answer of a destination in the reason of a pause that a relay has set. It leaves other
+// reasons as they are.
 func (a *api) hideReason(text string) string {
 	const answer = "the last answer: "
 	numbers, _, found := strings.Cut(text, answer)
@@ -59,8 +60,8 @@ func (a *api) hideControls(controls []storage.Control) []storage.Control {
 	return shown
 }
 
-// hideCounted is what was counted without texts that may repeat a payload. Groups of parked messages that differ by their
-// errors alone become one.
+// hideCounted hides texts that may repeat a payload in a count. It merges groups of parked messages that then are the
+// same.
 func (a *api) hideCounted(c counted) counted {
 	if !a.options.HidePayloads {
 		return c

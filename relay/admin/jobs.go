@@ -17,61 +17,61 @@ import (
 
 // States of a job.
 const (
-	jobLooks   = "looking" // for what it is to do
+	jobLooks   = "looking" // searching for messages
 	jobRuns    = "running"
 	jobDone    = "done"
-	jobStopped = "stopped" // by an operator; or the server was
+	jobStopped = "stopped" // by an operator, or because the server stopped
 	jobFailed  = "failed"
 )
 
-// job is work of this process that may take long.
+// job is work of this process on many messages.
 type job struct {
 	ID      string     `json:"id"`
 	Source  string     `json:"source"`
-	Request jobRequest `json:"request"` // asked again, it goes on with the rest
+	Request jobRequest `json:"request"`
 	By      string     `json:"by"`
 	State   string     `json:"state"`
 	Error   string     `json:"error,omitempty"`
 	Began   time.Time  `json:"began"`
 	Ended   time.Time  `json:"ended,omitzero"`
-	Total   int        `json:"total"` // messages; of a replay 0, as nobody knows
+	Total   int        `json:"total"` // messages to change; 0 for a replay, whose total is unknown
 	Done    int        `json:"done"`
 
-	// Of parked messages.
+	// These fields are for jobs on parked messages.
 	Topics    []operate.TopicCount `json:"topics,omitempty"`
-	Overtaken int                  `json:"overtaken,omitempty"` // later messages of their keys were delivered
-	Left      int                  `json:"left,omitempty"`      // of these stay parked
-	Unfit     int                  `json:"unfit,omitempty"`     // the action isn't for them
+	Overtaken int                  `json:"overtaken,omitempty"` // messages of whose keys later ones were delivered
+	Left      int                  `json:"left,omitempty"`      // overtaken messages that stay parked
+	Unfit     int                  `json:"unfit,omitempty"`     // messages that the action can't change
 
 	Replay *storage.Replay `json:"replay,omitempty"`
 
 	stop    context.CancelFunc
 	ended   chan struct{}
-	planned *planned // of a preview and of a job that did not finish: what a request with its id as the plan carries out
+	planned *planned // the plan of a preview, or of a job that did not finish; another job can carry it out
 }
 
-// planned is what a bulk job found, and how much of it was done.
+// planned is the plan of a job. The plan also records the messages that were changed.
 type planned struct {
 	bulk operate.Bulk
 	plan operate.Plan
 }
 
-// jobRequest is what is to be done: the plan of another job; or requeue, skip or discard with parked messages or, as the selection's
-// state says, with those that wait for their next attempt (retry); or replay.
+// jobRequest is a request for a job. The job carries out the plan of another job, or it requeues, skips, discards or replays
+// messages. The messages to change are parked, or wait for their next attempt if the selection's state is retry.
 type jobRequest struct {
-	// Plan is the id of a preview, or of a job that did not finish. Exactly the messages that it found are changed, or the
-	// rest of them. The action, the selection, to and in_order are that job's.
+	// Plan is the id of a preview, or of a job that did not finish. The new job changes exactly the messages that the other
+	// one found, or the rest of them. It takes the action, the selection, to and in_order from that job.
 	Plan string `json:"plan,omitempty"`
 
 	Action  string            `json:"action"`
 	Select  operate.Selection `json:"select"`
-	All     bool              `json:"all,omitempty"`      // without ids and filters: every one
+	All     bool              `json:"all,omitempty"`      // select every message, without ids and filters
 	Preview bool              `json:"preview,omitempty"`  // change nothing
-	Rate    int               `json:"rate,omitempty"`     // messages a second; 0 is no bound
-	To      string            `json:"to,omitempty"`       // this sink instead of their own
-	InOrder bool              `json:"in_order,omitempty"` // those that were overtaken stay parked
+	Rate    int               `json:"rate,omitempty"`     // messages per second; 0: no limit
+	To      string            `json:"to,omitempty"`       // send to this sink instead of the messages' own
+	InOrder bool              `json:"in_order,omitempty"` // leave overtaken messages parked
 
-	// Of a replay. Since and Until are about when messages were delivered.
+	// Name and Until are for replays, for which Until and Select.Since compare the time of delivery.
 	Name  string `json:"name,omitempty"`
 	Until string `json:"until,omitempty"`
 
@@ -81,31 +81,31 @@ type jobRequest struct {
 
 // Bounds of jobs.
 const (
-	mostJobs    = 50 // that are remembered
-	mostRunning = 8
-	mostPlans   = 10              // that are kept
-	quickJob    = 2 * time.Second // an answer waits so long for a job that is soon over
+	mostJobs    = 50              // jobs in the list
+	mostRunning = 8               // jobs that run
+	mostPlans   = 10              // plans in memory
+	quickJob    = 2 * time.Second // the time that a request waits for its job to end
 )
 
-// task is the work of a job: it shows on the job how far it is.
+// task is the work of a job. It calls show to update the job.
 type task func(ctx context.Context, show func(func(*job))) error
 
-// work makes the task, which changes messages by this operator.
+// work makes a task that changes messages by calls of the operator.
 type work func(storage.Operator) task
 
-// jobs are those of this process.
+// jobs has the jobs of this process.
 type jobs struct {
-	process string // of which the ids are
+	process string // identifies this process in the ids of its jobs
 	mu      sync.Mutex
-	ctx     context.Context // over when the server is
-	list    []*job          // the first one first
+	ctx     context.Context // ends with the server
+	list    []*job          // the oldest first
 	last    int
 	working sync.WaitGroup
 }
 
-var errNoPlan = errors.New("the plan of this job is gone: plans are kept of the last previews and of the last jobs that did not finish. Ask for a new preview")
+var errNoPlan = errors.New("the plan of this job doesn't exist any more: only the plans of the last previews and of the last unfinished jobs are kept. Request a new preview")
 
-// plan returns what a job of the source has found. It returns nil if that is not known, or if all of it was done.
+// plan returns the request and the plan of a job of the source. It returns a nil plan if the job or its plan doesn't exist.
 func (j *jobs) plan(id, source string) (jobRequest, *planned) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -117,7 +117,7 @@ func (j *jobs) plan(id, source string) (jobRequest, *planned) {
 	return jobRequest{}, nil
 }
 
-// forgetPlans keeps the last plans, as those of scattered messages take megabytes. It is called with mu held.
+// forgetPlans drops all plans but the last ones, because a plan of scattered messages takes megabytes. The caller holds mu.
 func (j *jobs) forgetPlans() {
 	kept := 0
 	for _, each := range slices.Backward(j.list) {
@@ -129,10 +129,10 @@ func (j *jobs) forgetPlans() {
 	}
 }
 
-var errTooManyJobs = fmt.Errorf("%d jobs run already: stop one, or wait", mostRunning)
+var errTooManyJobs = fmt.Errorf("%d jobs are running: stop one, or wait", mostRunning)
 
-// begin starts a job; work gets a context that is over when it is to stop, and a function by which
-// it changes what is shown of the job.
+// begin starts a job. It calls work with a context that ends when the job must stop, and with a function
+// that updates the job.
 func (j *jobs) begin(source string, request jobRequest, by string, work task) (*job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +146,7 @@ func (j *jobs) begin(source string, request jobRequest, by string, work task) (*
 		return nil, errTooManyJobs
 	}
 	if err := j.ctx.Err(); err != nil {
-		return nil, errors.New("the server stops")
+		return nil, errors.New("the server is stopping")
 	}
 	ctx, stop := context.WithCancel(j.ctx)
 	j.last++
@@ -181,10 +181,10 @@ func (j *jobs) begin(source string, request jobRequest, by string, work task) (*
 	return begun, nil
 }
 
-// Why a job isn't shown.
+// Errors of find.
 var (
-	errNoJob     = errors.New("there is no such job")
-	errElsewhere = errors.New("this job is of another process")
+	errNoJob     = errors.New("the job doesn't exist")
+	errElsewhere = errors.New("the job belongs to another process")
 )
 
 // find returns the job with the id.
@@ -193,12 +193,12 @@ func (j *jobs) find(id string) (job, error) {
 		return found[0], nil
 	}
 	if _, process, named := strings.Cut(id, "."); named && process != j.process {
-		return job{}, fmt.Errorf("%w, %s: ask there, or again if both have one address", errElsewhere, process)
+		return job{}, fmt.Errorf("%w, %s: send the request to that process, or again if both processes have the same address", errElsewhere, process)
 	}
 	return job{}, errNoJob
 }
 
-// shown are copies of the jobs, the last one first; of one with the id only that.
+// shown returns copies of the jobs, the last one first. If id isn't empty, it returns only the job with that id.
 func (j *jobs) shown(id string) []job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -211,7 +211,7 @@ func (j *jobs) shown(id string) []job {
 	return shown
 }
 
-// answer shows a job once it is over, or after a short while as it is then.
+// answer writes a job when it has ended, or after quickJob.
 func (j *jobs) answer(w http.ResponseWriter, request *http.Request, begun *job) {
 	select {
 	case <-begun.ended:
@@ -221,7 +221,7 @@ func (j *jobs) answer(w http.ResponseWriter, request *http.Request, begun *job) 
 	writeJSON(w, http.StatusAccepted, j.shown(begun.ID)[0])
 }
 
-// bulk is the job of finding parked messages and, unless it is a preview, of changing them.
+// bulk returns a task that finds messages and, unless it is a preview, changes them.
 func bulk(table storage.Operator, b operate.Bulk, preview bool) task {
 	return func(ctx context.Context, show func(func(*job))) error {
 		plan, err := b.Plan(ctx, table)
@@ -230,17 +230,17 @@ func bulk(table storage.Operator, b operate.Bulk, preview bool) task {
 		}
 		found := planned{bulk: b, plan: *plan}
 		if preview {
-			show(func(j *job) { j.tell(plan); j.planned = &found })
+			show(func(j *job) { j.showPlan(plan); j.planned = &found })
 			return nil
 		}
 		return carryOut(table, found)(ctx, show)
 	}
 }
 
-// carryOut is the job of changing what was found, or the rest of it.
+// carryOut returns a task that changes the messages of a plan, or the rest of them.
 func carryOut(table storage.Operator, found planned) task {
 	return func(ctx context.Context, show func(func(*job))) error {
-		show(func(j *job) { j.tell(&found.plan) })
+		show(func(j *job) { j.showPlan(&found.plan) })
 		done, err := found.bulk.Run(ctx, table, &found.plan, func(done int) { show(func(j *job) { j.Done = done }) })
 		show(func(j *job) {
 			if j.Done = done; err != nil {
@@ -251,20 +251,21 @@ func carryOut(table storage.Operator, found planned) task {
 	}
 }
 
-func (j *job) tell(plan *operate.Plan) {
+// showPlan copies the counts of a plan to the job.
+func (j *job) showPlan(plan *operate.Plan) {
 	j.State, j.Total, j.Topics, j.Overtaken, j.Left, j.Unfit = jobRuns, plan.Rest(), plan.Topics, plan.Overtaken, plan.Left.Len(), plan.Unfit
 }
 
-// replay is the job of sending delivered messages again.
+// replay returns a task that sends delivered messages again.
 func replay(table storage.Operator, begun storage.Replay) task {
 	return func(ctx context.Context, show func(func(*job))) error {
-		tell := func(is storage.Replay) {
+		update := func(is storage.Replay) {
 			show(func(j *job) { j.State, j.Done, j.Replay = jobRuns, int(is.Written), &is })
 		}
-		tell(begun)
-		work := operate.Replaying{Replay: begun, Progress: tell}
+		update(begun)
+		work := operate.Replaying{Replay: begun, Progress: update}
 		err := work.Run(ctx, table)
-		tell(work.Replay)
+		update(work.Replay)
 		if work.Replay.Stopped {
 			show(func(j *job) { j.State = jobStopped })
 		}

@@ -16,30 +16,31 @@ import (
 	"time"
 )
 
-// role is what a client may do.
+// role is the permission of a client.
 type role int
 
 const (
-	nobody   role = iota // may ask whether the process lives and is ready, and log in
+	nobody   role = iota // may request /healthz and /readyz, and log in
 	reader               // may see everything
-	operator             // may change things
+	operator             // may also change things
 )
 
 func (r role) String() string { return [...]string{"nobody", "reader", "operator"}[r] }
 
-// A cookie stands for a token that was typed into the page. It holds its role, its end, a number of its own and what
-// only who knows the token can have made of these; so any process with the same tokens knows it,
-// and a new token ends it. Browsers send it to all ports of a host: its name tells the daemons with other tokens apart.
+// cookieLasts is the life of a login. A login on the page exchanges a token for a cookie, which has the role, the expiry, a
+// random number, and an HMAC of these with the token as its key. So every process with the same tokens accepts the cookie,
+// and a new token ends it. Browsers send a cookie to all ports of a host, so its name depends on the daemon's tokens.
 const cookieLasts = 12 * time.Hour
 
-// Bounds of wrong tokens: a check of one that is wrong takes so long, and so many are checked at the same time.
+// Bounds that make guessing tokens slow: a wrong token takes wrongTakes, mostChecked tokens are checked concurrently, and
+// others wait for at most checkWaiting.
 const (
 	wrongTakes   = time.Second
 	mostChecked  = 10
 	checkWaiting = 5 * time.Second
 )
 
-// guard knows clients by their tokens.
+// guard determines the roles of clients.
 type guard struct {
 	latest     func() (reader, operator string)
 	cookieName string
@@ -49,8 +50,8 @@ type guard struct {
 	checks     chan struct{} // has an element for each token that is being checked
 
 	mu         sync.Mutex
-	told       time.Time // when refused logins were last logged
-	suppressed int
+	logged     time.Time // when a refused login was last logged
+	suppressed int       // refused logins since then
 }
 
 func newGuard(options Options, state *State) *guard {
@@ -64,7 +65,7 @@ func newGuard(options Options, state *State) *guard {
 	return g
 }
 
-// tokens are those that are set.
+// tokens returns the tokens that are set.
 func (g *guard) tokens() map[role]string {
 	all := map[role]string{}
 	forReaders, forOperators := g.latest()
@@ -76,7 +77,7 @@ func (g *guard) tokens() map[role]string {
 	return all
 }
 
-// roleOf is what the request may do: by its token, by its cookie, or as everybody may.
+// roleOf returns the role of a request, by its token or by its cookie.
 func (g *guard) roleOf(request *http.Request) role {
 	free := g.free()
 	if token, is := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer "); is {
@@ -88,7 +89,7 @@ func (g *guard) roleOf(request *http.Request) role {
 	return free
 }
 
-// byToken compares hashes, in a time that tells nothing.
+// byToken returns the role of a token. It compares hashes in constant time.
 func (g *guard) byToken(given string) (found role) {
 	hash := sha256.Sum256([]byte(given))
 	for r, token := range g.tokens() {
@@ -100,7 +101,7 @@ func (g *guard) byToken(given string) (found role) {
 	return found
 }
 
-// refuse tells of a wrong token, and takes a while.
+// refuse counts and logs a wrong token, and waits for wrongTakes.
 func (g *guard) refuse(request *http.Request) {
 	if g.refused != nil {
 		g.refused()
@@ -112,8 +113,8 @@ func (g *guard) refuse(request *http.Request) {
 	}
 }
 
-// slowly runs a check of a token that may be wrong, and refuses the request if it is. It says whether it did. Few are checked at the
-// same time, so that guessing takes long.
+// slowly calls wrong to check a token, and refuses the request if it is wrong. It reports whether it has refused the request. It
+// bounds the number of concurrent checks.
 func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func() bool) (refused bool) {
 	timeout := time.NewTimer(checkWaiting)
 	defer timeout.Stop()
@@ -122,7 +123,7 @@ func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func(
 		defer func() { <-g.checks }()
 	case <-timeout.C:
 		w.Header().Set("Retry-After", askAgain)
-		writeProblem(w, http.StatusTooManyRequests, "too many wrong tokens arrive: try again")
+		writeProblem(w, http.StatusTooManyRequests, "too many wrong tokens: try again")
 		return true
 	}
 	if !wrong() {
@@ -130,7 +131,7 @@ func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func(
 	}
 	g.refuse(request)
 	w.Header().Set("WWW-Authenticate", `Bearer realm="rowrelay"`)
-	writeProblem(w, http.StatusUnauthorized, "this token is no reader's and no operator's")
+	writeProblem(w, http.StatusUnauthorized, "the token is wrong")
 	return true
 }
 
@@ -155,7 +156,7 @@ func cookieValue(r role, token string, ends int64, number string) string {
 	return signed + "." + hex.EncodeToString(mac.Sum(nil))
 }
 
-// login trades a token for a cookie.
+// login exchanges a token for a cookie.
 func (g *guard) login(w http.ResponseWriter, request *http.Request) {
 	var asked struct {
 		Token string `json:"token"`
@@ -172,7 +173,7 @@ func (g *guard) login(w http.ResponseWriter, request *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"role": r.String()})
 }
 
-// logout ends a login: also a copy of its cookie is worth nothing then.
+// logout ends a login. It revokes the cookie, so that this process doesn't accept a copy of it either.
 func (g *guard) logout(w http.ResponseWriter, request *http.Request) {
 	if cookie, err := request.Cookie(g.cookieName); err == nil && g.byCookie(cookie.Value) > nobody {
 		g.state.revoke(cookie.Value, time.Now().Add(cookieLasts))
@@ -185,7 +186,7 @@ func (g *guard) setCookie(w http.ResponseWriter, request *http.Request, value st
 	http.SetCookie(w, &http.Cookie{Name: g.cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: overTLS(request), SameSite: http.SameSiteStrictMode})
 }
 
-// overTLS says whether the browser's own connection has TLS, as far as the first proxy tells.
+// overTLS reports whether the browser's connection has TLS, by the headers of the first proxy or by the connection itself.
 func overTLS(request *http.Request) bool {
 	first, _, _ := strings.Cut(request.Header.Get("X-Forwarded-Proto"), ",")
 	if request.TLS != nil || strings.EqualFold(strings.TrimSpace(first), "https") {
@@ -201,19 +202,19 @@ func overTLS(request *http.Request) bool {
 	return false
 }
 
-// logRefused tells of refused logins, at most once in ten seconds.
+// logRefused logs a refused login, at most once in ten seconds.
 func (g *guard) logRefused(request *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.told) < 10*time.Second {
+	if time.Since(g.logged) < 10*time.Second {
 		g.suppressed++
 		return
 	}
 	g.logger.Warn("admin: a login was refused", "from", request.RemoteAddr, "suppressed", g.suppressed)
-	g.told, g.suppressed = time.Now(), 0
+	g.logged, g.suppressed = time.Now(), 0
 }
 
-// free is what a request without a token may do.
+// free returns the role of a request without a token.
 func (g *guard) free() role {
 	if g.tokens()[reader] != "" {
 		return nobody
@@ -221,13 +222,13 @@ func (g *guard) free() role {
 	return reader
 }
 
-// wrongToken refuses a request that brings a wrong token, and says whether it did.
+// wrongToken refuses a request with a wrong token. It reports whether it has refused the request.
 func (g *guard) wrongToken(w http.ResponseWriter, request *http.Request) (refused bool) {
 	token, is := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer ")
 	return is && token != "" && len(g.tokens()) > 0 && g.slowly(w, request, func() bool { return g.byToken(token) == nobody })
 }
 
-// need lets only those through who may do so much.
+// need calls next only for requests with at least this role.
 func (g *guard) need(least role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if g.free() < least && g.wrongToken(w, request) {
@@ -241,14 +242,14 @@ func (g *guard) need(least role, next http.Handler) http.Handler {
 			writeProblem(w, http.StatusForbidden, "this server is read-only: it has no operator_token")
 		case has == nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="rowrelay"`)
-			writeProblem(w, http.StatusUnauthorized, "a token is needed: Authorization: Bearer …")
+			writeProblem(w, http.StatusUnauthorized, "a token is required: send Authorization: Bearer …")
 		default:
-			writeProblem(w, http.StatusForbidden, "this takes the operator's token")
+			writeProblem(w, http.StatusForbidden, "the operator's token is required")
 		}
 	})
 }
 
-// loopback says whether an address, host:port or host, is this machine's alone.
+// loopback reports whether an address, host:port or host, can be reached from this machine only.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

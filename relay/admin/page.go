@@ -2,7 +2,7 @@ package admin
 
 import _ "embed"
 
-// The page is four files, as they are: nothing builds them, and they load nothing else.
+// The page consists of four files, which need no build step and load nothing else.
 var (
 	//go:embed page/index.html
 	indexHTML []byte

@@ -10,24 +10,24 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// problem is what an operator should look at, in a sentence and the reason for it.
+// problem describes something that an operator should look at.
 type problem struct {
 	Level  string `json:"level"` // bad, warn or info
 	Kind   string `json:"kind"`
 	Title  string `json:"title"`
 	Detail string `json:"detail,omitempty"`
 
-	// Select finds the messages that it is about; empty where it is about none.
+	// Select is a filter for the messages that the problem is about. It is empty if it is about none.
 	Select map[string]string `json:"select,omitempty"`
 }
 
-// From when on something is late.
+// A message that is older than these is late.
 const (
 	lateAfter      = 30 * time.Second
 	lateRetryAfter = 10 * time.Minute
 )
 
-// problems are what is wrong, the worst first.
+// problems returns the problems of a table, the worst first.
 func (a *api) problems(of *table, c counted) []problem {
 	found := []problem{}
 	add := func(level, kind, title, detail string, selects map[string]string) {
@@ -37,7 +37,7 @@ func (a *api) problems(of *table, c counted) []problem {
 		add("bad", "relay", "The relay of this process doesn't work", err.Error(), nil)
 	}
 	if c.err != nil {
-		add("bad", "status", "The table couldn't be counted", c.err.Error(), nil)
+		add("bad", "status", "The messages couldn't be counted", c.err.Error(), nil)
 		return found
 	}
 	status := c.status
@@ -47,14 +47,14 @@ func (a *api) problems(of *table, c counted) []problem {
 		if relay.Alive {
 			alive++
 			if relay.Config.Membership == storage.Standby {
-				add("warn", "waits", "The relay "+relay.Name+" takes no message", "Its sinks or routes aren't those of the relays that work on this table: it waits until they have stopped. Start it with --join to share the messages.", nil)
+				add("warn", "waits", "The relay "+relay.Name+" takes no messages", "It has other sinks or routes than the relays that work on this table, and waits until they have stopped. Start it with --join to share the messages.", nil)
 			}
 			continue
 		}
-		add("warn", "dead", "The relay "+relay.Name+" is dead", fmt.Sprintf("It was last heard of %s ago, on %s.", ago(c.at.Sub(relay.LastHeartbeat)), relay.Host), nil)
+		add("warn", "dead", "The relay "+relay.Name+" is dead", fmt.Sprintf("Its last heartbeat was %s ago, on %s.", ago(c.at.Sub(relay.LastHeartbeat)), relay.Host), nil)
 	}
 	if alive == 0 {
-		add("bad", "relay", "No relay is alive", "Nothing is delivered until one runs.", nil)
+		add("bad", "relay", "No relay is alive", "No message is delivered until a relay runs.", nil)
 		why = append(why, "no relay is alive")
 	}
 	for _, control := range status.Controls {
@@ -66,7 +66,7 @@ func (a *api) problems(of *table, c counted) []problem {
 			detail += ": " + isolated(control.Reason)
 		}
 		if control.Kind == storage.LimitSink {
-			add("info", "limit", fmt.Sprintf("The sink %s is limited to %d a second", control.Name, control.Rate), detail, nil)
+			add("info", "limit", fmt.Sprintf("The sink %s is limited to %d messages/s", control.Name, control.Rate), detail, nil)
 			why = append(why, "sink "+control.Name+" is limited")
 			continue
 		}
@@ -74,18 +74,18 @@ func (a *api) problems(of *table, c counted) []problem {
 		why = append(why, control.String()+" is paused")
 	}
 	if status.HeldKeys > 0 {
-		add("warn", "held", plural(status.HeldKeys, "key waits", "keys wait")+" with a parked message", "The first one has waited for "+ago(status.OldestHeld)+". Requeue the message, skip it or discard it: the key goes on.",
+		add("warn", "held", plural(status.HeldKeys, "key waits", "keys wait")+" with a parked message", "The oldest one has waited for "+ago(status.OldestHeld)+". Requeue, skip or discard the message to unblock the key.",
 			map[string]string{"state": "error", "holds": "yes"})
 	}
 	if status.OldestPending > lateAfter {
 		detail := "The backlog is " + plural(status.Counts[storage.StatePending]+status.Counts[storage.StateClaimed], "message", "messages") + "."
 		if len(why) > 0 {
-			detail = "Probably as " + strings.Join(why, ", and as ") + ". " + detail
+			detail = "Probable cause: " + strings.Join(why, "; ") + ". " + detail
 		}
 		add("warn", "late", "Messages are late: the oldest has waited for "+ago(status.OldestPending), detail, map[string]string{"state": "pending"})
 	}
 	if status.OldestRetry > lateRetryAfter {
-		add("info", "retry", "A message has been tried again and again for "+ago(status.OldestRetry), "", map[string]string{"state": "retry"})
+		add("info", "retry", "The oldest message with failed attempts was written "+ago(status.OldestRetry)+" ago", "", map[string]string{"state": "retry"})
 	}
 	for _, group := range c.parked.groups {
 		sink := ""
@@ -94,10 +94,10 @@ func (a *api) problems(of *table, c counted) []problem {
 		}
 		title := plural(int64(group.Count), "message", "messages") + " of " + isolated(group.Topic) + sink + " parked"
 		if group.Of > 0 {
-			title = fmt.Sprintf("%d of the newest %d parked messages are of %s%s", group.Count, group.Of, isolated(group.Topic), sink)
+			title = fmt.Sprintf("%d of the newest %d parked messages have the topic %s%s", group.Count, group.Of, isolated(group.Topic), sink)
 		}
 		if group.Newest && len(c.parked.groups) > 1 {
-			title += map[bool]string{true: ", the newest of all", false: ", among them the newest"}[group.Count == 1]
+			title += map[bool]string{true: ", the newest of all", false: ", including the newest"}[group.Count == 1]
 		}
 		selects := map[string]string{"state": "error", "topic": group.Topic}
 		if group.Error != "" {
@@ -109,14 +109,14 @@ func (a *api) problems(of *table, c counted) []problem {
 		add("warn", "parked", title, group.Example, selects)
 	}
 	if c.parked.others > 0 {
-		add("warn", "parked", plural(int64(c.parked.others), "more message", "more messages")+" parked, of other topics or with other errors", "", map[string]string{"state": "error"})
+		add("warn", "parked", plural(int64(c.parked.others), "more message", "more messages")+" parked, with other topics or errors", "", map[string]string{"state": "error"})
 	}
 	order := []string{"bad", "warn", "info"}
 	slices.SortStableFunc(found, func(a, b problem) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })
 	return found
 }
 
-// sinkProblems are those that only this process knows of; it returns what may make messages late.
+// sinkProblems adds the problems that only this process knows. It returns possible causes of late messages.
 func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, detail string, selects map[string]string)) (why []string) {
 	if of.Watch == nil {
 		return nil
@@ -129,16 +129,17 @@ func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, de
 	}
 	unrouted, failed := of.Watch.troubles(time.Now())
 	for _, topic := range unrouted {
-		add("bad", "unrouted", "No route takes the topic "+isolated(topic), "Its messages wait, uncharged, until a route or a handler does. Those that name a sink which is gone can be sent to another one: rowrelay messages requeue --sink GONE --to ANOTHER.", map[string]string{"state": "pending", "topic": topic})
+		add("bad", "unrouted", "No route takes the topic "+isolated(topic), "Its messages wait, uncharged, until a route or a handler takes it. If they wait for a sink that no longer exists, send them to another one: rowrelay messages requeue --sink GONE --to ANOTHER.", map[string]string{"state": "pending", "topic": topic})
 		why = append(why, "topic "+topic+" has no route")
 	}
 	for _, stage := range slices.Sorted(maps.Keys(failed)) {
-		add("warn", "failed", "Work fails and is tried again: "+stage, failed[stage].text, nil)
+		add("warn", "failed", "The relay retries a failing operation: "+stage, failed[stage].text, nil)
 	}
 	return why
 }
 
-// isolated is a name whose direction doesn't reach the text around it, where it has letters or marks that have another.
+// isolated encloses a name that has right-to-left letters or marks in Unicode isolates, so that they don't change the
+// direction of the text around it.
 func isolated(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool {
 		return r >= 0x590 && r <= 0x8ff || r >= 0x200e && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r >= 0xfb1d && r <= 0xfefc || r >= 0x10800 && r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff
@@ -148,7 +149,7 @@ func isolated(name string) string {
 	return name
 }
 
-// ago is a duration as people say it.
+// ago formats a duration for people.
 func ago(d time.Duration) string {
 	switch {
 	case d < 2*time.Second:

@@ -23,7 +23,7 @@ func (d *desk) login(t *testing.T, headers ...string) *http.Cookie {
 	return answer.Result().Cookies()[0]
 }
 
-// Of a job that runs in another process behind the same address it is said whose it is; it isn't taken for one of the same number.
+// A request for a job of another process behind the same address gets an error with that process. It doesn't get a job with the same number.
 func TestJobsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	one, other := newDesk(t, 3, nil), newDesk(t, 3, nil)
@@ -38,7 +38,7 @@ func TestJobsOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// Browsers send a cookie to all ports of a host.
+// Browsers send a cookie to all ports of a host, so daemons need different names.
 func TestDaemonsOnOneHostHaveCookiesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	one, replica, other := newDesk(t, 0, nil), newDesk(t, 0, nil), newDesk(t, 0, func(o *Options) { o.ReaderToken = readers })
@@ -51,7 +51,7 @@ func TestDaemonsOnOneHostHaveCookiesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A cookie is worth nothing after its log-out, also with the pages that follow; those of others are.
+// After a log-out its cookie is refused, also by a Handler that takes the State over. Other cookies are still accepted.
 func TestLogoutRevokes(t *testing.T) {
 	t.Parallel()
 	state := NewState()
@@ -96,7 +96,7 @@ func TestCookiesAreSecureBehindTLS(t *testing.T) {
 	}
 }
 
-// A page that a proxy serves under another name by plain HTTP is refused changes, and told why.
+// If a proxy serves the page under another name over plain HTTP, changes are refused with an explanation.
 func TestAnotherOriginIsExplained(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, nil)
@@ -106,7 +106,7 @@ func TestAnotherOriginIsExplained(t *testing.T) {
 	}
 }
 
-// Ten tokens a second can be tried, on whichever way; each wrong one is counted. Right ones take no time.
+// By login and by header together, ten wrong tokens can be tried per second, and each one is counted. Right ones are not delayed.
 func TestWrongTokensAreSlowAndCounted(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(d *desk) int{
@@ -150,7 +150,7 @@ func TestWrongTokensAreSlowAndCounted(t *testing.T) {
 	}
 }
 
-// What a Watch remembers is continued by the next one.
+// A Watch continues the data of another one.
 func TestAWatchContinuesAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,9 +1,8 @@
-// Package admin serves what an operator and a supervisor want to know of a
-// daemon: its metrics, whether it is alive, whether it is ready, and what its
-// tables hold; and a page to see and steer it by.
+// Package admin serves a daemon's metrics, health and readiness checks, counts of
+// its tables, and a web page for operators with an API.
 //
-// It listens on the loopback interface unless it is told otherwise, and changes
-// nothing unless it has a token for operators.
+// The daemon's default address is on the loopback interface. Changes are refused
+// unless a token for operators is set.
 package admin
 
 import (
@@ -23,67 +22,70 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Source is one relay, as the server sees it.
+// Source is a relay and its table.
 type Source struct {
 	Name string
 
-	// Healthy returns nil if the relay works, or what is wrong.
+	// Healthy returns nil if the relay works, or an error with the reason why it doesn't.
 	Healthy func() error
 
-	// StandbyReason returns why the relay takes no message though it works, or "" if it does. May be nil.
+	// StandbyReason returns the reason why a working relay takes no messages, or "" if it takes them. May be nil.
 	StandbyReason func() string
 
-	// Status counts what the source's table holds.
+	// Status counts the source's table.
 	Status func(context.Context) (storage.Status, error)
 
-	// Operator shows and changes messages; a sqlstore.Store is one. Without it the page and the
+	// Operator shows and changes messages; a sqlstore.Store is one. If it is nil, the page and the
 	// API don't have this source.
 	Operator storage.Operator
 
-	// Reads lists messages in the place of Operator, if it isn't nil. With a pool of its own, whose statements the server ends
-	// after ReadTimeout, readers of the page take no connection from the relay or from operators. At most MostReads calls
-	// run at the same time, and one of Status.
+	// Reads lists messages instead of Operator, if it isn't nil. Give it a pool of its own, whose statements the database ends
+	// after ReadTimeout, so that requests of the page take no connections from the relay and from operators. At most MostReads
+	// calls run concurrently, and one call of Status.
 	Reads storage.Operator
 
-	// Watch is the relay's observer: what the page shows of its sinks, of the last hours, and of
-	// failed attempts. May be nil.
+	// Watch is the relay's observer. It has the state of the sinks, the history and the failed
+	// attempts that the page shows. May be nil.
 	Watch *Watch
 }
 
-// Options say what a server shows. Address, Sources, Metrics and Logger are required.
+// Options configures a server. Address, Sources, Metrics and Logger are required.
 type Options struct {
-	// Address is host:port; port 0 takes a free one.
+	// Address is host:port. Port 0 selects a free port.
 	Address string
 	Sources []Source
 	Metrics http.Handler
 	Logger  *slog.Logger
 
-	// ReaderToken is what it takes to see anything but /healthz and /readyz: Authorization: Bearer
-	// …, or a login on the page. Without one nothing is needed.
+	// ReaderToken is required for everything except /healthz and /readyz, in a header Authorization: Bearer …
+	// or by a login on the page. If it is empty, reading needs no token.
 	ReaderToken string
 
-	// Hosts are names by which the pages may be asked without a ReaderToken, besides localhost, this machine's name and
-	// addresses: by another name that leads here, a page of another site could read them in an operator's browser.
+	// Hosts has host names for requests without a ReaderToken, besides localhost, this machine's name and addresses. Other
+	// names are refused, because a page of another site could use one that leads to this server to read it in an operator's
+	// browser (DNS rebinding).
 	Hosts []string
 
-	// State continues that of earlier pages. Nil: the pages begin with none. Who makes one closes it.
+	// State is the state of an earlier Handler, which this one continues. The caller that makes a State closes it. If it is
+	// nil, the Handler makes one.
 	State *State
 
 	// LoginRefused is called for each wrong token. May be nil.
 	LoginRefused func()
 
-	// OperatorToken is what it takes to change anything. Without one nobody can. Who has it
-	// needs no other.
+	// OperatorToken is required for changes, and also permits reading. If it is empty, nothing can be
+	// changed.
 	OperatorToken string
 
-	// Tokens are ReaderToken and OperatorToken as they are now, where they are renewed. May be nil. Whether there is
-	// one of either doesn't change.
+	// Tokens returns the current values of ReaderToken and OperatorToken, if they can be renewed. May be nil. A token
+	// that is empty must stay empty.
 	Tokens func() (reader, operator string)
 
-	// HidePayloads never shows what messages carry, nor texts that may repeat it: receipts, the values of headers, and of errors all but the reason. Keys and the names of headers are shown.
+	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and errors except
+	// for their reasons. Keys and the names of headers are shown.
 	HidePayloads bool
 
-	// CertFile and KeyFile make the server speak TLS. They are read again when they change.
+	// CertFile and KeyFile enable TLS. They are read again when they change.
 	CertFile, KeyFile string
 }
 
@@ -95,8 +97,8 @@ type Server struct {
 	served   chan error
 }
 
-// Time-outs of the server: a client that is slow must not hold it up. An answer
-// takes at most as long as counting a table may.
+// Limits that keep slow clients from blocking the server. writeTimeout is longer than
+// countTimeout, after which an answer is ready.
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 15 * time.Second
@@ -104,7 +106,7 @@ const (
 	maxHeader    = 16 << 10
 )
 
-// Start listens and serves in the background until Stop.
+// Start listens on the address, and serves in the background until Stop.
 func Start(options Options) (*Server, error) {
 	listener, err := net.Listen("tcp", options.Address)
 	if err != nil {
@@ -137,22 +139,22 @@ func Start(options Options) (*Server, error) {
 	return s, nil
 }
 
-// warn tells of what should not be, where others than this machine can reach the server.
+// warn logs insecure settings, if the server can be reached from other machines.
 func warn(options Options, address string) {
 	if loopback(address) {
 		return
 	}
 	if options.ReaderToken == "" {
-		options.Logger.Warn("admin: everybody who reaches this address can read messages: set a reader_token, or listen on 127.0.0.1", "address", address)
+		options.Logger.Warn("admin: everybody who can reach this address can read messages: set a reader_token, or listen on 127.0.0.1", "address", address)
 	}
 	if options.CertFile == "" && options.ReaderToken+options.OperatorToken != "" {
-		options.Logger.Warn("admin: tokens travel unencrypted to this address: set tls, or put a proxy with TLS before it", "address", address)
+		options.Logger.Warn("admin: tokens are sent to this address without encryption: set tls, or use a proxy with TLS", "address", address)
 	}
 }
 
-// ownHost refuses requests under a name that isn't this server's, where no token protects what is shown: by a name of its own
-// that leads here, a page of another site could read it in an operator's browser. A browser asks other sites for nothing by an
-// address. Probes and metrics show no message, and are asked by many names.
+// ownHost refuses requests with a Host that isn't this server's, if no token protects the pages. Otherwise a page of another
+// site could make its own host name lead to this server, and read it in an operator's browser (DNS rebinding). This isn't
+// possible with an IP address. Probes and metrics show no messages, so they accept every name.
 func (a *api) ownHost(next http.Handler) http.Handler {
 	if a.options.ReaderToken != "" {
 		return next
@@ -167,19 +169,19 @@ func (a *api) ownHost(next http.Handler) http.Handler {
 		host = strings.TrimSuffix(strings.ToLower(host), ".")
 		open := slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, request.URL.Path) || strings.HasSuffix(host, ".localhost") || net.ParseIP(host) != nil
 		if !open && !slices.ContainsFunc(own, func(name string) bool { return name != "" && strings.EqualFold(name, host) }) {
-			writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("%.100q is no name of this server: ask by its address or localhost, set a reader_token, or add the name to hosts", host))
+			writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("%.100q isn't a name of this server: use its address or localhost, set a reader_token, or add the name to hosts", host))
 			return
 		}
 		next.ServeHTTP(w, request)
 	})
 }
 
-// certificate is read from its files, and again when they are new.
+// certificate reads a certificate from its files, and again when they change.
 type certificate struct {
 	cert, key string
 
 	mu     sync.Mutex
-	read   time.Time // the file's time
+	read   time.Time // modification time of the file that was read
 	loaded *tls.Certificate
 }
 
@@ -193,13 +195,13 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			c.loaded, c.read = &loaded, info.ModTime()
 		}
 	}
-	if c.loaded != nil { // while one file is new and the other isn't, the old ones serve
+	if c.loaded != nil { // while only one of the files is new, the previous certificate stays in use
 		return c.loaded, nil
 	}
 	return nil, err
 }
 
-// Addr is the address that the server listens on.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() string {
 	if s == nil || s.listener == nil {
 		return ""
@@ -207,8 +209,8 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Stop lets the requests that are under way finish until the context ends, and
-// then closes their connections. It may be called once.
+// Stop waits for running requests until the context ends, and then closes their
+// connections. It may be called once.
 func (s *Server) Stop(ctx context.Context) error {
 	if s == nil || s.listener == nil {
 		return errors.New("the admin server is nil or empty: use what Start returned, after checking its error")

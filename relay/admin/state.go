@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// State is what pages remember: jobs, and logins that were ended. With the State of earlier pages a Handler continues
-// their jobs, as the daemon does when it loads its configuration again.
+// State holds the page's jobs, and its logins that were ended by a log-out. A Handler that gets the State of another
+// one continues its jobs; the daemon does this when it loads a new configuration.
 type State struct {
 	jobs jobs
-	stop context.CancelFunc // ends the jobs
+	stop context.CancelFunc // stops the jobs
 
 	mu      sync.Mutex
-	revoked map[[sha256.Size]byte]time.Time // cookies that were logged out, and when they end
+	revoked map[[sha256.Size]byte]time.Time // hashes of cookies that were logged out, with their expiry
 }
 
-// mostRevoked logins are remembered.
+// mostRevoked bounds the number of revoked logins in memory.
 const mostRevoked = 10_000
 
 var notOfHost = regexp.MustCompile(`[^A-Za-z0-9-]+`)
@@ -37,7 +37,7 @@ func NewState() *State {
 
 // Close stops the jobs, and waits for them.
 func (s *State) Close() {
-	s.jobs.mu.Lock() // a job that begins meanwhile has begun before or is refused
+	s.jobs.mu.Lock() // a job that starts concurrently is stopped, too, or refused
 	s.stop()
 	s.jobs.mu.Unlock()
 	s.jobs.working.Wait()
@@ -53,7 +53,7 @@ func (s *State) StopJobs(source string) {
 	}
 }
 
-// revoke ends a login before its time.
+// revoke ends a login before its cookie expires.
 func (s *State) revoke(cookie string, ends time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,24 +14,24 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Watch is an Observer that remembers what the page shows of one relay: the last hours as points
-// of charts, how its sinks do, and the failed attempts of messages. All of it is of this process,
-// and bounded. Options.Observer of a relay has it, and the Source.
+// Watch is an Observer that stores what the page shows of one relay: points of the charts for the
+// last hours, the state of its sinks, and failed attempts of messages. It has only events of this
+// process, and its size is bounded. Set it as the relay's Options.Observer and as Source.Watch.
 type Watch struct {
-	relay.Observer // is told everything as well
+	relay.Observer // the next observer, which gets all events, too
 
-	sinks map[string]*sinkWatch // never changed
+	sinks map[string]*sinkWatch // never changes
 
 	mu       sync.Mutex
-	points   []Point              // a ring, once it is full
-	next     int                  // of the ring
-	open     Point                // the one that is being filled
-	before   totals               // as it began
-	last     counted              // what was counted last, by whomever
-	unrouted map[string]time.Time // when a topic without a route was met last
+	points   []Point              // a ring buffer, once it is full
+	next     int                  // the oldest point of the ring buffer
+	open     Point                // the current point
+	before   totals               // totals at the start of the current point
+	last     counted              // the last count of the table
+	unrouted map[string]time.Time // when a topic without a route was last seen
 	failed   map[string]failure   // by stage
-	attempts map[int64]*attempts  // by the message's id
-	oldest   []int64              // ids of attempts, the first of which is forgotten first
+	attempts map[int64]*attempts  // by the row's id
+	oldest   []int64              // the ids in attempts, oldest first
 }
 
 var (
@@ -39,17 +39,17 @@ var (
 	_ relay.AttemptObserver = (*Watch)(nil)
 )
 
-// Bounds of what a Watch remembers.
+// Bounds of a Watch.
 const (
 	pointEvery      = 10 * time.Second
 	mostPoints      = 6 * 60 * 6 // six hours
 	mostMessages    = 4096       // with failed attempts
-	mostAttempts    = 20         // of each: the last ones
+	mostAttempts    = 20         // the last ones of each message
 	mostTopics      = 100
 	recentlyFailing = time.Minute
 )
 
-// Point is what happened in a while: a point of the charts.
+// Point is a point of the charts. It summarises an interval of about ten seconds.
 type Point struct {
 	At        time.Time `json:"at"`        // its end
 	Seconds   float64   `json:"seconds"`   // its length
@@ -59,22 +59,22 @@ type Point struct {
 	Lag       float64   `json:"lag"`       // seconds from writing to delivery, on average
 	MostLag   float64   `json:"most_lag"`
 
-	// What the table held when it was last counted; negative where it was not.
+	// The last counts of the table; -1 if they are unknown.
 	Pending int64 `json:"pending"`
 	Waiting int64 `json:"waiting"` // scheduled or retry
 	Error   int64 `json:"error"`
 }
 
-// sinkWatch counts for one sink. What is counted for each message is atomic.
+// sinkWatch has the counters of one sink. Those that are updated for each message are atomic.
 type sinkWatch struct {
 	delivered, failed, parked atomic.Int64
-	lag, mostLag              atomic.Int64 // nanoseconds: the sum, and the longest of the open point
+	lag, mostLag              atomic.Int64 // nanoseconds: the total, and the longest in the current point
 	inFlight, buffered        atomic.Int64
-	down                      bool // the rest is under Watch.mu
+	down                      bool // this and the following fields are guarded by Watch.mu
 	downSince                 time.Time
 	downReason, downDetail    string
-	rate                      float64 // delivered a second, in the last whole point
-	had                       int64   // delivered when the open point began
+	rate                      float64 // delivered per second in the last finished point
+	had                       int64   // delivered at the start of the current point
 	parkedFor                 map[sinks.Reason]int64
 }
 
@@ -90,8 +90,8 @@ type attempts struct {
 	list      []relay.Attempt
 }
 
-// NewWatch returns a Watch of a relay with these sinks, which tells next all that it is told; nil
-// is nobody.
+// NewWatch returns a Watch for a relay with these sinks. It passes all events on to next, which may be
+// nil.
 func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 	if next == nil {
 		next = relay.NoObserver{}
@@ -104,7 +104,7 @@ func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 	return w
 }
 
-// Continue takes over what another Watch remembers, of the sinks that both have. It is called once the other's relay has
+// Continue takes over the data of another Watch, for the sinks that both have. Call it after the other Watch's relay has
 // stopped, and before this one's starts.
 func (w *Watch) Continue(before *Watch) {
 	if before == nil {
@@ -130,7 +130,7 @@ func (w *Watch) Continue(before *Watch) {
 	}
 }
 
-// Sent counts attempts that failed.
+// Sent counts failed attempts.
 func (w *Watch) Sent(sink string, took time.Duration, results map[relay.OutcomeKind]int) {
 	w.Observer.Sent(sink, took, results)
 	s := w.sinks[sink]
@@ -157,7 +157,7 @@ func (w *Watch) Delivered(sink, topic string, lag time.Duration) {
 	}
 }
 
-// Parked counts a message that waits for an operator.
+// Parked counts a parked message.
 func (w *Watch) Parked(sink string, reason sinks.Reason) {
 	w.Observer.Parked(sink, reason)
 	if s := w.sinks[sink]; s != nil {
@@ -170,7 +170,8 @@ func (w *Watch) Parked(sink string, reason sinks.Reason) {
 	}
 }
 
-// InMemory notes what of a sink is in memory. As it comes once a second, it ends points as well.
+// InMemory stores the number of a sink's messages in memory. Because relays call it once a second, it
+// also ends points.
 func (w *Watch) InMemory(sink string, inFlight, buffered int) {
 	w.Observer.InMemory(sink, inFlight, buffered)
 	if s := w.sinks[sink]; s != nil {
@@ -184,7 +185,7 @@ func (w *Watch) InMemory(sink string, inFlight, buffered int) {
 	}
 }
 
-// endPoint puts the open point to the others, and begins the next one.
+// endPoint adds the current point to the others, and starts the next one.
 func (w *Watch) endPoint(now time.Time) {
 	point := Point{At: now, Seconds: now.Sub(w.open.At).Seconds(), Pending: -1, Waiting: -1, Error: -1}
 	var all totals
@@ -216,14 +217,14 @@ func (w *Watch) endPoint(now time.Time) {
 	w.next = (w.next + 1) % mostPoints
 }
 
-// History returns the points of the last hours, the first one first.
+// History returns the points of the last six hours, oldest first.
 func (w *Watch) History() []Point {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Concat(w.points[w.next:], w.points[:w.next])
 }
 
-// SinkDown notes that a sink is unavailable, and why.
+// SinkDown records that a sink is unavailable, with the reason.
 func (w *Watch) SinkDown(sink string, reason sinks.Reason, detail string) {
 	w.Observer.SinkDown(sink, reason, detail)
 	w.mu.Lock()
@@ -236,7 +237,7 @@ func (w *Watch) SinkDown(sink string, reason sinks.Reason, detail string) {
 	}
 }
 
-// SinkUp notes that it takes messages again.
+// SinkUp records that a sink is available again.
 func (w *Watch) SinkUp(sink string) {
 	w.Observer.SinkUp(sink)
 	w.mu.Lock()
@@ -246,7 +247,7 @@ func (w *Watch) SinkUp(sink string) {
 	}
 }
 
-// Unrouted notes a topic without a route.
+// Unrouted records a topic without a route.
 func (w *Watch) Unrouted(topic string) {
 	w.Observer.Unrouted(topic)
 	w.mu.Lock()
@@ -256,7 +257,7 @@ func (w *Watch) Unrouted(topic string) {
 	}
 }
 
-// Failed notes what fails and is tried again.
+// Failed records a failure of a stage, which the relay retries.
 func (w *Watch) Failed(stage string, err error) {
 	w.Observer.Failed(stage, err)
 	w.mu.Lock()
@@ -266,8 +267,8 @@ func (w *Watch) Failed(stage string, err error) {
 	}
 }
 
-// Attempted remembers a failed attempt. Of the messages with such attempts, those are forgotten
-// first that failed first.
+// Attempted stores a failed attempt. If there are too many messages, it drops the one whose first
+// failure is the oldest.
 func (w *Watch) Attempted(attempt relay.Attempt) {
 	if next, wants := w.Observer.(relay.AttemptObserver); wants {
 		next.Attempted(attempt)
@@ -283,7 +284,7 @@ func (w *Watch) Attempted(attempt relay.Attempt) {
 		known = &attempts{}
 		w.attempts[attempt.ID], w.oldest = known, append(w.oldest, attempt.ID)
 	}
-	if known.messageID != attempt.MessageID { // its id was given out again
+	if known.messageID != attempt.MessageID { // another message with the same row id
 		*known = attempts{messageID: attempt.MessageID}
 	}
 	if len(known.list) >= mostAttempts {
@@ -292,7 +293,7 @@ func (w *Watch) Attempted(attempt relay.Attempt) {
 	known.list = append(known.list, attempt)
 }
 
-// attemptsOf returns what is remembered of a message, the first attempt first.
+// attemptsOf returns the stored attempts of a message, oldest first.
 func (w *Watch) attemptsOf(id int64, messageID string) []relay.Attempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -302,8 +303,8 @@ func (w *Watch) attemptsOf(id int64, messageID string) []relay.Attempt {
 	return nil
 }
 
-// Counting returns count, but the Watch learns what was counted: whoever counts a table anyway
-// does so by this function.
+// Counting returns a function that calls count and stores the result in the Watch. Use it for every
+// count of the table, so that the page can show the result.
 func (w *Watch) Counting(count func(context.Context) (storage.Status, error)) func(context.Context) (storage.Status, error) {
 	return func(ctx context.Context) (storage.Status, error) {
 		began := time.Now()
@@ -316,7 +317,7 @@ func (w *Watch) Counting(count func(context.Context) (storage.Status, error)) fu
 	}
 }
 
-// lastCounted is what was counted last; its time is zero where nothing was.
+// lastCounted returns the last count. Its time is zero if nothing was counted.
 func (w *Watch) lastCounted() counted {
 	if w == nil {
 		return counted{}
@@ -326,7 +327,7 @@ func (w *Watch) lastCounted() counted {
 	return w.last
 }
 
-// sinkReport is how a sink does, as far as this process knows.
+// sinkReport is the state of a sink in this process.
 type sinkReport struct {
 	Name      string                 `json:"name"`
 	Down      bool                   `json:"down"`
@@ -335,7 +336,7 @@ type sinkReport struct {
 	Detail    string                 `json:"detail,omitempty"`
 	InFlight  int64                  `json:"in_flight"`
 	Buffered  int64                  `json:"buffered"`
-	Rate      float64                `json:"rate"` // delivered a second, lately
+	Rate      float64                `json:"rate"` // delivered per second in the last point
 	Delivered int64                  `json:"delivered"`
 	Failed    int64                  `json:"failed"` // attempts
 	Parked    map[sinks.Reason]int64 `json:"parked"` // by reason
@@ -372,12 +373,12 @@ func (w *Watch) sinkReports(controls []storage.Control) (reports []sinkReport) {
 	return reports
 }
 
-// troubles are the topics without a route that were met lately, and the stages that failed lately.
+// troubles returns the topics without a route and the stages that failed, if that was recent.
 func (w *Watch) troubles(now time.Time) (unrouted []string, failed map[string]failure) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for topic, met := range w.unrouted {
-		if now.Sub(met) < 2*time.Minute { // it is told once a minute
+		if now.Sub(met) < 2*time.Minute { // relays report each topic once a minute
 			unrouted = append(unrouted, topic)
 		}
 	}

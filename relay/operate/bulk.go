@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What becomes of parked messages, or with storage.StateRetry in the filter of those that wait for
+// Actions of a Bulk on parked messages. If the filter has storage.StateRetry, they are for messages that wait for
 // their next attempt.
 const (
 	Requeue = "requeue"
@@ -21,52 +21,52 @@ const (
 	Discard = "discard"
 )
 
-// How far messages that overtook parked ones are looked for.
+// Values of Bulk.Within: the number of delivered messages to search for those that overtook parked ones.
 const (
-	EveryDelivered = 1 << 62   // as far as there are any
-	FirstDelivered = 1_000_000 // what doesn't take long
+	EveryDelivered = 1 << 62   // all
+	FirstDelivered = 1_000_000 // keeps the search short
 )
 
-// Bulk changes parked messages, however many, in steps at a rate: those that are parked when it is
-// planned. Interrupted, it is asked again for the rest.
+// Bulk changes any number of parked messages, in steps at a rate. It changes only messages that are parked when
+// Plan is called. After an interruption, call Run again with the plan for the rest.
 type Bulk struct {
 	Action  string // Requeue, Skip or Discard
 	Filter  storage.Filter
-	Limit   int    // at most so many; 0 is no bound
-	Rate    int    // messages a second; 0 is no bound
-	To      string // with Requeue, this sink instead of their own
-	Waiting bool   // with To, also those that wait for the Filter's Sink alone, which no relay has
-	InOrder bool   // with Requeue, those that were overtaken stay parked
-	Within  int64  // how far those that overtook are looked for; 0 for none
+	Limit   int    // change at most this number of messages; 0: no limit
+	Rate    int    // messages per second; 0: no limit
+	To      string // with Requeue: send to this sink instead of the messages' own
+	Waiting bool   // with To: include messages in other states that wait only for the Filter's Sink, which no relay has
+	InOrder bool   // with Requeue: leave overtaken messages parked
+	Within  int64  // the number of delivered messages to search for those that overtook parked ones; 0: don't search
 }
 
-// step is how many messages are changed at once.
+// step is the maximum number of messages that one statement changes.
 const step = 500
 
-// Plan is what a Bulk is to do: the rows that were found, and no others. Its rows are kept as ranges of their ids, so
-// that a plan of very many takes little memory.
+// Plan has the rows that a Bulk has found and is going to change. It stores rows as ranges of ids, so that a plan of
+// millions takes little memory.
 type Plan struct {
-	Count     int              // rows
-	Topics    []TopicCount     // the most first
-	Overtaken int              // later messages of their keys were delivered
-	Left      RowIDs           // such messages that stay parked
-	Named     []storage.Parked // the first MostNamed of them
-	More      bool             // there may be others, which it leaves out: MostWaiting
-	Unfit     int              // the action isn't for them: they hold their keys and can't be redirected, or hold none to be skipped
+	Count     int              // rows to change
+	Topics    []TopicCount     // the rows by topic, the largest count first
+	Overtaken int              // messages of whose keys later ones were delivered
+	Left      RowIDs           // overtaken messages that stay parked
+	Named     []storage.Parked // the first MostNamed of Left
+	More      bool             // rows may have been left out, because of MostWaiting
+	Unfit     int              // messages that the action can't change: they hold their keys and can't be redirected, or hold none to skip
 
-	parts  map[string]*part // by the sinks that the rows name: a message may have several rows, for different sinks
+	parts  map[string]*part // the rows by their sinks: a message may have several rows, for different sinks
 	topics map[TopicCount]int
-	passed int // rows that Run has gone through
+	passed int // rows that Run has processed
 }
 
-// Rest is how many rows Run has not gone through yet.
+// Rest returns the number of rows that Run has not processed yet.
 func (p *Plan) Rest() int { return p.Count - p.passed }
 
-// part is the rows of a plan that name the same sinks. Those that hold their keys are changed first, and those that aren't
-// parked last.
+// part has the rows of a plan with the same sinks. Rows that hold their keys are changed first, and rows that aren't parked
+// last.
 type part struct{ holding, others, waiting RowIDs }
 
-// TopicCount is how many of a plan's messages are of a topic and for the same sinks.
+// TopicCount is the number of a plan's messages with the same topic and sinks.
 type TopicCount struct {
 	Topic  string `json:"topic"`
 	Sinks  string `json:"sinks,omitempty"`
@@ -75,27 +75,27 @@ type TopicCount struct {
 
 // Bounds of a plan.
 const (
-	MostWaiting = 100_000 // messages that wait for their next attempt
+	MostWaiting = 100_000 // messages that aren't parked
 	MostNamed   = 100     // messages in Plan.Named
 
-	waitingPage    = 10_000 // rows of one listing
-	waitingOverlap = 1_000  // rows of a listing at least: more than one message has
+	waitingPage    = 10_000 // maximum rows of a page
+	waitingOverlap = 1_000  // minimum rows of a page: more than one message can have
 )
 
-// RowIDs are ids of rows in ascending order, kept as ranges.
+// RowIDs is a set of row ids in ascending order, stored as ranges.
 type RowIDs struct {
 	ranges []idRange
 	count  int
 }
 
-// idRange has its ends among its ids.
+// idRange is a range of ids that includes both ends.
 type idRange struct{ from, to int64 }
 
-// add puts an id to the others. It is not below any of them.
+// add adds an id, which must not be below any id of the set.
 func (s *RowIDs) add(id int64) {
 	last := len(s.ranges) - 1
 	switch {
-	case last >= 0 && s.ranges[last].to == id: // another message, which was given the same id
+	case last >= 0 && s.ranges[last].to == id: // another row with the same id
 		return
 	case last >= 0 && s.ranges[last].to == id-1:
 		s.ranges[last].to = id
@@ -105,10 +105,10 @@ func (s *RowIDs) add(id int64) {
 	s.count++
 }
 
-// Len is how many ids there are.
+// Len returns the number of ids.
 func (s *RowIDs) Len() int { return s.count }
 
-// All returns the ids, lowest first.
+// All returns an iterator over the ids, lowest first.
 func (s *RowIDs) All() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		for _, r := range s.ranges {
@@ -124,7 +124,7 @@ func (s *RowIDs) All() iter.Seq[int64] {
 	}
 }
 
-// Plan finds the messages, and changes nothing.
+// Plan finds the messages to change. It changes nothing.
 func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (*Plan, error) {
 	p := &Plan{Topics: []TopicCount{}, parts: map[string]*part{}, topics: map[TopicCount]int{}}
 	find := b.parked
@@ -150,7 +150,7 @@ func (b *Bulk) Plan(ctx context.Context, operator storage.Operator) (*Plan, erro
 	return p, nil
 }
 
-// take puts a row into the plan.
+// take adds a row to the plan.
 func (p *Plan) take(row storage.Parked) {
 	if row.Overtaken {
 		p.Overtaken++
@@ -162,7 +162,7 @@ func (p *Plan) take(row storage.Parked) {
 	}
 }
 
-// count counts a row, and returns the part that it belongs to.
+// count counts a row, and returns its part.
 func (p *Plan) count(row storage.Parked) *part {
 	p.Count++
 	p.topics[TopicCount{Topic: row.Topic, Sinks: row.Sinks}]++
@@ -191,13 +191,13 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 	return err
 }
 
-// stranded finds messages that wait for a sink that no relay has.
+// stranded finds messages in other states that wait for a sink that no relay has.
 func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan) error {
 	most := MostWaiting
 	if b.Limit > 0 {
 		most = min(most, b.Limit-p.Count)
 	}
-	rows := map[int64]storage.Parked{} // a row may be met in two states
+	rows := map[int64]storage.Parked{} // a row may change its state, and so be found twice
 	for _, state := range []storage.State{storage.StatePending, storage.StateScheduled, storage.StateRetry} {
 		filter := b.Filter
 		filter.State = state
@@ -223,14 +223,15 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 	return nil
 }
 
-// listAll gives each row that the filter selects, by id, until take has had enough, which takes that many rows.
+// listAll calls take with each row that the filter selects, by id, until take returns false. most is the number of
+// rows that take is going to accept.
 func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
-	seen := []string{} // the sinks of the rows that have the last id: a page may end between them
+	seen := []string{} // the sinks of the rows with the last id, because a page may end between two of them
 	for last := int64(0); ; {
 		page, err := List(ctx, operator, filter)
 		if err != nil {
-			return fmt.Errorf("find the messages that wait: %w", err)
+			return fmt.Errorf("find the waiting messages: %w", err)
 		}
 		for _, info := range page {
 			if info.ID != last {
@@ -249,10 +250,10 @@ func listAll(ctx context.Context, operator storage.Operator, filter storage.Filt
 	}
 }
 
-// parked finds parked messages, and counts in the plan what the action isn't for. With a Limit those that hold their keys
-// come first.
+// parked finds parked messages, and counts those that the action can't change. With a Limit it prefers messages that hold
+// their keys.
 func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) error {
-	var others []storage.Parked // with a Limit
+	var others []storage.Parked // with a Limit: messages that don't hold their keys
 	err := operator.Parked(ctx, b.Filter, b.Within, func(row storage.Parked) {
 		switch {
 		case row.Overtaken && b.InOrder:
@@ -278,8 +279,8 @@ func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) e
 	return nil
 }
 
-// Run changes the plan's rows, and says how many it has changed, also if it fails or the context ends. After each
-// step it tells so, if progress isn't nil. Called again with the plan, it continues with the rest.
+// Run changes the plan's rows. It returns the number of changed rows, also if it fails or the context ends. It calls
+// progress after each step, unless that is nil. If Run is called again with the plan, it continues with the rest.
 func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, progress func(done int)) (done int, err error) {
 	size := step
 	if b.Rate > 0 {
@@ -288,7 +289,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 	pace, skip := newPace(b.Rate), plan.passed
 	for _, sinks := range slices.Sorted(maps.Keys(plan.parts)) {
 		filter := b.Filter
-		if filter.Sink == "" && sinks != "" { // not the message's other rows
+		if filter.Sink == "" && sinks != "" { // so that the message's rows for other sinks don't change
 			filter.Sink = storage.SplitSinks(sinks)[0]
 		}
 		of := plan.parts[sinks]
@@ -316,7 +317,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 	return pace.done, nil
 }
 
-// batches are the ids in steps of that size, without the first ones, of which so many are skipped.
+// batches returns the ids in steps of this size. It leaves out the first skip ids.
 func (p *part) batches(size, skip int) iter.Seq[[]int64] {
 	return func(yield func([]int64) bool) {
 		var batch []int64
@@ -346,7 +347,7 @@ func (b *Bulk) change(ctx context.Context, operator storage.Operator, filter sto
 		return operator.Skip(ctx, filter)
 	case b.Action == Discard:
 		return operator.Discard(ctx, filter)
-	case b.Waiting: // a batch may have both
+	case b.Waiting: // a batch may have parked and waiting rows
 		parked, err := operator.Redirect(ctx, filter, b.To)
 		if err != nil {
 			return parked, err
@@ -361,16 +362,16 @@ func (b *Bulk) change(ctx context.Context, operator storage.Operator, filter sto
 	}
 }
 
-// pace keeps what goes through many messages to a rate.
+// pace limits work on many messages to a rate.
 type pace struct {
-	rate  int // messages a second; 0 is no bound
+	rate  int // messages per second; 0: no limit
 	done  int // messages
 	start time.Time
 }
 
 func newPace(rate int) *pace { return &pace{rate: rate, start: time.Now()} }
 
-// due is when the next step is.
+// due returns the time of the next step.
 func (p *pace) due() time.Time {
 	if p.rate == 0 {
 		return p.start

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// table is an outbox whose lanes the test holds.
+// table is an outbox whose lanes the test has leased.
 type table struct {
 	*testing.T
 	db     testdb.Database
@@ -64,7 +64,7 @@ func (o *table) write(topic string) storage.Row {
 	return storage.Row{}
 }
 
-// park parks the row, or the part of it that is for a sink.
+// park parks the row, or only its part for a sink.
 func (o *table) park(row storage.Row, sink, left string) {
 	o.Helper()
 	settlement := storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: o.fences[row.Lane], Sinks: row.Sinks,
@@ -87,8 +87,8 @@ func (o *table) parked() (rows []string) {
 	return rows
 }
 
-// A bulk changes the rows that its plan has found, whatever is parked between the plan and the change: rows above and below
-// the highest id of the plan, and another part of one of its messages.
+// A bulk changes only the rows of its plan. The test parks others between the plan and the change: rows above and below the
+// highest id of the plan, and a row of one of its messages for another sink.
 func TestABulkChangesOnlyTheRowsOfItsPlan(t *testing.T) {
 	for _, target := range testdb.Each() {
 		t.Run(target.Name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestABulkChangesOnlyTheRowsOfItsPlan(t *testing.T) {
 	}
 }
 
-// crowd is an Operator with very many parked messages.
+// crowd is an Operator with many parked messages.
 type crowd struct {
 	storage.Operator
 	count, step int64
@@ -131,8 +131,8 @@ func (c crowd) Parked(_ context.Context, _ storage.Filter, _ int64, each func(st
 	return nil
 }
 
-// A plan of very many messages is small, also where others lie between them.
-func TestAPlanOfVeryManyIsSmall(t *testing.T) {
+// A plan of many messages takes little memory, even if its ids are not contiguous.
+func TestPlanOfManyMessagesIsSmall(t *testing.T) {
 	for step, most := range map[int64]uint64{1: 1 << 20, 2: 32 << 20} {
 		bulk := operate.Bulk{Action: operate.Discard}
 		var before, after runtime.MemStats

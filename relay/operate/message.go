@@ -7,14 +7,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Message is a message as JSON, without what it carries.
+// Message is the JSON form of a message, without its payload and headers.
 type Message struct {
 	ID          int64         `json:"id"`
 	MessageID   string        `json:"message_id"`
 	State       storage.State `json:"state"`
 	Topic       string        `json:"topic"`
 	Key         string        `json:"key,omitempty"`
-	Sinks       []string      `json:"sinks,omitempty"` // some of its topic's, where these differ
+	Sinks       []string      `json:"sinks,omitempty"` // empty: all sinks of its topic
 	Lane        int           `json:"lane"`
 	Priority    int16         `json:"priority"`
 	Attempts    int           `json:"attempts"`
@@ -26,10 +26,10 @@ type Message struct {
 	ClaimedBy   string        `json:"claimed_by,omitempty"`
 	Receipt     string        `json:"receipt,omitempty"`
 	LastError   string        `json:"last_error,omitempty"`
-	HoldsKey    bool          `json:"holds_key,omitempty"` // it is parked, and its key waits with it
+	HoldsKey    bool          `json:"holds_key,omitempty"` // it is parked, and later messages of its key wait
 }
 
-// NewMessage returns a message as it is shown.
+// NewMessage returns the JSON form of a message.
 func NewMessage(info storage.Info) Message {
 	return Message{
 		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
@@ -39,8 +39,8 @@ func NewMessage(info storage.Info) Message {
 	}
 }
 
-// FullMessage has what it carries as well. A payload that isn't UTF-8 is in
-// payload_base64; one that is NULL is null in payload.
+// FullMessage is the JSON form of a message with its payload and headers. A payload
+// that isn't UTF-8 is in payload_base64. A payload that is NULL is null in payload.
 type FullMessage struct {
 	Message
 	Headers       map[string]string `json:"headers"`
@@ -49,7 +49,7 @@ type FullMessage struct {
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
 }
 
-// NewFullMessage returns a message as it is shown, with its payload and headers.
+// NewFullMessage returns the JSON form of a message with its payload and headers.
 func NewFullMessage(info storage.Info) FullMessage {
 	full := FullMessage{Message: NewMessage(info), Headers: info.Message.Headers, Malformed: info.Malformed}
 	if full.Headers == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestMessageAsJSON has times in UTC, and leaves out those that there are not.
+// The JSON of a message has times in UTC, and leaves out zero times.
 func TestMessageAsJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 13, 0, 0, 5000, time.FixedZone("", 3600))

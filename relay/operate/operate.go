@@ -1,7 +1,6 @@
-// Package operate is what people do with a table, as far as it takes more than one call of a
-// [storage.Operator]: to read which messages are meant, to requeue very many at a rate, to replay
-// what was delivered, and to show a message. The command line and the admin page do it by the same
-// code.
+// Package operate implements operators' work on a table that takes more than one call of a
+// [storage.Operator]: selecting messages, requeueing many at a rate, replaying delivered messages, and
+// showing a message. The command line and the admin page share it.
 package operate
 
 import (
@@ -20,34 +19,34 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Selection is which messages somebody means, in the words that they were typed in.
+// Selection selects messages. Its fields are texts as a user has typed them; [Selection.Filter] checks them.
 type Selection struct {
-	IDs   []string `json:"ids,omitempty"` // the table's or the messages'
+	IDs   []string `json:"ids,omitempty"` // of rows or of messages
 	Topic string   `json:"topic,omitempty"`
 	Key   string   `json:"key,omitempty"`
 	Sink  string   `json:"sink,omitempty"`
 	State string   `json:"state,omitempty"`
-	Since string   `json:"since,omitempty"` // a time, or how long ago
+	Since string   `json:"since,omitempty"` // a time or an age
 	Error string   `json:"error,omitempty"`
 	Holds bool     `json:"holds,omitempty"` // only parked messages that hold their keys
 	After int64    `json:"after,omitempty"`
 	Limit int      `json:"limit,omitempty"`
 }
 
-// Selects says that there are ids or filters.
+// Selects reports whether the selection has ids or filters.
 func (s Selection) Selects() bool {
 	return s.Topic+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0 || s.Holds
 }
 
-// Filter is what the selection says. In errors the names of its parts follow the prefix, which is
-// "--" for flags.
+// Filter returns the selection as a filter. In errors the prefix, such as "--" for flags, precedes the
+// names of its parts.
 func (s Selection) Filter(prefix string) (storage.Filter, error) {
 	filter := storage.Filter{Topic: s.Topic, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
 	if s.State != "" && !slices.Contains(States, filter.State) {
 		return filter, fmt.Errorf("%sstate: %q isn't one of pending, claimed, scheduled, retry, error, done", prefix, s.State)
 	}
 	for name, text := range map[string]string{"topic": s.Topic, "key": s.Key, "sink": s.Sink, "since": s.Since, "error": s.Error} {
-		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // which databases refuse
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // databases refuse such text
 			return filter, fmt.Errorf("%s%s: the text isn't UTF-8, or has a zero character", prefix, name)
 		}
 	}
@@ -63,10 +62,11 @@ func (s Selection) Filter(prefix string) (storage.Filter, error) {
 	return filter, err
 }
 
-// States are those that a message can be in.
+// States are the states of a message.
 var States = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
 
-// Moment reads a time, or how long ago it is; empty is none. The name is what is read.
+// Moment parses a time, or an age, such as 2h for two hours ago. It returns the zero time for an empty text. The name
+// precedes the text in errors.
 func Moment(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -83,12 +83,12 @@ func Moment(name, text string) (time.Time, error) {
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// IDs are the table's ids or the messages', once each.
+// IDs checks ids of rows or of messages, and removes duplicates.
 func IDs(texts []string) (ids []string, err error) {
 	for _, text := range texts {
 		number, notNumber := strconv.ParseInt(text, 10, 64)
 		if (notNumber != nil || number < 1) && !uuid.MatchString(text) {
-			return nil, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
+			return nil, fmt.Errorf("%q isn't an id: give the id of a row, such as 42, or of a message, a UUID", text)
 		}
 		if id := strings.ToLower(text); !slices.Contains(ids, id) {
 			ids = append(ids, id)
@@ -97,15 +97,15 @@ func IDs(texts []string) (ids []string, err error) {
 	return ids, nil
 }
 
-// ErrNoKeys means that a key can't be paused, as the table is claimed by rows.
-var ErrNoKeys = errors.New("the table is claimed by rows, which knows no keys: pause a topic or a sink")
+// ErrNoKeys means that a key can't be paused, because the table is claimed by rows.
+var ErrNoKeys = errors.New("keys can't be paused, because the table is claimed by rows: pause a topic or a sink")
 
-// ErrUnknown means that no living relay has the sink or the name that a control is for.
-var ErrUnknown = errors.New("there is none of this name")
+// ErrUnknown means that no live relay has the sink or the name that a control is for.
+var ErrUnknown = errors.New("no relay has this name or sink")
 
-// SetControl puts a control in force, if the table's way of claiming knows it. It refuses the name of a sink or relay that
-// no living relay has, nor is among the known sinks: nothing would be paused. While no relay lives and no sink is known, it
-// takes any name.
+// SetControl sets a pause or a limit. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
+// [ErrUnknown] for a relay or a sink that neither the live relays nor known have. If no relay is alive and known is empty,
+// it accepts any name.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {
 		return operator.SetControl(ctx, control, lasts)
@@ -128,15 +128,15 @@ func SetControl(ctx context.Context, operator storage.Operator, control storage.
 	}
 	if len(names) > 0 && !slices.Contains(names, control.Name) && !slices.Contains(names, cutList) {
 		slices.Sort(names)
-		return fmt.Errorf("%s: %w; there are %s", control.String(), ErrUnknown, strings.Join(slices.Compact(names), ", "))
+		return fmt.Errorf("%s: %w: known are %s", control.String(), ErrUnknown, strings.Join(slices.Compact(names), ", "))
 	}
 	return operator.SetControl(ctx, control, lasts)
 }
 
-// cutList ends the sinks of a relay that has too many to tell.
+// cutList is the last entry in a relay's list of sinks if the list is incomplete.
 const cutList = "…"
 
-// livingSinks are the names of the sinks that living relays have.
+// livingSinks returns the names of the sinks that live relays have.
 func livingSinks(status storage.Status) (names []string) {
 	for _, relay := range status.Relays {
 		for _, sink := range relay.Config.Sinks {
@@ -148,18 +148,18 @@ func livingSinks(status storage.Status) (names []string) {
 	return names
 }
 
-// What isn't bounded in another way: a listing looks at so many messages of each table for those that its filters
-// select, and one by ids looks for so long beyond the rows that were written with them. A page of either brings so
-// many bytes of payload into memory, though none is shown: a page less costs the database more, which sorts what is
-// left for each.
+// Bounds of lists. LookThrough is the number of messages of each table that a filter searches. FindPatience bounds the
+// search for an id beyond the rows of the time that the id has. PageBytes bounds the payloads that a page reads into
+// memory, although lists don't show payloads; smaller pages would cost the database more, because it sorts the
+// remaining messages for each.
 const (
 	LookThrough  = 20_000
 	FindPatience = 500 * time.Millisecond
 	PageBytes    = 64 << 20
 )
 
-// List puts the pages of a listing together, without their payloads. The filter's MaxBytes, or [PageBytes] if it
-// has none, are those of a page.
+// List returns the messages that the filter selects, without their payloads. It reads them in pages of the filter's
+// MaxBytes, or of [PageBytes] if that is 0.
 func List(ctx context.Context, operator storage.Operator, filter storage.Filter) (found []storage.Info, err error) {
 	filter.MaxBytes, filter.NoPayloads = cmp.Or(filter.MaxBytes, PageBytes), true
 	for limit := filter.Limit; len(found) < limit; {
@@ -181,7 +181,7 @@ func List(ctx context.Context, operator storage.Operator, filter storage.Filter)
 	return found, nil
 }
 
-// sleep waits, or ends with the context.
+// sleep waits for the duration, or until the context ends.
 func sleep(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return ctx.Err()

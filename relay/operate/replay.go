@@ -13,27 +13,27 @@ import (
 
 // Errors about the name of a replay.
 var (
-	ErrNoReplay      = errors.New("there is no such replay")
-	ErrReplayIsThere = errors.New("there is a replay of this name already")
+	ErrNoReplay      = errors.New("the replay doesn't exist")
+	ErrReplayIsThere = errors.New("a replay of this name exists already")
 )
 
 var replayName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,22}$`)
 
-// MostReplayIDs fit into the line that a replay is stored as, on every database.
+// MostReplayIDs is the number of ids that fit into the row in which a replay is stored, on every database.
 const MostReplayIDs = 50
 
-// CheckReplayName says what is wrong with the name of a replay.
+// CheckReplayName returns an error if the name of a replay is invalid.
 func CheckReplayName(name string) error {
 	if !replayName.MatchString(name) {
-		return fmt.Errorf("%.40q is no name of a replay: at most 23 small letters, digits, dots, hyphens and underscores", name)
+		return fmt.Errorf("%.40q isn't a valid name of a replay: use at most 23 lower-case letters, digits, dots, hyphens and underscores", name)
 	}
 	return nil
 }
 
-// NameReplay is the name of a replay that nobody has named.
+// NameReplay returns the default name of a replay, which is the time.
 func NameReplay(now time.Time) string { return now.UTC().Format("20060102-150405") }
 
-// FindReplay returns what is known of the replay with the name; nil if there is none.
+// FindReplay returns the replay with the name, or nil if none has it.
 func FindReplay(ctx context.Context, operator storage.Operator, name string) (*storage.Replay, error) {
 	known, err := operator.Replays(ctx)
 	if err != nil {
@@ -45,7 +45,8 @@ func FindReplay(ctx context.Context, operator storage.Operator, name string) (*s
 	return nil, nil
 }
 
-// BeginReplay stores a new replay; or has an old one go on, at this one's rate if newRate says so.
+// BeginReplay stores a new replay if isNew is true. Otherwise it loads the replay with the name, to continue it; if newRate
+// is true, it gets the rate of the argument. The errors are [ErrReplayIsThere] and [ErrNoReplay].
 func BeginReplay(ctx context.Context, operator storage.Operator, replay storage.Replay, isNew, newRate bool) (storage.Replay, error) {
 	known, err := FindReplay(ctx, operator, replay.Name)
 	switch {
@@ -69,12 +70,12 @@ func BeginReplay(ctx context.Context, operator storage.Operator, replay storage.
 		}
 	}
 	if err != nil {
-		return replay, fmt.Errorf("begin the replay %s: %w", replay.Name, err)
+		return replay, fmt.Errorf("start the replay %s: %w", replay.Name, err)
 	}
 	return replay, nil
 }
 
-// StopReplay has a replay end wherever it is carried out. It may go on in between.
+// StopReplay stops a replay, in whichever process it runs. That process may write more copies before it notices.
 func StopReplay(ctx context.Context, operator storage.Operator, name string) (storage.Replay, error) {
 	for {
 		known, err := FindReplay(ctx, operator, name)
@@ -98,7 +99,7 @@ func StopReplay(ctx context.Context, operator storage.Operator, name string) (st
 	}
 }
 
-// ReplayState is a replay's in a word or two.
+// ReplayState returns "finished", "stopped" or "unfinished".
 func ReplayState(replay storage.Replay) string {
 	switch {
 	case replay.Finished:
@@ -106,45 +107,45 @@ func ReplayState(replay storage.Replay) string {
 	case replay.Stopped:
 		return "stopped"
 	default:
-		return "goes on"
+		return "unfinished"
 	}
 }
 
-// Replaying is a replay at work.
+// Replaying carries out a replay.
 type Replaying struct {
 	Replay   storage.Replay
-	Progress func(storage.Replay) // after each step; may be nil
-	Waits    func(storage.Replay) // once, where earlier copies aren't delivered for long; may be nil
+	Progress func(storage.Replay) // called after each step; may be nil
+	Waits    func(storage.Replay) // called once per wait that lasts longer than 5 s; may be nil
 
 	outstanding []copied
 }
 
-// copied are copies that were written together, and how many of them were pending when last
-// asked.
+// copied has the copies of one step, and the number of them that were pending at the last count.
 type copied struct {
 	rows    []storage.RowID
 	pending int
 	at      time.Time
 }
 
-// How a replay keeps out of the way of other messages. The bounds are times at its rate.
+// These constants make a replay give way to other messages. mostLately and mostEver bound the number of pending copies:
+// to those that the replay writes in this time at its rate.
 const (
 	stepsASecond = 10
 	mostAStep    = 200
 
-	// Of the copies that were written lately no more are pending than in this time. They stand
-	// before messages that are new, so this is about how much later these are.
+	// mostLately is for copies that were written less than lately ago. New messages are delivered after
+	// these copies, so they are delayed by about this time.
 	mostLately = 200 * time.Millisecond
 
-	// What is pending for longer waits for its key, or its sink is down. It isn't in the way, up
-	// to this much: an outage doesn't fill the table.
+	// mostEver is for all copies. A copy that is pending for longer than lately waits for its key, or its
+	// sink is down, so it doesn't delay other messages. The bound keeps an outage from filling the table.
 	lately   = 5 * time.Second
 	mostEver = 2 * time.Second
 
 	waitingPause = 50 * time.Millisecond
 )
 
-// Run writes copies until there are no more, or it is stopped.
+// Run writes copies until the replay is finished or stopped.
 func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 	size := min(mostAStep, max(1, r.Replay.Rate/stepsASecond))
 	pace := newPace(r.Replay.Rate)
@@ -153,7 +154,7 @@ func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 		if err := r.wait(ctx, operator, size, due); err != nil {
 			return err
 		}
-		if late := time.Since(due); late > time.Second { // it waited, and doesn't make up for it
+		if late := time.Since(due); late > time.Second { // after a wait, it doesn't exceed its rate to catch up
 			pace.start = pace.start.Add(late)
 		}
 		is, rows, err := operator.Replay(ctx, r.Replay, size)
@@ -183,12 +184,12 @@ func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 	return nil
 }
 
-// wait waits until it is time for the next step, and the earlier ones are out of the way.
+// wait waits until the next step is due, and few enough earlier copies are pending.
 func (r *Replaying) wait(ctx context.Context, operator storage.Operator, size int, due time.Time) error {
 	if err := sleep(ctx, time.Until(due)); err != nil {
 		return err
 	}
-	for told := false; r.inTheWay(size); {
+	for reported := false; r.tooManyPending(size); {
 		for i := range r.outstanding {
 			pending, err := operator.CountPending(ctx, r.outstanding[i].rows)
 			if err != nil {
@@ -197,11 +198,11 @@ func (r *Replaying) wait(ctx context.Context, operator storage.Operator, size in
 			r.outstanding[i].pending = pending
 		}
 		r.outstanding = slices.DeleteFunc(r.outstanding, func(c copied) bool { return c.pending == 0 })
-		if !r.inTheWay(size) {
+		if !r.tooManyPending(size) {
 			return nil
 		}
-		if !told && r.Waits != nil && time.Since(due) > lately {
-			told = true
+		if !reported && r.Waits != nil && time.Since(due) > lately {
+			reported = true
 			r.Waits(r.Replay)
 		}
 		if err := sleep(ctx, waitingPause); err != nil {
@@ -211,8 +212,8 @@ func (r *Replaying) wait(ctx context.Context, operator storage.Operator, size in
 	return nil
 }
 
-// inTheWay says that too many copies are pending for another step.
-func (r *Replaying) inTheWay(size int) bool {
+// tooManyPending reports whether too many copies are pending for another step of this size.
+func (r *Replaying) tooManyPending(size int) bool {
 	ever, late := 0, 0
 	for _, c := range r.outstanding {
 		ever += c.pending

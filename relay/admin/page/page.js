@@ -1,7 +1,7 @@
 'use strict';
 
-// The page asks the API below api/ and shows what it answers. Whatever comes from messages is
-// hostile: it becomes text by textContent, never markup.
+// The page shows the answers of the API below api/. Everything from messages may be hostile, so it is
+// set with textContent and never as markup.
 
 const $ = id => document.getElementById(id);
 
@@ -17,8 +17,8 @@ function el(tag, props = {}, ...children) {
 
 const show = (node, visible) => { node.hidden = !visible; };
 
-// fill gives a node these children. What is there already stays where it is the same, so that what somebody has focused or
-// selected does; handlers must not refer to nodes of their own.
+// fill replaces the children of a node. It changes existing nodes instead of replacing them where it can, so that the focus
+// and the selection stay. Handlers must not refer to the nodes that they were made with.
 function fill(node, ...children) {
   children.forEach((child, at) => at < node.childNodes.length ? patch(node.childNodes[at], child) : node.append(child));
   while (node.childNodes.length > children.length) node.lastChild.remove();
@@ -37,22 +37,22 @@ function patch(old, made) {
   }
 }
 
-// iso keeps the direction of a name from the text around it.
+// iso encloses a name in Unicode isolates, so that its direction doesn't affect the text around it.
 const iso = name => `\u2068${name}\u2069`;
 
-// --- What is known ---
+// --- State ---
 
 let session = {role: 'nobody', sources: [], changeable: false};
 let source = '';
 let overview = null;
-let listed = [], chosen = -1, next = 0, filter = new URLSearchParams(), findTurn = 0; // turn: answers to earlier questions are passed over
-let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel; how long it is asked for again
+let listed = [], chosen = -1, next = 0, filter = new URLSearchParams(), findTurn = 0; // findTurn counts requests, so that late answers to earlier ones are ignored
+let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel, and until when it is requested again
 let jobs = [];
-let seenAt = 0; // when the overview was last known
+let seenAt = 0; // the time of the last overview
 
 const canChange = () => session.role === 'operator';
 
-// --- Words ---
+// --- Formats ---
 
 const number = n => Number(n).toLocaleString('en-US', {maximumFractionDigits: n < 10 && n % 1 ? 1 : 0});
 
@@ -65,7 +65,7 @@ function duration(seconds) {
   return `${Math.floor(seconds / 86400)} days`;
 }
 
-let skew = 0; // the server's clock is so much ahead of this one, in milliseconds
+let skew = 0; // by how many milliseconds the server's clock is ahead of this one
 const now = () => Date.now() + skew;
 const ago = time => {
   const seconds = (now() - new Date(time)) / 1000;
@@ -76,7 +76,7 @@ const when = time => el('time', {dateTime: time, title: local(time)}, ago(time))
 const exactly = time => `${local(time)} (${ago(time)})`;
 const stateName = state => state === 'error' ? 'parked' : state;
 const badge = (text, kind = text) => el('span', {className: `badge ${kind}`}, text);
-// count is what a state has, as far as it was counted.
+// count formats the count of a state, which may be an estimate or a lower bound.
 function count(status, state) {
   if ((status.absent || []).includes('counts')) return 'not counted';
   if ((status.estimated || []).includes(state)) return `≈ ${number(status[state])}`;
@@ -87,13 +87,13 @@ const messages = n => n === 1 ? '1 message' : `${number(n)} messages`;
 
 // --- The API ---
 
-// A click is lost if its button is replaced between pressing and releasing it: what redraws the page waits for that.
+// A click is lost if its button is replaced between pressing and releasing it, so updates of the page wait for the release.
 let released = Promise.resolve(), release = () => {};
 addEventListener('pointerdown', () => { release(); released = new Promise(resolve => { release = resolve; }); }, true);
 for (const over of ['pointerup', 'pointercancel', 'blur']) addEventListener(over, () => setTimeout(release), true); // after the click
 
-// parse reads an answer. Ids that a number of JavaScript can't hold become texts: a name follows a brace or a comma, and within
-// texts quotes are escaped.
+// parse parses an answer. It turns ids that are too large for a JavaScript number into strings. The regular expression can't
+// match within a string, because a name follows a brace or a comma, and quotes within strings are escaped.
 const parse = text => JSON.parse(text.replace(/([{,]"(?:id|next|looked_until)":)(\d{16,})/g, '$1"$2"'));
 
 async function api(path, body, tries = 12) {
@@ -107,18 +107,18 @@ async function api(path, body, tries = 12) {
     throw new Error('The server does not answer.');
   }
   const again = answer.headers.get('Retry-After');
-  if (answer.status === 429 && again !== null && body === undefined && tries > 9) { // others read at the same time
+  if (answer.status === 429 && again !== null && body === undefined && tries > 9) { // too many concurrent requests
     await new Promise(resolve => setTimeout(resolve, again * 1000));
     return api(path, body, tries - 1);
   }
-  // A clock that is less than two seconds off isn't worth a correction: the header has whole seconds.
+  // The header has whole seconds, so a difference of less than two seconds isn't corrected.
   const date = Date.parse(answer.headers.get('Date'));
   if (date) skew = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
   const text = await answer.text();
   let read;
   try { read = parse(text); } catch { read = {error: `HTTP ${answer.status}`}; }
   if (answer.status === 401 && path !== 'login') await enter();
-  if (read.elsewhere && tries > 0) { // several processes behind one address: the next request may reach the other one
+  if (read.elsewhere && tries > 0) { // several processes share the address: the next request may reach the right one
     await new Promise(resolve => setTimeout(resolve, 100));
     return api(path, body, tries - 1);
   }
@@ -132,7 +132,7 @@ function trouble(error) {
   show($('gone'), Boolean(error));
 }
 
-// tell runs what was asked for, and shows what went wrong.
+// tell returns a function that runs the work and shows its error.
 const tell = work => async (...args) => {
   try { await work(...args); trouble(null); } catch (error) { trouble(error); }
 };
@@ -151,7 +151,7 @@ async function enter() {
   if (session.role === 'nobody' && was.role !== 'nobody' || session.role === 'nobody' && !$('login').open) askToken();
 }
 
-// --- The first look ---
+// --- Overview ---
 
 async function refresh() {
   if (session.role === 'nobody') return;
@@ -179,7 +179,7 @@ async function refresh() {
   showSinks(overview.sinks);
 }
 
-// announce tells those who don't see the page what has changed, not how the numbers in it do.
+// announce sends a text to screen readers if what has changed. Changes of numbers in the text alone are not announced.
 let announced = null;
 function announce(text, what) {
   if (announced !== null && announced !== what) $('announce').textContent = text;
@@ -188,7 +188,7 @@ function announce(text, what) {
 
 const severity = {bad: 'Error', warn: 'Warning', info: 'Note'};
 
-// showUnknown says that what the page shows is old: nobody knows whether something is wrong now.
+// showUnknown shows that the state is unknown, because the server doesn't answer.
 function showUnknown(error) {
   $('state-dot').className = 'dot bad';
   $('state-dot').title = 'The state is unknown';
@@ -220,9 +220,9 @@ function showSinks(sinks) {
   fill($('sinks'), ...sinks.map(sink => {
     const parked = Object.entries(sink.parked).map(([reason, count]) => `${reason || 'other'} ${number(count)}`).join(', ');
     return el('li', {},
-      el('h3', {}, sink.name, sink.down ? badge('unavailable', 'down') : badge('takes messages', 'up'),
-        sink.paused ? badge('paused') : null, sink.limit ? badge(`${number(sink.limit.rate)} a second`, 'limited') : null),
-      el('p', {className: 'quiet'}, `${number(sink.rate)} a second · ${number(sink.in_flight)} in flight · ${number(sink.buffered)} in memory`),
+      el('h3', {}, sink.name, sink.down ? badge('unavailable', 'down') : badge('available', 'up'),
+        sink.paused ? badge('paused') : null, sink.limit ? badge(`${number(sink.limit.rate)}/s`, 'limited') : null),
+      el('p', {className: 'quiet'}, `${number(sink.rate)}/s · ${number(sink.in_flight)} in flight · ${number(sink.buffered)} in memory`),
       el('p', {className: 'quiet'}, `${number(sink.delivered)} delivered, ${sink.failed === 1 ? '1 attempt' : `${number(sink.failed)} attempts`} failed since the start`),
       parked ? el('p', {}, `Parked since the start: ${parked}`) : null,
       sink.down ? el('p', {className: 'bad'}, `${sink.reason}: ${iso(sink.detail)}`) : null,
@@ -258,9 +258,9 @@ async function refreshLogs() {
     el('td', {className: 'number'}, action.changed < 0 ? '–' : number(action.changed)), el('td', {title: action.reason || ''}, action.reason || ''))));
   show($('replays-section'), replays.length > 0);
   fill($('replays'), ...replays.map(replay => el('li', {}, el('b', {}, replay.name), badge(replay.state, replay.state === 'finished' ? 'done' : ''),
-    el('span', {className: 'quiet'}, `${number(replay.written || 0)} written, ${number(replay.rate || 0)} a second${replay.topic ? `, topic ${replay.topic}` : ''}${replay.to ? `, to ${replay.to}` : ''}`),
-    canChange() && replay.state === 'goes on' ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`replays/${encodeURIComponent(replay.name)}/stop`, {}); await refreshLogs(); })}, 'Stop') : null,
-    canChange() && replay.state !== 'finished' && !jobs.some(job => !job.ended && job.request.name === replay.name) ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin({action: 'replay', name: replay.name, select: {}}))}, 'Go on') : null)));
+    el('span', {className: 'quiet'}, `${number(replay.written || 0)} written, ${number(replay.rate || 0)}/s${replay.topic ? `, topic ${replay.topic}` : ''}${replay.to ? `, to ${replay.to}` : ''}`),
+    canChange() && replay.state === 'unfinished' ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`replays/${encodeURIComponent(replay.name)}/stop`, {}); await refreshLogs(); })}, 'Stop') : null,
+    canChange() && replay.state !== 'finished' && !jobs.some(job => !job.ended && job.request.name === replay.name) ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin({action: 'replay', name: replay.name, select: {}}))}, 'Continue') : null)));
 }
 
 // --- Charts ---
@@ -272,14 +272,14 @@ function svg(tag, attributes, text) {
   return made;
 }
 
-// chart draws series of [time, value] from one time to another; a value that is null makes a gap.
+// chart draws series of [time, value] between two times. A null value makes a gap.
 function chart(node, what, series, label, from, to) {
   const width = node.clientWidth || 300, height = node.clientHeight || 110, bottom = height - 16, top = 14;
   node.setAttribute('viewBox', `0 0 ${width} ${height}`);
   const points = series.flat().filter(([, value]) => value !== null);
   if (points.length === 0) {
-    node.replaceChildren(svg('text', {x: 0, y: height / 2}, from === null ? 'The first point comes ten seconds after the start.' : 'Nothing in this time.'));
-    node.setAttribute('aria-label', `${what}: nothing yet`);
+    node.replaceChildren(svg('text', {x: 0, y: height / 2}, from === null ? 'The first point appears ten seconds after the start.' : 'No data for this time.'));
+    node.setAttribute('aria-label', `${what}: no data yet`);
     return;
   }
   const most = points.reduce((most, [, value]) => Math.max(most, value), 0) || 1;
@@ -288,7 +288,7 @@ function chart(node, what, series, label, from, to) {
   const drawn = [svg('line', {class: 'grid', x1: 0, x2: width, y1: bottom, y2: bottom}), svg('line', {class: 'grid', x1: 0, x2: width, y1: top, y2: top}),
     svg('text', {x: 0, y: top - 4}, label(most)), svg('text', {x: 0, y: height - 3}, clock(from)), svg('text', {x: width, y: height - 3, 'text-anchor': 'end'}, `${clock(to)} ${zone}`)];
   series.forEach((line, index) => {
-    const parts = []; // without gaps
+    const parts = []; // the parts of the line between gaps
     for (const [time, value] of line) {
       if (value === null) continue;
       if (parts.length === 0 || time - parts.at(-1).at(-1)[0] >= 60000) parts.push([]);
@@ -310,7 +310,7 @@ async function refreshCharts() {
   const line = value => points.map(point => [new Date(point.at).getTime(), value(point)]);
   const known = n => n < 0 ? null : n;
   const from = points.length ? new Date(points[0].at).getTime() : null, to = points.length ? Math.max(new Date(points.at(-1).at).getTime(), from + 60000) : null;
-  chart($('chart-rate'), 'Delivered', [line(p => p.delivered / p.seconds)], n => `${number(n)} a second`, from, to);
+  chart($('chart-rate'), 'Delivered', [line(p => p.delivered / p.seconds)], n => `${number(n)}/s`, from, to);
   chart($('chart-lag'), 'Lag', [line(p => p.delivered ? p.lag : null), line(p => p.delivered ? p.most_lag : null)], duration, from, to);
   chart($('chart-backlog'), 'Backlog', [line(p => known(p.pending)), line(p => known(p.waiting)), line(p => known(p.error))], number, from, to);
   const last = points.at(-1);
@@ -332,27 +332,27 @@ function search(select) {
 
 const find = tell(async (after = 0, all = false) => {
   filter = new URLSearchParams([...new FormData($('filter'))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
-  if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // whatever its state is
+  if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // in any state
   history.replaceState(null, '', filter.size ? `#${filter}` : location.pathname);
   const query = new URLSearchParams(filter);
   if (after) query.set('after', after);
   if (all) query.set('all', 'yes');
   const turn = ++findTurn;
   const answer = await api(`messages?${query}`);
-  if (turn !== findTurn) return; // something else was looked for since
+  if (turn !== findTurn) return; // a later search was started
   const was = listed[chosen]?.id;
   listed = answer.messages;
   next = answer.next || 0;
-  chosen = listed.findIndex(message => message.id === was); // what somebody has chosen stays chosen
+  chosen = listed.findIndex(message => message.id === was); // keep the chosen message
   show($('next'), next > 0);
   show($('first'), after > 0);
   show($('all'), Boolean(answer.looked_until) || Boolean(answer.looked_through) && total() > answer.looked_through);
-  $('messages-none').textContent = answer.looked_until ? `Not found among the rows up to the id ${answer.looked_until}.` : filter.toString() === 'state=error' ? 'No message is parked.' : filter.size ? 'No message matches.' : 'The table is empty.';
+  $('messages-none').textContent = answer.looked_until ? `Not found in the rows up to id ${answer.looked_until}.` : filter.toString() === 'state=error' ? 'No message is parked.' : filter.size ? 'No message matches.' : 'The table is empty.';
   show($('messages-none'), listed.length === 0);
   showList();
 });
 
-// total is how many messages there are, as far as it is known.
+// total returns the number of messages in the table, or Infinity if it is unknown.
 const total = () => overview && overview.status && !(overview.status.absent || []).includes('counts') ? ['pending', 'claimed', 'scheduled', 'retry', 'error', 'done'].reduce((sum, state) => sum + overview.status[state], 0) : Infinity;
 
 function showList() {
@@ -363,7 +363,7 @@ function showList() {
   const state = filter.get('state') || '';
   show($('bulk'), canChange() && listed.length > 0 && (state === 'error' || state === 'retry'));
   show($('bulk-done'), canChange() && listed.length > 0 && state === 'done' && !filter.has('error'));
-  $('bulk-what').textContent = `All messages ${state === 'retry' ? 'waiting for their next attempt' : 'parked'} that this filter finds:`;
+  $('bulk-what').textContent = `All ${state === 'retry' ? 'messages waiting for their next attempt' : 'parked messages'} that match this filter:`;
   $('bulk').querySelector('[data-action=requeue]').textContent = state === 'retry' ? 'Retry all now…' : 'Requeue all…';
 }
 
@@ -378,7 +378,7 @@ function choose(index, andOpen) {
 const openMessage = tell(async id => {
   const same = open === id, turn = ++openTurn;
   const parts = await api(`messages/${id}`).catch(error => { if (same && turn === openTurn) closePanel(); throw error; });
-  if (turn !== openTurn) return; // another was opened since, or the panel closed
+  if (turn !== openTurn) return; // another message was opened, or the panel was closed
   if (!same) openUntil = 0;
   open = id;
   const text = JSON.stringify(parts);
@@ -395,7 +395,7 @@ const openMessage = tell(async id => {
 
 function closePanel() {
   const focused = $('panel').contains(document.activeElement), row = $('messages').tBodies[0].rows[listed.findIndex(message => message.id === open)];
-  if (focused && row) row.focus({preventScroll: true}); // where it came from
+  if (focused && row) row.focus({preventScroll: true}); // the row that opened the panel
   open = null;
   openTurn++;
   show($('panel'), false);
@@ -414,7 +414,7 @@ function messageParts(message, first) {
       el('span', {className: 'grow'}), first ? el('button', {type: 'button', className: 'plain small', onclick: closePanel, 'aria-label': 'Close'}, '✕') : null),
     canChange() && message.state === 'error' ? el('div', {className: 'buttons'},
       el('button', {type: 'button', onclick: () => one('requeue', message.id)}, 'Requeue'),
-      message.holds_key ? el('button', {type: 'button', className: 'plain', onclick: () => one('skip', message.id)}, 'Skip: let its key go on') : null,
+      message.holds_key ? el('button', {type: 'button', className: 'plain', onclick: () => one('skip', message.id)}, 'Skip: unblock its key') : null,
       el('button', {type: 'button', className: 'plain danger', onclick: () => ask('discard', {ids: [String(message.id)]})}, 'Discard…')) : '',
     canChange() && message.state === 'retry' ? el('div', {className: 'buttons'},
       el('button', {type: 'button', onclick: () => one('requeue', message.id, 'retry')}, 'Retry now'),
@@ -429,12 +429,12 @@ function messageParts(message, first) {
   ].filter(node => node !== '' && node !== null);
 }
 
-// timeline has what the table knows of a message, and the attempts that this process remembers.
+// timeline shows the history of a message from the table, and the attempts that this process has stored.
 function timeline(message) {
   const line = (kind, time, text, detail) => el('li', {className: kind}, el('span', {}, text), el('small', {className: 'quiet'}, time ? exactly(time) : '', time && detail ? ' · ' : '', detail || ''));
   const lines = [line('', message.created_at, 'Written')];
   const known = message.attempted;
-  if (message.attempts > known.length && known.length === 0 && message.state !== 'done') lines.push(line('', null, `${message.attempts} attempts before, by other relays or before this one started`));
+  if (message.attempts > known.length && known.length === 0 && message.state !== 'done') lines.push(line('', null, `${message.attempts} earlier attempts, by other relays or before this one started`));
   for (const attempt of known) lines.push(line('bad', attempt.at, `Attempt ${attempt.number} to ${iso(attempt.sink)} failed, and it ${attempt.became}: ${attempt.reason}`, attempt.detail));
   if (message.state === 'done') lines.push(line('good', message.finished_at, `Delivered${message.claimed_by ? ` by ${message.claimed_by}` : ''}`, message.receipt));
   if (message.state === 'error') lines.push(line('bad', null, 'Parked: it waits for an operator', message.last_error));
@@ -450,7 +450,7 @@ function payload(message) {
   const bytes = message.payload_base64 ? Uint8Array.from(atob(message.payload_base64), c => c.charCodeAt(0)) : new TextEncoder().encode(message.payload);
   const forms = {};
   if (message.payload !== null) {
-    try { JSON.parse(message.payload); forms.JSON = () => pretty(message.payload); } catch { /* it is no JSON */ }
+    try { JSON.parse(message.payload); forms.JSON = () => pretty(message.payload); } catch { /* the payload isn't JSON */ }
     forms.Text = () => message.payload;
   }
   forms.Hex = () => hex(bytes);
@@ -464,7 +464,7 @@ function payload(message) {
   return el('div', {}, tabs, box);
 }
 
-// pretty breaks JSON into lines. Numbers, texts and repeated names stay as they are: parsed and written again they may not.
+// pretty breaks JSON into lines. It works on tokens, because parsing would change large numbers, escapes and repeated names.
 function pretty(json) {
   let out = '', depth = 0;
   const line = () => `\n${'  '.repeat(depth)}`;
@@ -508,12 +508,12 @@ const one = tell(async (action, id, state) => {
 
 async function begin(request) {
   const job = await api('jobs', {...request, by: who()});
-  jobs = [{...job, seen: Date.now()}, ...jobs]; // the process that lists jobs next may be another one
+  jobs = [{...job, seen: Date.now()}, ...jobs]; // another process may answer the next request for jobs
   await Promise.all([refreshJobs(), refreshLogs()]);
   return job;
 }
 
-// dialog shows a question with fields, and does what is asked for when it is confirmed.
+// dialog shows a question with fields, and calls work when the user confirms it.
 function dialog(title, text, fields, button, danger, work) {
   $('confirm-title').textContent = title;
   $('confirm-text').replaceChildren(...text);
@@ -544,27 +544,27 @@ function dialog(title, text, fields, button, danger, work) {
   $('confirm').showModal();
 }
 
-// ask shows how many messages it is before it does something with them.
+// ask asks for confirmation of an action, and shows how many messages it changes.
 const ask = tell(async (action, select) => {
   const request = {action, select};
   if (Object.keys(select).length === 0) request.all = true;
   const waiting = select.state === 'retry';
   const done = {requeue: waiting ? 'Retry' : 'Requeue', skip: 'Skip', discard: 'Discard', replay: 'Replay'}[action];
   if (!overview) await refresh();
-  const sinks = [['', 'theirs'], ...overview.sinks.map(sink => [sink.name, sink.name])];
-  const rate = {name: 'rate', label: 'Messages a second (0: as fast as it goes)', value: action === 'replay' ? '100' : '0'};
+  const sinks = [['', 'unchanged'], ...overview.sinks.map(sink => [sink.name, sink.name])];
+  const rate = {name: 'rate', label: 'Messages per second (0: no limit)', value: action === 'replay' ? '100' : '0'};
   const fields = {
-    requeue: waiting ? [rate] : [rate, {name: 'to', label: 'To which sink', options: sinks}, {name: 'in_order', label: 'Leave parked what later messages of its key have overtaken', check: true}],
+    requeue: waiting ? [rate] : [rate, {name: 'to', label: 'Sink', options: sinks}, {name: 'in_order', label: 'Leave messages parked if later ones of their keys were delivered', check: true}],
     skip: [], discard: [],
-    replay: [{...rate, label: 'Messages a second'}, {name: 'to', label: 'To which sink', options: sinks}, {name: 'name', label: 'A name for it (small letters, digits)', placeholder: 'the time'}],
+    replay: [{...rate, label: 'Messages per second'}, {name: 'to', label: 'Sink', options: sinks}, {name: 'name', label: 'Name of the replay (lower-case letters, digits)', placeholder: 'the time'}],
   }[action];
   let plan = '', turn = 0;
-  const counting = el('div', {id: 'preview'}, action === 'replay' ? el('p', {className: 'quiet'}, 'They are written as new messages behind those that wait, with their message ids.') : el('p', {className: 'quiet'}, 'Counting…'));
+  const counting = el('div', {id: 'preview'}, action === 'replay' ? el('p', {className: 'quiet'}, 'They are written as new messages with the same message ids, and sent after the messages that wait now.') : el('p', {className: 'quiet'}, 'Counting…'));
   dialog(`${done} messages`, [counting], fields, done, action === 'discard', async given => {
     const more = action === 'replay' ? {...request, reason: given.reason} : {plan, reason: given.reason};
     if (given.rate !== undefined) {
       more.rate = Number(given.rate);
-      if (!Number.isInteger(more.rate) || more.rate < 0) throw new Error('The rate is a whole number.');
+      if (!Number.isInteger(more.rate) || more.rate < 0) throw new Error('The rate must be a whole number.');
     }
     if (action === 'replay' && given.to) more.to = given.to;
     if (given.name) more.name = given.name;
@@ -574,7 +574,7 @@ const ask = tell(async (action, select) => {
     if (open) openMessage(open);
   });
   if (action === 'replay') return;
-  // What is counted is what will be changed: the fields that select among the messages need another count.
+  // The action changes exactly the messages of the preview, so a change of these fields needs a new one.
   const form = $('confirm').querySelector('form');
   const preview = async () => {
     const mine = ++turn;
@@ -593,9 +593,9 @@ const ask = tell(async (action, select) => {
       if (job.error) throw new Error(job.error);
       const stay = (job.left || 0) + (job.unfit || 0);
       plan = job.id;
-      fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: waiting ? 'tried again now' : 'requeued', skip: waiting ? 'parked without another attempt, and their keys go on' : 'skipped: their keys go on, and they stay parked', discard: 'deleted for good'}[action]}.`),
-        ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} of ${iso(topic.topic)}${topic.sinks ? ` for ${iso(topic.sinks)}` : ''}`)),
-        job.overtaken ? el('p', {className: 'bad'}, `${number(job.overtaken)} were overtaken: later messages of their keys were delivered.`) : '',
+      fill(counting, el('p', {}, el('b', {id: 'preview-count'}, messages(job.total)), ` will be ${{requeue: waiting ? 'tried again now' : 'requeued', skip: waiting ? 'parked without another attempt, and their keys unblocked' : 'skipped: they stay parked, and their keys are unblocked', discard: 'deleted for good'}[action]}.`),
+        ...(job.topics || []).slice(0, 6).map(topic => el('p', {className: 'quiet'}, `${number(topic.parked)} with topic ${iso(topic.topic)}${topic.sinks ? ` for ${iso(topic.sinks)}` : ''}`)),
+        job.overtaken ? el('p', {className: 'bad'}, `${number(job.overtaken)} were overtaken: later messages of their keys have been delivered.`) : '',
         stay ? el('p', {className: 'quiet'}, stay === 1 ? '1 other stays as it is.' : `${number(stay)} others stay as they are.`) : '');
       $('confirm-do').textContent = job.total === 0 ? 'Nothing to do' : `${done} ${messages(job.total)}`;
       $('confirm-do').disabled = job.total === 0;
@@ -607,7 +607,7 @@ const ask = tell(async (action, select) => {
   await preview();
 });
 
-// steer pauses or limits something, or ends that.
+// steer sets a pause or a limit, or ends the one that is in force.
 function steer(kind, name, inForce) {
   const after = tell(async () => { await Promise.all([refresh(), refreshLogs()]); });
   if (inForce) {
@@ -616,8 +616,8 @@ function steer(kind, name, inForce) {
   }
   const limits = kind === 'limit';
   dialog(limits ? `Limit the sink ${iso(name)}` : `Pause the ${kind} ${iso(name)}`,
-    [el('p', {className: 'quiet'}, limits ? 'All relays together send it no more than this.' : 'All relays hear of it within a second. What is being sent ends as usual; nothing is charged or lost.')],
-    [...(limits ? [{name: 'rate', label: 'Messages a second', value: '100', required: true}] : []), {name: 'for', label: 'For how long', placeholder: 'until it is ended; or 30m, 2h, 1d'}],
+    [el('p', {className: 'quiet'}, limits ? 'This limits the rate of all relays together.' : 'All relays apply the pause within a second. Batches that are being sent are finished. No attempt is charged and no message is lost.')],
+    [...(limits ? [{name: 'rate', label: 'Messages per second', value: '100', required: true}] : []), {name: 'for', label: 'Duration', placeholder: '30m, 2h, 1d (empty: until it is ended)'}],
     limits ? 'Limit' : 'Pause', false, async given => {
       const request = {kind, name, for: given.for, reason: given.reason, by: given.by};
       if (limits) request.rate = Number(given.rate) || 0;
@@ -631,7 +631,7 @@ function steer(kind, name, inForce) {
 async function refreshJobs() {
   if (session.role === 'nobody') return;
   const was = jobs.filter(job => !job.ended).length;
-  // Another process behind the same address lists its own: jobs of others stay for a while.
+  // Processes that share the address list only their own jobs, so jobs of others stay in the list for 15 seconds.
   const at = Date.now(), got = (await api('jobs')).filter(job => !job.request.preview && job.source === source).map(job => ({...job, seen: at}));
   const processOf = job => job.id.slice(job.id.indexOf('.')), from = new Set(got.map(processOf));
   jobs = [...got, ...jobs.filter(job => job.source === source && !from.has(processOf(job)) && at - job.seen < 15000)].sort((a, b) => new Date(b.began) - new Date(a.began));
@@ -642,7 +642,7 @@ async function refreshJobs() {
     const done = job.total ? `${number(job.done)} of ${number(job.total)}` : number(job.done);
     return el('li', {className: `job ${job.state}`}, el('span', {className: 'what'}, what, ' ', badge(job.state, {done: 'done', failed: 'error', stopped: 'retry'}[job.state] || '')),
       canChange() && !job.ended ? el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await api(`jobs/${job.id}/stop`, {}); await refreshJobs(); await refreshLogs(); })}, 'Stop') : null,
-      canChange() && (job.state === 'stopped' || job.state === 'failed') ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin(job.request.action === 'replay' ? job.request : {plan: job.id, rate: job.request.rate, reason: job.request.reason}))}, 'Go on') : null,
+      canChange() && (job.state === 'stopped' || job.state === 'failed') ? el('button', {type: 'button', className: 'plain small', onclick: tell(() => begin(job.request.action === 'replay' ? job.request : {plan: job.id, rate: job.request.rate, reason: job.request.reason}))}, 'Continue') : null,
       !job.ended ? el('progress', {max: job.total || 1, value: job.total ? job.done : 0}) : null,
       el('small', {}, `${done}${job.error ? ` · ${job.error}` : ''} · ${job.by} · ${ago(job.began)}`));
   }));
@@ -663,7 +663,7 @@ $('login').querySelector('form').addEventListener('submit', async event => {
   try {
     await api('login', {token: $('token').value});
     await enter();
-    if (session.role === 'nobody') throw new Error('The token is right, but the browser did not keep the cookie. Where the page is asked by https, let the proxy say so by X-Forwarded-Proto, and by http not.');
+    if (session.role === 'nobody') throw new Error('The token is right, but the browser did not keep the cookie. The proxy must set X-Forwarded-Proto to https if the browser uses HTTPS, and to http otherwise.');
     $('token').value = '';
     $('login').close();
     await start();
@@ -724,7 +724,7 @@ document.addEventListener('keydown', event => {
   if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
 
-// --- The rounds ---
+// --- Updates ---
 
 async function start() {
   await tell(enter)();
@@ -732,7 +732,7 @@ async function start() {
   await Promise.all([tell(refresh)(), tell(refreshCharts)(), tell(refreshLogs)(), tell(refreshJobs)(), find()]);
 }
 
-// every asks again and again while somebody looks, and one question at a time.
+// every repeats work while the page is visible. It waits until one run has ended before it schedules the next.
 function every(milliseconds, work) {
   setTimeout(async () => {
     if (!document.hidden && session.role !== 'nobody') {
@@ -742,7 +742,7 @@ function every(milliseconds, work) {
   }, milliseconds);
 }
 
-// Parked messages are listed at first: they are what somebody waits for, and cost little in any table.
+// The page lists parked messages first: they need an operator, and listing them is cheap in any table.
 if (location.hash) $('filter').elements.state.value = '';
 for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
   if ($('filter').elements[name]) $('filter').elements[name].value = value;

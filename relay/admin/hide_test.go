@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Whoever has no token is told whether the relay works, and not what its database is called.
-func TestReadinessTellsStrangersNoReason(t *testing.T) {
+// Without a token, /readyz shows whether the relay works, but not the reason, which may have the name of the database.
+func TestReadyzHidesReasonsWithoutAToken(t *testing.T) {
 	t.Parallel()
 	source := works("a")
 	source.Healthy = func() error { return errors.New("user=relay host=db.internal:5432: refused") }
@@ -33,7 +33,7 @@ func TestReadinessTellsStrangersNoReason(t *testing.T) {
 	}
 }
 
-// Where payloads are hidden neither the values of headers nor receipts, which are a sink's answers, are shown: their names stay.
+// If payloads are hidden, the values of headers and receipts, which are answers of sinks, are hidden, too. The names of headers are shown.
 func TestHiddenHeadersAndReceipts(t *testing.T) {
 	t.Parallel()
 	for _, hides := range []bool{false, true} {
@@ -75,7 +75,7 @@ func TestHiddenHeadersAndReceipts(t *testing.T) {
 	}
 }
 
-// Where payloads are hidden nothing shows a text that may repeat one: errors, attempts, sinks, groups, pauses of breakers.
+// If payloads are hidden, no text is shown that may repeat one: in errors, attempts, sinks, groups, and pauses by breakers.
 func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "4711"
@@ -108,7 +108,7 @@ func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
 	}
 }
 
-// A text that no database takes is the client's mistake.
+// A text that no database accepts is an error of the client.
 func TestTextsThatAreNotUTF8AreRefused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1, nil)
