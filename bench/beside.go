@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// beside measures the same work on two databases: one with a great many rows
-// that the work has nothing to do with, and one without them.
+// beside measures the same work on two databases: one that also has many rows that the work doesn't
+// need, and one without them.
 type beside struct {
 	loaded, empty *table.Database
 }
@@ -24,7 +24,7 @@ type beside struct {
 // work is done once on a database, and measured.
 type work struct {
 	what, unit string
-	goal       float64 // of the value, as a ratio to that without the rows
+	goal       float64 // for the ratio of the value to that without the rows
 	atMost     bool    // the goal is an upper bound
 	do         func(ctx context.Context, d *table.Database) (float64, error)
 }
@@ -35,7 +35,7 @@ func rate(what string, do func(ctx context.Context, d *table.Database) (float64,
 	return work{what: what, unit: "/s", goal: 0.9, do: do}
 }
 
-// besides makes both databases.
+// besides creates both databases.
 func besides(ctx context.Context, load func(ctx context.Context, d *table.Database) error) (b beside, err error) {
 	server := table.Servers["postgres15"]
 	for _, d := range []**table.Database{&b.loaded, &b.empty} {
@@ -80,13 +80,12 @@ func (b beside) measure(ctx context.Context, rounds int, w work) (figure.Figure,
 	return f, nil
 }
 
-// drained fills a backlog and drains it; nothing is purged meanwhile.
+// drained fills a backlog and drains it. Nothing is purged meanwhile.
 func drained(ctx context.Context, d *table.Database) (float64, error) {
 	return drainedKeeping(ctx, d, 48*time.Hour)
 }
 
-// drainedBesidePurge drains while the janitor deletes what finished more than a
-// day ago.
+// drainedBesidePurge drains while the janitor deletes rows that finished more than a day ago.
 func drainedBesidePurge(ctx context.Context, d *table.Database) (float64, error) {
 	return drainedKeeping(ctx, d, 24*time.Hour)
 }
@@ -100,7 +99,7 @@ func drainedKeeping(ctx context.Context, d *table.Database, retention time.Durat
 	return backlog / took.Seconds(), err
 }
 
-// requeued parks rows, requeues them, and has them delivered.
+// requeued parks rows, requeues them, and waits until they are delivered.
 func requeued(ctx context.Context, d *table.Database) (float64, error) {
 	const rows = 20_000
 	if err := d.Hold(ctx, "error", "again", rows); err != nil {
@@ -119,7 +118,7 @@ func requeued(ctx context.Context, d *table.Database) (float64, error) {
 	})
 }
 
-// due schedules rows, and has them delivered at their time.
+// due schedules rows, and waits until they are delivered at their time.
 func due(ctx context.Context, d *table.Database) (float64, error) {
 	const rows = 50_000
 	if err := d.Hold(ctx, "scheduled", "due", rows); err != nil {
@@ -131,7 +130,7 @@ func due(ctx context.Context, d *table.Database) (float64, error) {
 	return delivered(ctx, d, rows, func(context.Context) error { return nil })
 }
 
-// delivered is the rate at which a relay delivers what begin has made due.
+// delivered returns the rate at which a relay delivers the rows that begin has made due.
 func delivered(ctx context.Context, d *table.Database, rows int, begin func(context.Context) error) (float64, error) {
 	var sink relays.Counter
 	_, stop, err := relays.Start(ctx, d, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink}}, Retention: 48 * time.Hour})

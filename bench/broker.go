@@ -19,25 +19,26 @@ import (
 
 const brokerPayload = 256
 
-// brokerCase is a backlog that goes to a broker: by relays that are set up in
-// several ways, by a bare producer, and nowhere, which is the table's own limit.
+// brokerCase is a backlog that is delivered to a broker by differently configured relays, by a bare
+// producer, and to a sink that does nothing, which shows the table's own limit.
 type brokerCase struct {
 	name   string
 	target func(ctx context.Context) (brokers.Target, error)
 	ways   []way // the first one has the goal
-	bare   bool  // the goal is bare's, though the table's limit is lower
+	bare   bool  // the goal is a share of the bare producer's rate, even if the table's limit is lower
 }
 
 func (c brokerCase) String() string { return c.name }
 
-// way is how a relay is set up.
+// way is a configuration of a relay.
 type way struct {
-	name    string // empty: by default
+	name    string // empty: the default
 	query   string // of the sink's URL
 	options relay.SinkOptions
 }
 
-// share of the bare producer, or of the table's limit, that is to be reached.
+// brokerGoal is the share of the bare producer's rate, or of the table's limit, that the relay
+// should reach.
 const brokerGoal = 0.9
 
 func (c brokerCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
@@ -62,10 +63,10 @@ func (c brokerCase) measure(ctx context.Context, rounds int, report func(figure.
 	return nil
 }
 
-// cost is what a contender's turns took.
+// cost is the CPU of a contender's turns.
 type cost struct {
 	rates       []float64
-	own, others []float64 // microseconds of CPU a message
+	own, others []float64 // microseconds of CPU per message
 }
 
 func (c *cost) String() string {
@@ -77,8 +78,8 @@ func (c *cost) cpu() float64 { return figure.Median(clone(c.own)) + figure.Media
 
 func clone(values []float64) []float64 { return append([]float64(nil), values...) }
 
-// report tells a way's share of bare, or of the table's limit where that is
-// lower; of what both leave of one machine that they share; and its CPU.
+// report reports a way's share of the bare rate, or of the table's limit if that is lower; its
+// share of the rate that both leave on one machine; and its CPU.
 func (c brokerCase) report(w way, own, bare, limit cost, report func(figure.Figure)) {
 	lower, name := bare.rates, "bare "
 	if !c.bare && figure.Median(clone(limit.rates)) < figure.Median(clone(bare.rates)) {
@@ -113,7 +114,7 @@ func (c *cost) timed(count int, part func() (time.Duration, error)) (float64, er
 	return float64(count) / took.Seconds(), err
 }
 
-// byRelay drains a table to the broker.
+// byRelay returns a turn that drains a table to the broker.
 func (c brokerCase) byRelay(w way, cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {
@@ -138,8 +139,8 @@ func (w way) sinkOptions(target brokers.Target) (relay.SinkOptions, error) {
 	return options, err
 }
 
-// toNowhere drains a table to a sink that does nothing, with the settings of the
-// first way.
+// toNowhere returns a turn that drains a table to a sink that does nothing, with the settings of
+// the first way.
 func (c brokerCase) toNowhere(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		options := c.ways[0].options
@@ -163,7 +164,7 @@ func drainOnce(ctx context.Context, count int, topic func(int) string, options r
 	return cost.timed(count, func() (time.Duration, error) { return relays.Drain(ctx, d, count, options) })
 }
 
-// byBare produces the same messages from memory.
+// byBare returns a turn that produces the same messages from memory.
 func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {
@@ -185,7 +186,7 @@ func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	}
 }
 
-// withTarget checks that the broker has everything at the end.
+// withTarget checks that the broker has all messages at the end.
 func withTarget[T brokers.Target](ctx context.Context, wanted int, make func(context.Context) (T, error), use func(T) error) error {
 	target, err := make(ctx)
 	if err != nil {

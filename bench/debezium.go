@@ -23,11 +23,11 @@ const (
 	debeziumBacklog = 200_000
 	debeziumKills   = 5
 	debeziumRate    = 200 // messages a second
-	debeziumSeconds = 20  // of them
+	debeziumSeconds = 20  // of the steady load
 )
 
-// besideDebezium compares the command with Debezium on Kafka Connect: as processes, with one
-// PostgreSQL and one Kafka, in turns.
+// besideDebezium compares the command with Debezium on Kafka Connect. Both are processes that take
+// turns on one PostgreSQL and one Kafka.
 func besideDebezium(ctx context.Context, s settings, report func(figure.Figure)) error {
 	server, kafka := table.Servers["postgreslogical"], debezium.Kafka(os.Getenv(brokers.KafkaVariable))
 	if server.Missing() || kafka == "" {
@@ -54,7 +54,7 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 			if err := c.on(ctx, server, kafka, c.turn); err != nil {
 				return 0, err
 			}
-			if len(own.warm) == len(other.warm) && len(careful.warm) == len(other.warm) { // a round is at its end: a run that is cut short has shown something
+			if len(own.warm) == len(other.warm) && len(careful.warm) == len(other.warm) { // a round has ended, so a run that is interrupted has figures, too
 				own.report(other, report)
 				careful.report(other, report)
 			}
@@ -70,34 +70,34 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 	return err
 }
 
-// compared is one of the two, and what its turns have shown.
+// compared is one of the contenders, with the results of its turns.
 type compared struct {
 	name   string
-	prefix string // of its figures
+	prefix string // prefix of the figures' names
 	side   func(*table.Database) debezium.Side
 
-	cold, warm       []float64 // messages a second, from the first to the last that Kafka took
-	whole            []float64 // seconds from the start of the process to the last one
-	own, database    []float64 // µs of CPU a message, warm
+	cold, warm       []float64 // messages per second, from the first to the last that Kafka received
+	whole            []float64 // seconds from the start of the process to the last message
+	own, database    []float64 // µs of CPU per message, warm
 	broker           []float64
-	others           []float64 // cores that were at work elsewhere on the machine meanwhile
-	peak, steady     []float64 // MiB: at most while it drained, and at the end of the steady load
+	others           []float64 // cores that other processes on the machine used meanwhile
+	peak, steady     []float64 // MiB: the peak while draining, and at the end of the steady load
 	p50, p99         []float64 // ms
-	ownLoad, dbLoad  []float64 // % of a core, under the steady load
-	duplicates, back []float64 // after all kills; seconds from each kill to the next message that is new
+	ownLoad, dbLoad  []float64 // % of a core under the steady load
+	duplicates, back []float64 // after all kills; seconds from each kill to the next new message
 	lost, disorder   int
 }
 
-// subject is one that is being measured, on a database of its own.
+// subject is a contender on its own database.
 type subject struct {
 	debezium.Side
 	db     *table.Database
 	kafka  debezium.Kafka
 	server int // the database server's process
-	broker int // Kafka's
+	broker int // Kafka's process
 }
 
-// on makes a database for it, lets some messages through, and stops it.
+// on creates a database for the contender, delivers some messages, and stops it.
 func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.Kafka, use func(context.Context, *subject) error) (err error) {
 	d, err := server.Create(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.K
 	return err
 }
 
-// running has it deliver, until use returns.
+// running runs the contender until use returns.
 func (u *subject) running(ctx context.Context, quick bool, use func(*debezium.Process) error) error {
 	p, err := u.Start(ctx, quick)
 	if err != nil {
@@ -157,7 +157,7 @@ func (u *subject) onTopic(ctx context.Context, use func(*debezium.Topic) error) 
 	return errors.Join(use(t), t.Close())
 }
 
-// fill writes so many messages, 1,000 a transaction.
+// fill writes count messages, 1,000 per transaction.
 func (u *subject) fill(ctx context.Context, t *debezium.Topic, count int) error {
 	for n := 0; n < count; n += 1000 {
 		if _, err := u.db.DB.ExecContext(ctx, u.Fill(debezium.Selected), t.Name, n, min(n+1000, count)-1); err != nil {
@@ -168,7 +168,7 @@ func (u *subject) fill(ctx context.Context, t *debezium.Topic, count int) error 
 	return err
 }
 
-// turn measures all but the log, once.
+// turn measures everything except the write-ahead log, once.
 func (c *compared) turn(ctx context.Context, u *subject) error {
 	for _, part := range []func(context.Context, *subject) error{c.drains, c.steadily, c.killed} {
 		if err := part(ctx, u); err != nil {
@@ -182,7 +182,8 @@ func (c *compared) turn(ctx context.Context, u *subject) error {
 
 func latest(values []float64) float64 { return values[len(values)-1] }
 
-// drains has a backlog wait for a process that starts, and another one for one that has worked.
+// drains measures a backlog that waits for the start of a process, and another one for a warm
+// process.
 func (c *compared) drains(ctx context.Context, u *subject) error {
 	return u.onTopic(ctx, func(first *debezium.Topic) error {
 		if err := u.fill(ctx, first, debeziumBacklog); err != nil {
@@ -232,7 +233,7 @@ func (c *compared) drainWarm(ctx context.Context, u *subject, p *debezium.Proces
 	return err
 }
 
-// spending is the CPU of a process, of both servers and of all others while something was done.
+// spending is the CPU that a process, both servers and all other processes used in a time.
 type spending struct{ own, database, broker, others, took time.Duration }
 
 func (u *subject) spending(p *debezium.Process, do func() error) (s spending, err error) {
@@ -251,7 +252,7 @@ func (u *subject) spending(p *debezium.Process, do func() error) (s spending, er
 	return s, err
 }
 
-// spent is what was used so far; the others are all but this process.
+// spent returns the CPU used so far. The others are all processes except this one.
 func (u *subject) spent(p *debezium.Process) (s spending, err error) {
 	s.others = figure.Spent().Others
 	var errs [3]error
@@ -261,7 +262,7 @@ func (u *subject) spent(p *debezium.Process) (s spending, err error) {
 	return s, errors.Join(errs[:]...)
 }
 
-// rate is from the first to the last record of a backlog, which is checked.
+// rate returns the rate from the first to the last record of a backlog, and checks the records.
 func (c *compared) rate(ctx context.Context, t *debezium.Topic) (float64, error) {
 	r, err := t.Read(ctx, debeziumBacklog)
 	if err != nil {
@@ -272,11 +273,12 @@ func (c *compared) rate(ctx context.Context, t *debezium.Topic) (float64, error)
 	return float64(last) / r.Records[last].At.Sub(r.Records[0].At).Seconds(), nil
 }
 
-// steadily writes at a rate, by plain INSERTs, and notes when each message has reached a consumer.
+// steadily writes plain INSERTs at a steady rate, and records when each message has reached a
+// consumer.
 func (c *compared) steadily(ctx context.Context, u *subject) error {
 	return u.running(ctx, true, func(p *debezium.Process) error {
 		if err := u.onTopic(ctx, func(t *debezium.Topic) error { _, err := u.writeAt(ctx, t, 500, 2500); return err }); err != nil {
-			return err // the first seconds of a JVM
+			return err // warms up the JVM
 		}
 		return u.onTopic(ctx, func(t *debezium.Topic) error {
 			var took []float64
@@ -297,13 +299,13 @@ func (c *compared) steadily(ctx context.Context, u *subject) error {
 	})
 }
 
-// writeAt returns the ms from each commit until a consumer has the message.
+// writeAt returns the milliseconds from each commit until a consumer has the message.
 func (u *subject) writeAt(ctx context.Context, t *debezium.Topic, rate, count int) ([]float64, error) {
 	watch := load.NewStopwatch(count)
 	listening, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- t.Arrivals(listening, func(n int) { watch.Answered(load.ID(n)) }) }()
-	<-time.After(time.Second) // it waits for records
+	<-time.After(time.Second) // the consumer is waiting for records by then
 	_, err := load.Schedule{Rate: float64(rate), Count: count, Workers: 8}.Run(ctx, func(ctx context.Context, n int) error {
 		_, err := u.db.DB.ExecContext(ctx, u.Insert(), t.Name, debezium.KeyOf(n), debezium.Payload(n))
 		watch.Committed(n)
@@ -316,8 +318,8 @@ func (u *subject) writeAt(ctx context.Context, t *debezium.Topic, rate, count in
 	return watch.Took(), errors.Join(err, <-ended)
 }
 
-// killed drains a backlog, and kills the process after each 15 % of it. It is started again at
-// once, as by a supervisor.
+// killed drains a backlog, and kills the process after each 15 % of it. The process is restarted
+// immediately, as by a supervisor.
 func (c *compared) killed(ctx context.Context, u *subject) error {
 	return u.onTopic(ctx, func(t *debezium.Topic) error {
 		if err := u.fill(ctx, t, debeziumBacklog); err != nil {
@@ -356,7 +358,8 @@ func (c *compared) killed(ctx context.Context, u *subject) error {
 	})
 }
 
-// all reads the topic once all messages are there; after two minutes what is missing is lost.
+// all reads the topic once all messages are there. Messages that are missing after two minutes are
+// lost.
 func (c *compared) all(ctx context.Context, t *debezium.Topic, p *debezium.Process) (r reading, err error) {
 	for began := time.Now(); ; {
 		if err := t.Await(ctx, p, debeziumBacklog); err != nil {
@@ -371,8 +374,8 @@ func (c *compared) all(ctx context.Context, t *debezium.Topic, p *debezium.Proce
 
 type reading struct{ debezium.Reading }
 
-// next is the seconds from a kill to the next message that is new: what was under way at that
-// moment still came within 100 ms.
+// next returns the seconds from a kill to the next new message. Messages that arrive within 100 ms
+// were sent before the kill.
 func (r reading) next(kill time.Time) float64 {
 	for _, record := range r.Records {
 		if !record.Duplicated && record.At.After(kill.Add(100*time.Millisecond)) {
@@ -382,7 +385,7 @@ func (r reading) next(kill time.Time) float64 {
 	return 0
 }
 
-// report tells what the turns have shown, beside the other.
+// report reports the results, and compares them with the other contender's.
 func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both := func(what, unit string, digits int, goal string, met func(ratio float64) bool, values func(*compared) []float64) {
 		own, others := values(c), values(other)
@@ -411,15 +414,16 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	report(figure.Figure{What: c.prefix + "lost, and out of their key's order, in all", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
 }
 
-// ranged is a median with the least and the greatest value; the values stay as they are.
+// ranged returns a median with the least and the greatest value. It doesn't change the order of the
+// values.
 func ranged(values []float64, unit string, digits int) string {
 	sorted := slices.Sorted(slices.Values(values))
 	text := func(value float64) string { return strconv.FormatFloat(value, 'f', digits, 64) }
 	return strings.TrimSpace(text(figure.Median(sorted))+" "+unit) + " (" + text(sorted[0]) + "–" + text(sorted[len(sorted)-1]) + ")"
 }
 
-// log tells what the write-ahead log holds for it: while it is down, after it has caught up, and while
-// others write and it has nothing to do.
+// log measures how much of the write-ahead log the contender holds: while it is down, after it has
+// caught up, and while other tables are written and it is idle.
 func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figure)) error {
 	return u.onTopic(ctx, func(t *debezium.Topic) error {
 		written, err := u.logged(ctx, func() error { return u.fill(ctx, t, debeziumBacklog) })
@@ -456,7 +460,7 @@ func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figur
 
 const restTime = 20 * time.Second
 
-// rested is what is held after a rest.
+// rested returns how much is held after a rest.
 func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	<-time.After(restTime)
 	if _, err := u.db.DB.ExecContext(ctx, "CHECKPOINT"); err != nil {
@@ -465,7 +469,7 @@ func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	return u.Held(ctx)
 }
 
-// logged is how much of the log is written meanwhile.
+// logged returns how much of the log is written during do.
 func (u *subject) logged(ctx context.Context, do func() error) (written int64, err error) {
 	var before string
 	if err := u.db.DB.QueryRowContext(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// A day at 1,000 a second takes 40 GB; a tenth of it shows the same. The whole
-	// day has small payloads, and half of that.
+	// A day at 1,000 messages a second takes 40 GB. A tenth of it shows the same. For the whole day
+	// the payloads are small, which halves it.
 	doneDay    = 86_400_000
 	doneScaled = doneDay / 10
 	doneSmall  = 64
 
-	// doneHours is over how many hours the rows finished: the first of them are
-	// past a retention of a day.
+	// doneHours is the number of hours over which the rows finished. The first of them are past a
+	// retention of a day.
 	doneHours = 26
 )
 
-// done measures what goes on beside a day of done rows, and how fast those past
-// the retention go.
+// done measures work on a table with a day of delivered rows, and the rate of a purge of the rows
+// past the retention.
 func done(ctx context.Context, s settings, report func(figure.Figure)) error {
 	rows, payload, name := doneScaled, 256, "beside 8.6 M done: "
 	if s.long {
@@ -54,7 +54,7 @@ func done(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return purged(ctx, s, b.loaded, report)
 }
 
-// tail is the 99th percentile of a steady load's times, in ms.
+// tail returns the 99th percentile of a steady load's times, in ms.
 func tail(ctx context.Context, d *table.Database) (float64, error) {
 	var clock steady.Clock
 	r, stop, err := relays.Start(ctx, d, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &clock}}, Retention: 48 * time.Hour})

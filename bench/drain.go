@@ -17,10 +17,10 @@ import (
 
 const backlog = 100_000
 
-// drainCase is one way to drain a backlog.
+// drainCase is a way to drain a backlog.
 type drainCase struct {
 	server  table.Server
-	rows    bool // claimed by rows
+	rows    bool // claim by rows
 	keep    bool
 	payload int
 	batch   int
@@ -73,7 +73,7 @@ func drainCases(s settings) (cases []drainCase) {
 	return only(cases, s)
 }
 
-// only leaves what was asked for.
+// only returns the cases that the settings select.
 func only[T fmt.Stringer](all []T, s settings) (some []T) {
 	for _, c := range all {
 		if strings.Contains(c.String(), s.only) {
@@ -111,11 +111,11 @@ func (c drainCase) figure(values, by []float64, reference string) figure.Figure 
 	return figure.Figure{What: c.String(), Value: figure.Spread(values, "/s"), Ratio: ratio, Reference: reference + figure.Spread(by, "/s")}
 }
 
-// readsNatively says that the relay reads through the driver itself, which a loop
-// by hand could do as well.
+// readsNatively reports whether the relay reads through the driver itself, as a handwritten loop
+// could.
 func (c drainCase) readsNatively() bool { return c.server.Dialect.Name() == "postgres" && !c.rows }
 
-// rate makes a table with a backlog and returns how fast it was drained.
+// rate creates a table with a backlog and returns the rate at which it was drained.
 func (c drainCase) rate(drain func(ctx context.Context, d *table.Database) (time.Duration, error)) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		d, err := c.server.Create(ctx)

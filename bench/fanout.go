@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// fanoutCase drains a backlog of one topic to so many sinks.
+// fanoutCase drains a backlog of one topic to several sinks.
 type fanoutCase struct {
 	server table.Server
 	keep   bool
@@ -53,7 +53,7 @@ func fanout(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return nil
 }
 
-// rate is how fast messages go, each to all of the sinks.
+// rate returns the messages per second that all of the sinks have received.
 func (c fanoutCase) rate(ctx context.Context) (float64, error) {
 	d, err := c.server.Create(ctx)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// growthWindow is how many messages are timed at the start and at the end of a
-// large backlog, beside the whole.
+// growthWindow is the number of messages that are also timed separately at the start and at the end
+// of a large backlog.
 const growthWindow = 300_000
 
-// growth drains backlogs of several sizes: neither a message's cost nor the
-// relay's memory may grow with them.
+// growth drains backlogs of several sizes. Neither the cost of a message nor the relay's memory
+// should grow with the size.
 func growth(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, server := range s.up("postgres15", "mysql", "mariadb1011", "sqlite") {
 		g := growthRun{server: server, rounds: s.rounds}
@@ -36,12 +36,12 @@ type growthRun struct {
 	rounds int
 }
 
-// growthCase is one size of the backlog.
+// growthCase is a size of the backlog.
 type growthCase struct {
 	table.Server
 	backlog     int
 	byHand      bool
-	first, last []float64 // µs a message in the windows
+	first, last []float64 // µs per message in the windows
 }
 
 func (c *growthCase) String() string {
@@ -62,7 +62,7 @@ func (g growthRun) costs(ctx context.Context, s settings, report func(figure.Fig
 	if !s.long || g.server.Dialect.Name() != "postgres" {
 		return nil
 	}
-	for _, byHand := range []bool{false, true} { // it says what the tables themselves cost
+	for _, byHand := range []bool{false, true} { // the loop by hand shows the cost of the tables themselves
 		if err := g.compare(ctx, of(100_000, byHand), only([]*growthCase{of(10_000_000, byHand)}, s), report); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (g growthRun) compare(ctx context.Context, with *growthCase, those []*growt
 	return nil
 }
 
-// count is a number as the table of figures has it.
+// count formats a number for the table of figures.
 func count(n int) string {
 	switch {
 	case n >= 1_000_000 && n%1_000_000 == 0:
@@ -116,7 +116,7 @@ func (c *growthCase) figure(values, reference []float64) figure.Figure {
 	return f
 }
 
-// turn fills a table, drains it, and returns the µs that a message took.
+// turn fills a table, drains it, and returns the µs per message.
 func (c *growthCase) turn(ctx context.Context) (float64, error) {
 	d, err := filled(ctx, c.Server, table.Messages{Count: c.backlog, Payload: 256})
 	if err != nil {
@@ -171,7 +171,7 @@ func micros(took time.Duration, messages int) float64 {
 	return float64(took.Nanoseconds()) / 1e3 / float64(messages)
 }
 
-// filled makes a database with a backlog.
+// filled creates a database with a backlog.
 func filled(ctx context.Context, server table.Server, m table.Messages) (*table.Database, error) {
 	d, err := server.Create(ctx)
 	if err != nil {

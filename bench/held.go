@@ -9,8 +9,8 @@ import (
 
 const heldRows = 1_000_000
 
-// held measures what goes on beside a million held rows, and beside a key that is
-// stuck.
+// held measures work on a table with a million deferred rows, and with many messages behind a
+// blocked key.
 func held(ctx context.Context, s settings, report func(figure.Figure)) error {
 	if len(s.up("postgres15")) == 0 {
 		return nil

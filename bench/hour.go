@@ -17,29 +17,29 @@ import (
 
 const (
 	hourRate  = 1_000  // messages a second
-	hourBurst = 50_000 // messages that are drained beside them, thirty times
-	hourParts = 30     // a tenth of them are the first, and the last
+	hourBurst = 50_000 // messages that are drained in addition, thirty times
+	hourParts = 30     // the first and the last tenth are compared
 )
 
-// hourRun is a steady load beside which the tables are watched.
+// hourRun is a steady load during which the tables are watched.
 type hourRun struct {
 	*table.Database
 	clock    steady.Clock
 	relay    *relay.Relay
 	meter    cpu.Meter
 	part     time.Duration
-	snapshot bool // held open for a sixth of the time, in the middle
+	snapshot bool // a snapshot is held open for a sixth of the time, in the middle
 	parts    []hourPart
 }
 
-// hourPart is what was measured in one part of the time.
+// hourPart has the measurements of a part of the time.
 type hourPart struct {
 	p50, p99 time.Duration // of the steady messages before the burst
-	capacity float64       // of the burst, messages a second
-	cost     float64       // of the burst, µs of a processor a message, the server's with it
+	capacity float64       // messages per second of the burst
+	cost     float64       // µs of CPU per message of the burst, including the server's
 	hot      table.Size
 	done     table.Size
-	kept     int64 // done rows, by the statistics
+	kept     int64 // delivered rows, by the statistics
 }
 
 func hour(ctx context.Context, s settings, report func(figure.Figure)) error {
@@ -60,7 +60,7 @@ func hour(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return nil
 }
 
-// text is a name that only can select.
+// text is a name that the setting -only can select.
 type text string
 
 func (t text) String() string { return string(t) }
@@ -76,8 +76,8 @@ func (h *hourRun) run(ctx context.Context) (err error) {
 	if h.meter, err = cpu.Of(ctx, h.Database); err != nil {
 		return err
 	}
-	// Kept for a tenth of the time, so that the janitor deletes as fast as the
-	// load writes for most of it.
+	// The retention is a tenth of the time, so for most of the time the janitor deletes as fast as
+	// the load writes.
 	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &h.clock}},
 		Poll: 20 * time.Millisecond, Retention: max(10*time.Second, 3*h.part)}
 	r, stop, err := relays.Start(ctx, h.Database, o)
@@ -118,7 +118,7 @@ func (h *hourRun) watch(ctx context.Context) error {
 	return nil
 }
 
-// watchPart waits for a part's end, and then drains a burst.
+// watchPart waits for the end of a part, and then drains a burst.
 func (h *hourRun) watchPart(ctx context.Context) error {
 	began := time.Now()
 	h.clock.Take()
@@ -148,8 +148,8 @@ func (h *hourRun) watchPart(ctx context.Context) error {
 	return err
 }
 
-// burst writes many messages at once, and returns how fast they and those of
-// the load were delivered, and what each cost.
+// burst writes many messages in one step. It returns how fast they and those of the load were
+// delivered, and the CPU per message.
 func (h *hourRun) burst(ctx context.Context) (rate, cost float64, err error) {
 	before := h.clock.Others()
 	if err := h.Burst(ctx, hourBurst); err != nil {
@@ -167,8 +167,7 @@ func (h *hourRun) burst(ctx context.Context) (rate, cost float64, err error) {
 	return rate, float64((after - used).Microseconds()) / hourBurst, errors.Join(err, problem)
 }
 
-// holdSnapshot opens a transaction whose snapshot keeps every row version that
-// is made from now on.
+// holdSnapshot opens a transaction whose snapshot keeps every later row version.
 func (h *hourRun) holdSnapshot(ctx context.Context) (release func(), err error) {
 	conn, err := h.DB.Conn(ctx)
 	if err != nil {
@@ -188,8 +187,7 @@ func (h *hourRun) holdSnapshot(ctx context.Context) (release func(), err error) 
 	}, nil
 }
 
-// report compares the last tenth with the first one, and the sizes of the second
-// half with the first one's.
+// report compares the last tenth with the first one, and the sizes at the end with those half-way.
 func (h *hourRun) report(name string, report func(figure.Figure)) {
 	capacity := h.each(func(p hourPart) float64 { return p.capacity })
 	tail := h.each(func(p hourPart) float64 { return p.p99.Seconds() * 1e3 })

@@ -19,19 +19,19 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// idleTime is that of one turn: five renewals and one clean-up.
+// idleTime is the length of a turn: five renewals and one clean-up.
 const idleTime = 10 * time.Second
 
-// idler has nothing to deliver.
+// idler is a relay or server that has nothing to deliver.
 type idler struct {
 	name  string
-	claim string // the way that the tables are made for; empty: any
-	// start starts it, and returns the process if it is another one.
+	claim string // the way of claiming of the tables; empty: any
+	// start starts the idler, and returns its process id if it is another process.
 	start func(ctx context.Context, d *table.Database) (pid int, stop func() error, err error)
 }
 
-// idle measures what a relay and its database use while nothing is to be done,
-// above what the database uses by itself.
+// idle measures the CPU of an idle relay and its database, minus that of the database without a
+// relay.
 func idle(ctx context.Context, s settings, report func(figure.Figure)) error {
 	program, err := daemon.Program()
 	if err != nil {
@@ -82,7 +82,7 @@ func idleOn(ctx context.Context, server table.Server, rounds int, all []idler, r
 	return nil
 }
 
-// turn returns what all used together, in percent of a core.
+// turn returns the CPU of all processes together, in percent of a core.
 func (i idler) turn(ctx context.Context, server table.Server) (percent float64, err error) {
 	d, err := server.Create(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func (i idler) turn(ctx context.Context, server table.Server) (percent float64, 
 	if err != nil {
 		return 0, err
 	}
-	<-time.After(3 * time.Second) // it has taken its lanes, and the database made what is new its own
+	<-time.After(3 * time.Second) // the relay has its lanes by then, and the database has processed the new tables
 	before, err := meter.Used()
 	if err != nil {
 		return 0, err
@@ -144,7 +144,7 @@ func idleDaemon(program string) func(context.Context, *table.Database) (int, fun
 	}
 }
 
-// urlOf is the database as the rowrelay command takes it.
+// urlOf returns the database's URL for the rowrelay command.
 func urlOf(d *table.Database) string {
 	if d.URL != "" {
 		return d.URL

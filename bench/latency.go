@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
 
-// latencyCase is one rate on one server.
+// latencyCase is a rate on a server.
 type latencyCase struct {
 	server table.Server
 	rate   int // messages a second
@@ -28,7 +28,7 @@ type latencyCase struct {
 
 func (c latencyCase) String() string { return fmt.Sprintf("%s, %d/s", c.server.Name, c.rate) }
 
-// count is that of about six seconds, or four.
+// count returns the number of messages of about six seconds, or four.
 func (c latencyCase) count() int { return c.rate * map[bool]int{true: 6, false: 4}[c.rate < 200] }
 
 func latency(ctx context.Context, s settings, report func(figure.Figure)) error {
@@ -52,18 +52,18 @@ func latencyCases(s settings) (cases []latencyCase) {
 	return cases
 }
 
-// wakening is a way to make whoever delivers look for messages.
+// wakening is a way to wake the relay or loop.
 type wakening struct {
 	name    string
 	options outbox.Options
 	trigger bool // plain INSERTs notify by the table's trigger
-	// start starts it, and returns what has to be called after each commit.
+	// start starts it, and returns a function to call after each commit.
 	start func(ctx context.Context, d *table.Database, tell func(id string)) (after func(), stop func() error, err error)
 
 	took        []float64 // of all rounds, in milliseconds
-	cpu         []float64 // a round, of a core
+	cpu         []float64 // per round, as a share of a core
 	slip        time.Duration
-	rate        float64 // of the round that reached the least; 0: none yet
+	rate        float64 // the lowest rate that a round reached; 0: none yet
 	byRelay     bool
 	noReference bool
 }
@@ -84,8 +84,8 @@ func (c latencyCase) wakenings() []*wakening {
 	return all
 }
 
-// notifyInterval: where messages come far apart each is announced, for one that
-// isn't waits for the next.
+// notifyInterval returns the shortest interval between notifications. At low rates each message is
+// announced, because one that isn't would wait for the next.
 func (c latencyCase) notifyInterval() time.Duration {
 	if c.rate <= 200 {
 		return 0
@@ -110,8 +110,7 @@ func (c latencyCase) measure(ctx context.Context, rounds int, report func(figure
 	return nil
 }
 
-// cpuOver is the median of what a round used beyond those who wrote the messages,
-// in percent of a core.
+// cpuOver returns the median of a round's CPU minus that of the writers, in percent of a core.
 func (w *wakening) cpuOver(writers float64) float64 {
 	return 100 * max(0, figure.Median(w.cpu)-writers)
 }
@@ -149,8 +148,7 @@ func (c latencyCase) figure(w *wakening, writers, loop float64, reference string
 	return f
 }
 
-// share is 1 where there is nothing to compare with: a loop that used no more than
-// the machine's noise.
+// share returns the ratio to the loop's CPU; 1 if the loop used no more than the machine's noise.
 func share(used, loop float64) float64 {
 	if loop <= 0 {
 		return 1
@@ -158,8 +156,7 @@ func share(used, loop float64) float64 {
 	return used / loop
 }
 
-// turn writes for some seconds, and notes how late the answers came. It returns
-// the latest of a hundred.
+// turn writes for some seconds, and records the latencies. It returns their 99th percentile.
 func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err error) {
 	d, err := c.server.Create(ctx)
 	if err != nil {
@@ -184,7 +181,7 @@ func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err er
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	<-time.After(1500 * time.Millisecond) // it holds its lanes and listens
+	<-time.After(1500 * time.Millisecond) // the relay has its lanes and listens by then
 	took, used, err := c.write(ctx, d, w, watch, after, meter)
 	if err != nil {
 		return 0, err
@@ -193,7 +190,7 @@ func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err er
 	if w.noReference {
 		return 0, nil
 	}
-	times := watch.Took()[c.rate/2:] // not those of the first half second: a poll at rest has to find that messages come
+	times := watch.Took()[c.rate/2:] // without the first half second, in which an idle poll slowly notices the messages
 	w.took = append(w.took, times...)
 	slices.Sort(times)
 	fmt.Fprintf(os.Stderr, "  CPU %.1f %%, %.0f/s written, up to %v late\n", 100*used.Seconds()/took.Seconds(), w.rate, w.slip)

@@ -11,9 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// had are thousands of messages a second, the least and the most, that loops by
-// hand had which were written for nothing but speed: on another machine of two
-// cores, with 256 B and batches of 500 to 1,000.
+// had is the range, in thousands of messages per second, of handwritten loops that were optimised
+// for speed alone. They ran on another machine with two cores, with 256 B and batches of 500 to
+// 1,000.
 type had struct{ kept, deleted, marked [2]int }
 
 var loopsHad = map[string]had{
@@ -22,12 +22,12 @@ var loopsHad = map[string]had{
 	"mariadb1011": {kept: [2]int{72, 78}, deleted: [2]int{159, 198}, marked: [2]int{21, 24}},
 }
 
-// loopCase is a loop by hand. The ratio of a drain is worth as much as its
-// reference: that has to reach nine tenths of what such loops had.
+// loopCase is a handwritten loop. It must reach nine tenths of the rates in had, because a drain's
+// ratio depends on its reference.
 type loopCase struct {
 	drainCase
-	mark   bool // leased rows where they are, rather than move them
-	native bool // through pgx, rather than database/sql
+	mark   bool // marks leased rows in place instead of moving them
+	native bool // uses pgx instead of database/sql
 	had    [2]int
 }
 
@@ -42,7 +42,7 @@ func (c loopCase) String() string {
 	return name
 }
 
-// loops measures those of one server after the other.
+// loops measures the loops of one server after the other.
 func loops(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, name := range []string{"postgres15", "mysql", "mariadb1011"} {
 		if len(s.up(name)) == 0 {
@@ -85,7 +85,7 @@ func inTurns(ctx context.Context, s settings, cases []loopCase, report func(figu
 	return nil
 }
 
-// figure has a goal where it is known what such loops had.
+// figure returns a figure, with a goal if had has a rate for it.
 func (c loopCase) figure(values []float64) figure.Figure {
 	f := figure.Figure{What: c.String(), Value: figure.Spread(values, "/s")}
 	if least := float64(c.had[0]) * 1000; least > 0 {

@@ -1,5 +1,5 @@
-// Command bench measures rowrelay against loops written by hand, bare producers
-// and other relays, and records the figures that docs/performance.md prints.
+// Command bench compares rowrelay with handwritten loops, bare producers and other relays, and
+// records the figures that docs/performance.md prints.
 //
 //	go run . -h
 //	go run . [-rounds 5] [-servers postgres15] [-record figures.json] drain …
@@ -21,17 +21,17 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// settings are what a scene is measured with.
+// settings are the settings of a run.
 type settings struct {
 	rounds   int
-	servers  string // a list; empty: all that are up
-	only     string // what isn't in a figure's name isn't measured
+	servers  string // a list; empty: all servers that are up
+	only     string // measures only figures whose names contain it
 	on       string
-	long     bool          // the big sizes, too
-	duration time.Duration // of the scenes that last
+	long     bool          // includes the large sizes
+	duration time.Duration // of the scenes that run for a time
 }
 
-// up are those of the servers that are up and were asked for.
+// up returns those of the servers that are up and selected.
 func (s settings) up(names ...string) (servers []table.Server) {
 	for _, name := range names {
 		if server := table.Servers[name]; !server.Missing() && (s.servers == "" || slices.Contains(strings.Split(s.servers, ","), name)) {
@@ -41,7 +41,7 @@ func (s settings) up(names ...string) (servers []table.Server) {
 	return servers
 }
 
-// scene is one row of the table of figures, or some.
+// scene produces one or more rows of the table of figures.
 type scene struct {
 	name, about string
 	measure     func(ctx context.Context, s settings, report func(figure.Figure)) error

@@ -10,8 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// memory runs the rowrelay command, as it is without any setting, on a large
-// backlog.
+// memory measures the rowrelay command with default settings on a large backlog.
 func memory(ctx context.Context, s settings, report func(figure.Figure)) error {
 	cases := []memoryCase{{backlog: 1_000_000, payload: 256}, {backlog: 20_000, payload: 64 << 10}}
 	if s.long {
@@ -40,11 +39,10 @@ func bytesOf(n int) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// memoryWatched is how long a command drains: its memory is filled within the first
-// seconds.
+// memoryWatched is how long a command drains. Its memory reaches its peak within the first seconds.
 const memoryWatched = 12 * time.Second
 
-// measure lets one command after the other drain the same backlog for a while.
+// measure runs commands one after the other on the same backlog.
 func (c memoryCase) measure(ctx context.Context, rounds int) (figure.Figure, error) {
 	d, err := filled(ctx, table.Servers["postgres15"], table.Messages{Count: c.backlog, Payload: c.payload})
 	if err != nil {
@@ -69,7 +67,7 @@ func (c memoryCase) measure(ctx context.Context, rounds int) (figure.Figure, err
 		Goal: "≤ 64 MiB", Met: figure.Median(peaks) <= 64}, nil
 }
 
-// peakOf is the most memory of a command, in MiB.
+// peakOf returns the peak memory of a command, in MiB.
 func peakOf(ctx context.Context, d *table.Database) (float64, error) {
 	process, err := daemon.Start(ctx, "run", "--database", d.URL, "--sink", "discard:", "--drain")
 	if err != nil {

@@ -15,16 +15,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// orderWorkers calls at a time are what order can cost: of a key there is one.
+// orderWorkers is the number of concurrent calls. Order costs at most this factor, because only one
+// call of a key is in flight.
 const orderWorkers = 4
 
-// keys are those of a backlog: the same ones each time.
+// keys are the keys of a backlog, the same in each round.
 type keys struct {
 	name string
 	of   func(random *rand.Rand) func(n int) string
 }
 
-// orderKeys begin with those that the others are compared with.
+// orderKeys begins with the keys with which the others are compared.
 var orderKeys = []keys{
 	{"no key", func(*rand.Rand) func(int) string { return func(int) string { return "" } }},
 	{"1,000 keys", func(random *rand.Rand) func(int) string {
@@ -42,7 +43,7 @@ var orderKeys = []keys{
 
 func customer(n uint64) string { return fmt.Sprintf("customer-%d", n) }
 
-// slow is a sink whose calls take a time, whatever they bring.
+// slow is a sink whose calls take a fixed time, whatever their size.
 type slow struct {
 	discard.Sink
 	call time.Duration
@@ -58,7 +59,7 @@ func (s slow) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	return s.Sink.Send(ctx, batch)
 }
 
-// orderCase is a server and how long a call of its sink takes.
+// orderCase is a server, and the duration of a call of its sink.
 type orderCase struct {
 	server table.Server
 	call   time.Duration
@@ -84,7 +85,7 @@ func orderScene(ctx context.Context, s settings, report func(figure.Figure)) err
 	return nil
 }
 
-// orderTurn is one kind of keys, and one way to claim them.
+// orderTurn is a kind of keys, and a way of claiming.
 type orderTurn struct {
 	orderCase
 	keys
@@ -93,8 +94,8 @@ type orderTurn struct {
 
 func (t orderTurn) String() string { return fmt.Sprintf("%s, %s, %s", t.orderCase, t.claim, t.name) }
 
-// measure compares lanes with each kind of keys, and rows where they differ most,
-// with lanes and no key: messages that have no order.
+// measure compares lanes with each kind of keys, and rows with the extreme kinds, with lanes and
+// messages without a key, which have no order.
 func (c orderCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	var turns []orderTurn
 	for _, k := range orderKeys {
@@ -119,7 +120,7 @@ func (c orderCase) measure(ctx context.Context, rounds int, report func(figure.F
 	return nil
 }
 
-// rate fills a table, drains it, and returns the messages a second.
+// rate fills a table, drains it, and returns the messages per second.
 func (t orderTurn) rate(ctx context.Context) (float64, error) {
 	d, err := t.server.Create(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// peersCase is rowrelay beside those that do the same with done rows.
+// peersCase compares rowrelay with the peers that keep or delete done rows in the same way.
 type peersCase struct {
 	server table.Server
 	keep   bool
@@ -29,7 +29,7 @@ func (c peersCase) String() string {
 	return c.server.Name + ", " + kept
 }
 
-// goal is what rowrelay is to reach of the best peer.
+// goal is the ratio to the best peer that rowrelay should reach.
 func (c peersCase) goal() float64 {
 	if c.keep {
 		return 3
@@ -67,7 +67,7 @@ func peersCases(s settings) (cases []peersCase) {
 	return only(cases, s)
 }
 
-// measure reports a figure for each peer: the best one is that of the least ratio.
+// measure reports a figure for each peer. The best peer is that of the lowest ratio.
 func (c peersCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	contenders := []figure.Contender{{Name: "rowrelay, " + c.String(), Turn: c.own}}
 	for _, p := range c.peers {

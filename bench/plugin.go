@@ -21,16 +21,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/file"
 )
 
-// startedAsPlugin says that a relay has started this program as its plug-in.
+// startedAsPlugin reports whether a relay has started this program as its plug-in.
 func startedAsPlugin() bool { return os.Getenv("ROWRELAY_PLUGIN") != "" }
 
 func servePlugin() { plugins.ServeKind(file.Kind()) }
 
-// pluginCase is one way to use the file sink, inside and as a plug-in.
+// pluginCase is a way to use the file sink, in the process and as a plug-in.
 type pluginCase struct {
 	name   string
-	server string // with a relay that drains it; empty: the sink alone
-	sends  int    // at a time
+	server string // the server whose relay drains a backlog; empty: the sink alone
+	sends  int    // concurrent calls
 	synced bool
 }
 
@@ -63,7 +63,7 @@ func pluginScene(ctx context.Context, s settings, report func(figure.Figure)) er
 	return nil
 }
 
-// turn returns how many messages a second the sink takes.
+// turn returns the messages per second that the sink accepts.
 func (c pluginCase) turn(plugin bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		folder, err := os.MkdirTemp("", "bench")
@@ -75,7 +75,7 @@ func (c pluginCase) turn(plugin bool) func(context.Context) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := sink.Open(ctx); err != nil { // the start of a process doesn't count
+		if err := sink.Open(ctx); err != nil { // the start of the process doesn't count
 			return 0, err
 		}
 		if c.server != "" {
@@ -99,9 +99,8 @@ func (c pluginCase) sink(plugin bool, path string) (sinks.Sink, error) {
 	})
 }
 
-// alone hands 400 batches of 500 messages with 300 bytes to the sink, after some
-// that don't count: a process that has just begun gets its memory from the system
-// as it goes.
+// alone sends 400 batches of 500 messages of 300 bytes to the sink. It first sends some that don't
+// count, because a new process still gets its memory from the system.
 func (c pluginCase) alone(ctx context.Context, sink sinks.Sink) (float64, error) {
 	const batches = 400
 	if _, err := c.send(ctx, sink, batches/2); err != nil {
@@ -110,7 +109,7 @@ func (c pluginCase) alone(ctx context.Context, sink sinks.Sink) (float64, error)
 	return c.send(ctx, sink, batches)
 }
 
-// send returns how many messages a second the sink takes.
+// send returns the messages per second that the sink accepts.
 func (c pluginCase) send(ctx context.Context, sink sinks.Sink, batches int) (float64, error) {
 	batch := pluginBatch()
 	failed := make(chan error, c.sends)
@@ -146,7 +145,7 @@ func pluginBatch() []sinks.Message {
 	return batch
 }
 
-// drained lets a relay deliver a backlog to the sink.
+// drained returns the rate at which a relay delivers a backlog to the sink.
 func (c pluginCase) drained(ctx context.Context, sink sinks.Sink) (float64, error) {
 	return drainCase{server: table.Servers[c.server], keep: true, payload: 300}.rate(
 		func(ctx context.Context, d *table.Database) (time.Duration, error) {

@@ -21,12 +21,12 @@ import (
 // producerCase is a way to write messages.
 type producerCase struct {
 	server    table.Server
-	native    bool // pgx without database/sql
-	messages  int  // a transaction
-	producers int  // at once
+	native    bool // uses pgx without database/sql
+	messages  int  // per transaction
+	producers int  // concurrent producers
 	how       string
 	options   outbox.Options
-	trigger   bool // both are bare INSERTs, and the first has the trigger that notifies
+	trigger   bool // compares bare INSERTs with and without the notifying trigger
 }
 
 func (c producerCase) String() string {
@@ -41,9 +41,9 @@ func (c producerCase) String() string {
 	return text + c.how
 }
 
-// producer compares a Write with the INSERT of the same columns, with ids made
-// in the same way; both in transactions. And an INSERT that notifies by the trigger with one
-// that doesn't.
+// producer compares a Write with an INSERT of the same columns and ids created in the same way,
+// both in transactions. It also compares an INSERT that notifies through the trigger with one that
+// doesn't.
 func producer(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, c := range only(producerCases(s), s) {
 		first := ", Write"
@@ -75,7 +75,7 @@ func producerCases(s settings) (cases []producerCase) {
 				cases = append(cases, producerCase{server: server, native: true, messages: messages, producers: 1})
 			}
 		}
-		if server.Dialect.Name() != "sqlite" { // it has one writer at a time
+		if server.Dialect.Name() != "sqlite" { // SQLite has one writer at a time
 			cases = append(cases, producerCase{server: server, messages: 1, producers: 8})
 		}
 		if !postgres {
@@ -92,11 +92,11 @@ func producerCases(s settings) (cases []producerCase) {
 	return cases
 }
 
-// producing is how long transactions are written in one turn.
+// producing is how long a turn writes transactions.
 const producing = 700 * time.Millisecond
 
-// turn returns the time of one transaction in microseconds: with several
-// producers, the time until one of them has ended another one.
+// turn returns the time of a transaction in microseconds. With several producers that is the time
+// between two ends of transactions.
 func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		d, err := c.server.Create(ctx)
@@ -111,7 +111,7 @@ func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 			if first {
 				err = d.NotifyByTrigger(ctx)
 			}
-			if listener, listenErr := pgx.Connect(ctx, d.URL); listenErr == nil { // who hears it, as where it is used
+			if listener, listenErr := pgx.Connect(ctx, d.URL); listenErr == nil { // so that notifications have a receiver, as in production
 				defer listener.Close(ctx)
 				_, listenErr = listener.Exec(ctx, "LISTEN rowrelay_outbox")
 				err = errors.Join(err, listenErr)
@@ -125,7 +125,7 @@ func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 			return 0, err
 		}
 		defer end()
-		for n := range 10 * c.producers { // statements are prepared, and connections made
+		for n := range 10 * c.producers { // prepares statements and opens connections
 			if err := write(ctx, n); err != nil {
 				return 0, err
 			}
@@ -156,7 +156,7 @@ func (c producerCase) timed(ctx context.Context, write func(context.Context, int
 	return float64(took.Microseconds()) / float64(count), nil
 }
 
-// content is the same in all messages; the keys go from one to the next.
+// All messages have the same content. The keys take turns.
 var content = bytes.Repeat([]byte("x"), 256)
 
 func (c producerCase) made(n int) []outbox.Message {
@@ -167,7 +167,7 @@ func (c producerCase) made(n int) []outbox.Message {
 	return messages
 }
 
-// writing returns what writes one transaction.
+// writing returns a function that writes one transaction.
 func (c producerCase) writing(ctx context.Context, d *table.Database, byWriter bool) (write func(context.Context, int) error, end func(), err error) {
 	if c.native {
 		return c.writingNatively(ctx, d, byWriter)
@@ -219,8 +219,7 @@ func insertBare(ctx context.Context, tx *sql.Tx, bare string, messages []outbox.
 	return err
 }
 
-// bareInsert is what one would write by hand: a list of values, and its text made
-// once.
+// bareInsert returns the handwritten INSERT: a list of values, whose text is built once.
 func (c producerCase) bareInsert() string {
 	rows := make([]string, c.messages)
 	for i := range rows {

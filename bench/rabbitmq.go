@@ -30,8 +30,8 @@ func rabbitScene(ctx context.Context, s settings, report func(figure.Figure)) er
 	return nil
 }
 
-// The bare publisher has as many connections, channels and messages on their way
-// as the relay has by default.
+// The bare publisher has as many connections, channels and messages in flight as the relay has by
+// default.
 func rabbitCase(queues int, kind string) brokerCase {
 	return brokerCase{
 		name: fmt.Sprintf("%d %s %s", queues, kind, map[bool]string{true: "queue", false: "queues"}[queues == 1]),
@@ -43,9 +43,8 @@ func rabbitCase(queues int, kind string) brokerCase {
 	}
 }
 
-// rabbitPeers is a relay beside others that publish each message as their users
-// do: and wait for its confirmation. Some have one on its way at a time, so that
-// the backlog is smaller.
+// rabbitPeers compares a relay with others that publish each message as their users do and wait for
+// its confirmation. Some have one message in flight, so the backlog is smaller.
 type rabbitPeers struct{ name string }
 
 const rabbitPeersBacklog, rabbitPeersGoal = 20_000, 1.7
@@ -56,7 +55,7 @@ func (rabbitPeers) peers() []peers.Peer {
 	return []peers.Peer{peers.River{}, peers.Watermill{}, peers.Oagudo{}}
 }
 
-// measure reports a figure for each peer: the best one is that of the least ratio.
+// measure reports a figure for each peer. The best peer is that of the lowest ratio.
 func (c rabbitPeers) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	contenders := []figure.Contender{{Name: "rowrelay, " + c.name, Turn: c.own}}
 	for _, p := range c.peers() {

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// severalRelays share the lanes of one table. On a machine of few cores they
-// can't be faster than one; they should hardly be slower.
+// severalRelays share the lanes of one table. On a machine with few cores they can't be faster than
+// one relay, but should hardly be slower.
 type severalRelays struct{ relays int }
 
 func (c severalRelays) String() string {
@@ -45,8 +45,8 @@ func several(ctx context.Context, s settings, report func(figure.Figure)) error 
 	return nil
 }
 
-// rate is how fast messages go that are committed at once, when each relay has its
-// part of the lanes.
+// rate returns the rate of messages that are committed in one transaction when each relay has its
+// share of the lanes.
 func (c severalRelays) rate(ctx context.Context) (perSecond float64, err error) {
 	d, err := table.Servers["postgres15"].Create(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c severalRelays) rate(ctx context.Context) (perSecond float64, err error) 
 	return backlog / time.Since(began).Seconds(), err
 }
 
-// shared waits until each relay has as many lanes as the others.
+// shared waits until all relays have equal numbers of lanes.
 func (c severalRelays) shared(ctx context.Context, d *table.Database) error {
 	for {
 		var holders, fewest int

@@ -22,13 +22,13 @@ import (
 const (
 	snapshotRounds = 10
 	snapshotRound  = 30_000 // messages
-	// ahead is more than anyone has taken into memory while its handler was held up.
+	// ahead is more than any relay or peer reads into memory while its handler is blocked.
 	ahead = 6_000
 )
 
-// underSnapshot holds a snapshot open, as a long report or a forgotten session
-// does, so that what is done can't be cleaned away, and looks how much slower the
-// last of ten rounds is than the first. After the first one rowrelay's leases are renewed as often as in an hour.
+// underSnapshot holds a snapshot open, as a long report or a forgotten session does, so that the
+// server can't remove dead rows. It compares the last of ten rounds with the first. After the first
+// round rowrelay's leases are renewed as often as in an hour.
 func underSnapshot(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, name := range []string{"postgres15", "postgres18", "mysql", "mariadb1011"} {
 		server := table.Servers[name]
@@ -65,7 +65,7 @@ func serverUnderSnapshot(ctx context.Context, server table.Server, s settings, r
 	return nil
 }
 
-// slowing are the rates of first and last rounds.
+// slowing has the rates of the first and last rounds.
 type slowing struct{ first, last []float64 }
 
 func (s *slowing) String() string {
@@ -97,7 +97,7 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if _, err := r.round(ctx); err != nil { // warms it up
+	if _, err := r.round(ctx); err != nil { // warm-up
 		return nil, err
 	}
 	snapshot, err := holdSnapshot(ctx, d)
@@ -121,11 +121,11 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 	return rates, nil
 }
 
-// hourOfRenewals is how often a relay renews in an hour: every two seconds.
+// hourOfRenewals is the number of a relay's renewals in an hour, one every two seconds.
 const hourOfRenewals = 1800
 
-// renewForAnHour beats and renews the leases that the running relay has, with the marks that they have, as often as the relay would in
-// an hour. The relay is idle meanwhile.
+// renewForAnHour sends the heartbeats and renewals of an hour, with the leases and marks of the
+// running relay, which is idle meanwhile.
 func renewForAnHour(ctx context.Context, d *table.Database) error {
 	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})
 	if err != nil {
@@ -163,13 +163,13 @@ func renewForAnHour(ctx context.Context, d *table.Database) error {
 	return nil
 }
 
-// holdSnapshot opens a transaction that reads and then does nothing.
+// holdSnapshot opens a transaction that reads once and then does nothing.
 func holdSnapshot(ctx context.Context, d *table.Database) (*sql.Tx, error) {
 	tx, err := d.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return nil, err
 	}
-	look := "SELECT 1" // any statement takes one on PostgreSQL
+	look := "SELECT 1" // on PostgreSQL any statement takes a snapshot
 	if d.Dialect.Name() != "postgres" {
 		look = "SELECT count(*) FROM outbox"
 	}
@@ -180,8 +180,8 @@ func holdSnapshot(ctx context.Context, d *table.Database) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// rounds are written while the handler is held up, and then drained, by one relay
-// or peer that runs all the time.
+// rounds are written while the handler is blocked, and then drained by one relay or peer, which
+// runs all the time.
 type rounds struct {
 	*table.Database
 	drainer
@@ -190,9 +190,8 @@ type rounds struct {
 	handled int
 }
 
-// round returns the rate at which came what wasn't in memory already. Whether all
-// is done is looked up off the clock: that takes its time among so many rows that
-// are dead.
+// round returns the rate of the messages that were not yet in memory. The check that all are done
+// is not timed, because with many dead rows it takes long.
 func (r *rounds) round(ctx context.Context) (rate float64, err error) {
 	r.gate.Lock()
 	err = r.write(ctx, r.Database, snapshotRound)
@@ -212,7 +211,7 @@ func (r *rounds) round(ctx context.Context) (rate float64, err error) {
 	return (snapshotRound - ahead) / took.Seconds(), r.untilDone(ctx, r.Database)
 }
 
-// gate holds up a handler while it is locked.
+// gate blocks a handler while it is locked.
 type gate struct{ sync.RWMutex }
 
 func (g *gate) handle(context.Context, []byte) error {

@@ -20,19 +20,19 @@ import (
 
 const stuckKey = "stuck"
 
-// refuser is a sink that refuses the messages of one key while it is shut, for good or
-// for a while, and sees to it that they come in order.
+// refuser is a sink that rejects the messages of one key, finally or for a while, while it is shut.
+// It checks that they arrive in order.
 type refuser struct {
 	discard.Sink
-	parks  bool // what it refuses
+	parks  bool // rejects finally, so that the message is parked
 	shut   atomic.Bool
 	others atomic.Int64 // messages of other keys
-	passed atomic.Int64 // of this one
+	passed atomic.Int64 // messages of the refused key
 	last   atomic.Int64
 	wrong  atomic.Int64
 }
 
-// Order says that a batch may be taken in part.
+// Order returns OrderPrefix: a part of a batch may be accepted.
 func (*refuser) Order() sinks.Order { return sinks.OrderPrefix }
 
 func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -61,18 +61,18 @@ func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return outcomes
 }
 
-// stuckRun has many messages of one key whose first one fails, or is parked and holds the key.
+// stuckRun has many messages of one key whose first message fails, or is parked and holds the key.
 type stuckRun struct {
 	*table.Database
 	holds      bool
 	sink       refuser
 	relay      *relay.Relay
-	heap, rate []float64 // over all turns
+	heap, rate []float64 // of all turns
 }
 
-// stuck measures what 100,000 messages behind a stuck key cost the others, and
-// how fast they go once it isn't stuck any more: behind one that is tried again and again, and behind
-// one that is parked, with OnPark: HoldKey.
+// stuck measures the cost of 100,000 messages behind a blocked key for other messages, and how fast
+// they are delivered once the key is unblocked. The key is blocked by a message that is retried,
+// and by one that is parked with OnPark: HoldKey.
 func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for what, holds := range map[string]bool{"100 k behind a stuck key": false, "100 k behind a parked message": true} {
 		if len(only([]text{text(what)}, s)) == 0 {
@@ -95,8 +95,7 @@ func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return nil
 }
 
-// turn passes the stuck ones over, and returns the rate at which others are
-// delivered then.
+// turn passes the blocked messages over, and returns the rate at which others are then delivered.
 func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err error) {
 	if r.Database, err = filled(ctx, table.Servers["postgres15"], table.Messages{Count: behind, Payload: 256, Key: func(int) string { return stuckKey }}); err != nil {
 		return 0, err
@@ -113,7 +112,7 @@ func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err erro
 		return 0, err
 	}
 	r.relay = started
-	if _, err = r.others(ctx, 1000); err == nil { // come when the stuck ones have been passed over
+	if _, err = r.others(ctx, 1000); err == nil { // they arrive once the blocked messages have been passed over
 		rate, err = r.others(ctx, backlog)
 	}
 	r.heap = append(r.heap, heap())
@@ -123,7 +122,7 @@ func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err erro
 	return rate, errors.Join(err, stop())
 }
 
-// others writes messages of other keys, and returns how fast they are delivered.
+// others writes messages of other keys, and returns the rate of their delivery.
 func (r *stuckRun) others(ctx context.Context, rows int) (rate float64, err error) {
 	before := r.sink.others.Load()
 	if err := r.Burst(ctx, rows); err != nil {
@@ -135,7 +134,7 @@ func (r *stuckRun) others(ctx context.Context, rows int) (rate float64, err erro
 	return float64(rows) / time.Since(began).Seconds(), err
 }
 
-// goOn lets the key go on, and times what was behind it.
+// goOn unblocks the key, and times the delivery of its messages.
 func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 	sink := &r.sink
 	sink.shut.Store(false)
@@ -162,7 +161,7 @@ func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 	return nil
 }
 
-// heap is what is reachable, in MiB.
+// heap returns the reachable memory in MiB.
 func heap() float64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -1,5 +1,5 @@
-// Package brokers makes topics and queues to measure with, and has bare
-// producers for them: what a program writes that has its messages in memory.
+// Package brokers creates topics and queues for measurements, and has bare producers for them,
+// which have their messages in memory.
 package brokers
 
 import (
@@ -10,20 +10,20 @@ import (
 
 // Target is an empty topic, or some queues.
 type Target interface {
-	// Kind and URL make the sink that writes to it; the URL has a query.
+	// Kind and URL define the sink that writes to the target. The URL has a query.
 	Kind() sinks.Kind
 	URL() string
 
-	// Topic is that of message n.
+	// Topic returns the topic of message n.
 	Topic(n int) string
 
-	// Produce is the bare producer. It returns when the broker has confirmed
-	// all messages.
+	// Produce sends the messages with the bare producer. It returns when the broker has confirmed
+	// all of them.
 	Produce(ctx context.Context, messages []sinks.Message) error
 
-	// Count is how many messages are there.
+	// Count returns the number of messages in the target.
 	Count(ctx context.Context) (int, error)
 
-	// Close removes it.
+	// Close deletes the target.
 	Close() error
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// KafkaVariable is the environment's variable with the broker's address.
+// KafkaVariable is the environment variable with the broker's address.
 const KafkaVariable = "ROWRELAY_TEST_KAFKA"
 
 type topic struct {
@@ -27,8 +27,8 @@ type topic struct {
 	client     *kafkago.Client
 }
 
-// NewTopic makes a topic, and a bare producer for it whose record batches have
-// up to so many records.
+// NewTopic creates a topic, and a bare producer for it whose record batches have at most batch
+// records.
 func NewTopic(ctx context.Context, partitions, batch int) (Target, error) {
 	transport := &kafkago.Transport{}
 	t := &topic{
@@ -45,7 +45,7 @@ func NewTopic(ctx context.Context, partitions, batch int) (Target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the topic %s: %w", t.name, err)
 	}
-	for tries := 0; ; tries++ { // its leaders learn of it a little later
+	for tries := 0; ; tries++ { // the leaders know the topic only a little later
 		if _, err = t.Count(ctx); err == nil || tries > 1000 {
 			return t, err
 		}
@@ -57,8 +57,8 @@ func (t *topic) Kind() sinks.Kind   { return kafka.Kind() }
 func (t *topic) URL() string        { return fmt.Sprintf("kafka://%s/%s?", t.address, t.name) }
 func (t *topic) Topic(n int) string { return t.name }
 
-// Produce hands all to one Writer, which sorts it by partition and sends a batch
-// a partition at a time.
+// Produce passes all messages to one Writer, which sorts them by partition and sends one batch per
+// partition at a time.
 func (t *topic) Produce(ctx context.Context, messages []sinks.Message) error {
 	w := &kafkago.Writer{
 		Addr: kafkago.TCP(t.address), Topic: t.name, Balancer: kafkago.Murmur2Balancer{}, RequiredAcks: kafkago.RequireAll,

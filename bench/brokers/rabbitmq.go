@@ -16,14 +16,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// RabbitMQVariable is the environment's variable with the broker's URL.
+// RabbitMQVariable is the environment variable with the broker's URL.
 const RabbitMQVariable = "ROWRELAY_TEST_RABBITMQ"
 
 // Queues are a [Target] in RabbitMQ.
 type Queues struct {
 	names       []string
 	publishers  Publishers
-	connections []*amqp.Connection // the first one is for all but publishing
+	connections []*amqp.Connection // the first one is used for everything except publishing
 	channel     *amqp.Channel
 
 	once       sync.Once // for Publish
@@ -31,13 +31,13 @@ type Queues struct {
 	failed     error
 }
 
-// Publishers is the shape of a bare publisher: so many connections, with so many
-// channels each, of which each has so many messages on their way.
+// Publishers defines a bare publisher: the number of connections, of channels per connection, and
+// of messages in flight per channel.
 type Publishers struct{ Connections, Channels, Window int }
 
-// NewQueues makes durable queues of a type. A classic one is lazy, as all are from
-// RabbitMQ 3.12 on: one that isn't keeps a backlog in its process's heap, and most
-// of the broker's time goes into collecting its garbage.
+// NewQueues creates durable queues of a type. Classic queues are lazy, as all are since RabbitMQ
+// 3.12. A classic queue that isn't lazy keeps a backlog in its process's heap, and most of the
+// broker's time goes into garbage collection.
 func NewQueues(count int, kind string, p Publishers) (*Queues, error) {
 	q := &Queues{publishers: p}
 	for range 1 + p.Connections {
@@ -72,7 +72,7 @@ func (q *Queues) Kind() sinks.Kind   { return rabbitmq.Kind() }
 func (q *Queues) URL() string        { return os.Getenv(RabbitMQVariable) + "?" }
 func (q *Queues) Topic(n int) string { return q.names[n%len(q.names)] }
 
-// Produce deals the messages out to the channels.
+// Produce distributes the messages over the channels.
 func (q *Queues) Produce(ctx context.Context, messages []sinks.Message) error {
 	total := q.publishers.Connections * q.publishers.Channels
 	failed := make([]error, total)
@@ -87,7 +87,7 @@ func (q *Queues) Produce(ctx context.Context, messages []sinks.Message) error {
 	return errors.Join(failed...)
 }
 
-// publish keeps the window full: that is a pipelined publisher.
+// publish is a pipelined publisher: it keeps the window full.
 func (q *Queues) publish(ctx context.Context, connection *amqp.Connection, messages []sinks.Message) error {
 	channel, err := connection.Channel()
 	if err != nil {
@@ -115,8 +115,8 @@ func (q *Queues) publish(ctx context.Context, connection *amqp.Connection, messa
 	return channel.Close()
 }
 
-// Publish publishes a payload to the first queue and waits until it is confirmed,
-// as a program does that has one message to deliver. It may be called concurrently.
+// Publish publishes a payload to the first queue and waits for its confirmation, as a program with
+// one message does. It may be called concurrently.
 func (q *Queues) Publish(ctx context.Context, payload []byte) error {
 	q.once.Do(func() {
 		if q.confirming, q.failed = q.connections[1].Channel(); q.failed == nil {
@@ -146,8 +146,7 @@ func publishing(m *sinks.Message) amqp.Publishing {
 	}
 }
 
-// Count waits until the broker has counted what it has confirmed: it does so a
-// little later.
+// Count waits until the broker has counted the confirmed messages, which it does a little later.
 func (q *Queues) Count(ctx context.Context) (count int, err error) {
 	for last := -1; count != last; {
 		time.Sleep(50 * time.Millisecond)

@@ -1,5 +1,5 @@
-// Package cpu tells how much of a processor this process and a database server
-// have used. It reads /proc, so the server has to run on the same machine.
+// Package cpu measures the CPU time of this process and of a database server. It reads /proc, so
+// the server must run on the same machine.
 package cpu
 
 import (
@@ -15,14 +15,13 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// tick is the unit of the times in /proc, which Linux has fixed.
+// tick is the unit of times in /proc, which is fixed on Linux.
 const tick = 10 * time.Millisecond
 
 // Meter measures this process and some others, with their children.
 type Meter struct{ others []int }
 
-// Of measures this process, the database's server, if it has one, and some
-// processes more.
+// Of returns a meter of this process, the database's server, if it has one, and further processes.
 func Of(ctx context.Context, d *table.Database, more ...int) (Meter, error) {
 	if d.Dialect.Name() == "sqlite" {
 		return Meter{more}, nil
@@ -37,7 +36,7 @@ func Of(ctx context.Context, d *table.Database, more ...int) (Meter, error) {
 	return Meter{append(more, server)}, nil
 }
 
-// ServerOf is the process of the database's server.
+// ServerOf returns the process id of the database's server.
 func ServerOf(ctx context.Context, d *table.Database) (pid int, err error) {
 	query, file := "SELECT @@pid_file, @@datadir", ""
 	if d.Dialect.Name() == "postgres" {
@@ -58,7 +57,7 @@ func ServerOf(ctx context.Context, d *table.Database) (pid int, err error) {
 	return strconv.Atoi(strings.TrimSpace(first))
 }
 
-// Used is the time of a processor that all have used so far.
+// Used returns the CPU time of all processes so far.
 func (m Meter) Used() (time.Duration, error) {
 	var self syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
@@ -75,8 +74,7 @@ func (m Meter) Used() (time.Duration, error) {
 	return used, nil
 }
 
-// Family is what a process has used, its children that live, and those that
-// have ended.
+// Family returns the CPU time of a process, its living children, and its ended children.
 func Family(pid int) (used time.Duration, err error) {
 	own, err := statOf(strconv.Itoa(pid))
 	if err != nil {
@@ -97,8 +95,9 @@ type stat struct {
 	used   time.Duration
 }
 
-// statOf reads what stands behind the process's name, which may have blanks: its
-// state, its parent, and as the 12th to 15th its own and its ended children's time.
+// statOf parses the part of /proc/PID/stat after the process's name, which may contain blanks: the
+// state, the parent, and as the 12th to 15th value the times of the process and of its ended
+// children.
 func statOf(pid string) (s stat, err error) {
 	text, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package daemon runs the rowrelay command, built from the module that this one
-// lies in.
+// Package daemon runs the rowrelay command, built from the parent module.
 package daemon
 
 import (
@@ -16,8 +15,8 @@ import (
 	"time"
 )
 
-// Program is the command's file: the one that ROWRELAY_BENCH_COMMAND names, or one that
-// is built, once a run of this program.
+// Program returns the path of the command: the one that ROWRELAY_BENCH_COMMAND names, or one that
+// is built once per run.
 var Program = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv("ROWRELAY_BENCH_COMMAND"); given != "" {
 		return given, nil
@@ -62,8 +61,8 @@ func Start(ctx context.Context, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Watch looks at the process until it ends, or stops it after a while, and
-// returns how long it ran.
+// Watch watches the process until it ends or atMost has passed, then stops it. It returns how long
+// the process ran.
 func (p *Process) Watch(atMost time.Duration) (ran time.Duration, err error) {
 	began := time.Now()
 	stop := time.After(atMost)
@@ -84,7 +83,7 @@ func (p *Process) Watch(atMost time.Duration) (ran time.Duration, err error) {
 	}
 }
 
-// Peak is the most memory that was resident, in bytes. Only Linux tells.
+// Peak returns the peak of the resident memory in bytes. It is only known on Linux.
 func (p *Process) Peak() int64 { return p.peak }
 
 func (p *Process) look() {

@@ -19,14 +19,14 @@ import (
 
 // Connect is Debezium's connector with the outbox event router, on a standalone worker of Kafka
 // Connect. Batches, queues and the producer are larger than by default, and offsets are written
-// each second, as Debezium's and Kafka's pages advise for throughput; skipped are operations that an outbox
-// doesn't have.
+// every second, as the documentation of Debezium and Kafka recommends for throughput. Operations
+// that an outbox doesn't have are skipped.
 type Connect struct {
 	Database *table.Database
 	Kafka    Kafka
-	Words    []string // what starts a worker
+	Words    []string // the command that starts a worker
 
-	folder string // of its files, and of its offsets
+	folder string // for its files and offsets
 	rest   string // the worker's address
 }
 
@@ -65,7 +65,7 @@ func (c *Connect) Start(_ context.Context, quick bool) (*Process, error) {
 			return nil, err
 		}
 	}
-	temporary := "-Djava.io.tmpdir=" + c.folder // a killed one leaves libraries there
+	temporary := "-Djava.io.tmpdir=" + c.folder // a killed worker leaves libraries there
 	return start("connect", slices.Concat(c.Words[:1], []string{temporary}, c.Words[1:], files)...)
 }
 
@@ -118,7 +118,8 @@ func (c *Connect) settings(quick bool) (worker, connector map[string]string) {
 	return worker, connector
 }
 
-// slot has the database's name, as slots are the whole server's.
+// slot returns the slot's name. It contains the database's name, because slots belong to the whole
+// server.
 func (c *Connect) slot() string {
 	address, err := url.Parse(c.Database.URL)
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *Connect) slot() string {
 	return strings.TrimPrefix(address.Path, "/")
 }
 
-// Ready waits until it streams.
+// Ready waits until the connector streams.
 func (c *Connect) Ready(ctx context.Context, p *Process) error {
 	return until(ctx, "Debezium streams", p, func() (ready bool, err error) {
 		err = c.Database.DB.QueryRowContext(ctx, `SELECT count(*) > 0 FROM pg_replication_slots AS s JOIN pg_stat_replication AS r ON r.pid = s.active_pid
@@ -136,7 +137,7 @@ func (c *Connect) Ready(ctx context.Context, p *Process) error {
 	})
 }
 
-// Pause stops the connector; the worker lives.
+// Pause stops the connector. The worker keeps running.
 func (c *Connect) Pause(ctx context.Context) error {
 	if err := c.put(ctx, "stop"); err != nil {
 		return err
@@ -146,7 +147,7 @@ func (c *Connect) Pause(ctx context.Context) error {
 
 func (c *Connect) Resume(ctx context.Context) error { return c.put(ctx, "resume") }
 
-// quiet waits until nobody streams.
+// quiet waits until no process streams from the slot.
 func (c *Connect) quiet(ctx context.Context) error {
 	return until(ctx, "Debezium has left its slot", nil, func() (quiet bool, err error) {
 		err = c.Database.DB.QueryRowContext(ctx, "SELECT count(*) = 0 FROM pg_replication_slots WHERE slot_name = $1 AND active", c.slot()).Scan(&quiet)

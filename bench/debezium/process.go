@@ -1,6 +1,6 @@
-// Package debezium runs the two that the scene of that name compares: Debezium's connector for
-// PostgreSQL on Kafka Connect, and the rowrelay command. Each is a process that delivers an outbox
-// table to Kafka.
+// Package debezium runs the contenders of the scene debezium: Debezium's connector for PostgreSQL
+// on Kafka Connect, and the rowrelay command. Each is a process that delivers an outbox table to
+// Kafka.
 package debezium
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/rowrelay/rowrelay/bench/cpu"
 )
 
-// Process is a relay at work.
+// Process is a running relay.
 type Process struct {
 	command *exec.Cmd
 	log     *os.File
 	ended   chan struct{}
 }
 
-// start starts a process that doesn't outlive this one.
+// start starts a process that ends with this one.
 func start(name string, words ...string) (*Process, error) {
 	log, err := os.CreateTemp("", "rowrelay-bench-"+name)
 	if err != nil {
@@ -40,7 +40,7 @@ func start(name string, words ...string) (*Process, error) {
 	return p, nil
 }
 
-// Alive is an error with the end of its log if it has ended.
+// Alive returns an error with the end of the log if the process has ended.
 func (p *Process) Alive() error {
 	select {
 	case <-p.ended:
@@ -51,10 +51,10 @@ func (p *Process) Alive() error {
 	}
 }
 
-// Kill ends it by SIGKILL.
+// Kill ends the process with SIGKILL.
 func (p *Process) Kill() { p.end(syscall.SIGKILL, time.Minute) }
 
-// Stop asks it to end, and kills it if it doesn't.
+// Stop asks the process to end, and kills it if it doesn't.
 func (p *Process) Stop() { p.end(syscall.SIGTERM, 40*time.Second) }
 
 func (p *Process) end(signal syscall.Signal, patience time.Duration) {
@@ -68,10 +68,10 @@ func (p *Process) end(signal syscall.Signal, patience time.Duration) {
 	_ = errors.Join(p.log.Close(), os.Remove(p.log.Name()))
 }
 
-// CPU is the processors' time that it has used.
+// CPU returns the CPU time that the process has used.
 func (p *Process) CPU() (time.Duration, error) { return cpu.Family(p.command.Process.Pid) }
 
-// Memory is what is resident now, and what was at most, in MiB.
+// Memory returns the current and the peak resident memory in MiB.
 func (p *Process) Memory() (now, peak float64) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
 	for line := range bytes.Lines(text) {

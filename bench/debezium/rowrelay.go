@@ -10,13 +10,13 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Rowrelay is the command as it is. For a low latency the table has the trigger that notifies.
+// Rowrelay is the rowrelay command. For a low latency the table has the notifying trigger.
 type Rowrelay struct {
 	Database *table.Database
 	Kafka    Kafka
 
-	// Idempotent has Kafka drop what a relay that died had sent already: each batch is then
-	// written down, in a transaction, before it is sent.
+	// Idempotent makes Kafka drop what a dead relay had already sent. Each batch is then journalled
+	// in a transaction before it is sent.
 	Idempotent bool
 }
 
@@ -47,7 +47,7 @@ func (r Rowrelay) Start(ctx context.Context, quick bool) (*Process, error) {
 	return start("rowrelay", program, "run", "--database", r.Database.URL, "--sink", sink)
 }
 
-// Ready waits until it has all lanes.
+// Ready waits until the relay has all lanes.
 func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
 	return until(ctx, "rowrelay has its lanes", p, func() (ready bool, err error) {
 		err = r.Database.DB.QueryRowContext(ctx, "SELECT count(*) = 64 FROM outbox_lanes WHERE until > now()").Scan(&ready)
@@ -55,8 +55,8 @@ func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
 	})
 }
 
-// Pause waits for as long as a relay may take to hear of it: else it delivers the first of what is written next, and
-// the time until the rest is written counts as its own.
+// Pause waits until the relay must have read the control. Otherwise the relay would deliver the
+// first of the next messages, and the time until the rest is written would count as its own.
 func (r Rowrelay) Pause(ctx context.Context) error {
 	err := r.command(ctx, "pause", "sink", "sink")
 	select {

@@ -13,37 +13,38 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Side is one of the two. It keeps what belongs to its database.
+// Side is a contender with its database.
 type Side interface {
-	// Prepare makes its table in an empty database.
+	// Prepare creates the contender's table in an empty database.
 	Prepare(ctx context.Context) error
 
-	// Insert is a plain INSERT of topic, key and payload. Fill writes the same columns, and the
-	// select that it is given.
+	// Insert returns a plain INSERT of topic, key and payload. Fill writes the same columns with a
+	// given SELECT.
 	Insert() string
 	Fill(selected string) string
 
-	// Start starts it; quick is with the settings for a low latency.
+	// Start starts the contender; quick selects the settings for a low latency.
 	Start(ctx context.Context, quick bool) (*Process, error)
 
-	// Ready waits until it delivers what is written from now on.
+	// Ready waits until the contender delivers new messages.
 	Ready(ctx context.Context, p *Process) error
 
-	// Pause has it deliver nothing, and Resume go on, while its process lives.
+	// Pause stops the delivery, and Resume continues it, while the process keeps running.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 
-	// Held is how much of the write-ahead log it keeps the server from removing, in bytes.
+	// Held returns how many bytes of the write-ahead log the contender keeps the server from
+	// removing.
 	Held(ctx context.Context) (int64, error)
 
-	// Close removes what it has outside its database. It doesn't run.
+	// Close removes what the contender has outside its database. It must not be running.
 	Close(ctx context.Context) error
 }
 
 // Kafka is the broker's address.
 type Kafka string
 
-// Process is the broker's, as deploy/servers has started it.
+// Process returns the broker's process id, as deploy/servers has started it.
 func (Kafka) Process() (int, error) {
 	logins, err := url.ParseQuery(os.Getenv("ROWRELAY_TEST_KAFKA_LOGINS"))
 	if err != nil {
@@ -56,7 +57,7 @@ func (Kafka) Process() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// until calls ready until it says so.
+// until calls ready until it returns true.
 func until(ctx context.Context, what string, p *Process, ready func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

@@ -13,14 +13,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Topic is a new topic of six partitions, whose records have the time at which the broker took them.
+// Topic is a new topic of six partitions, whose records have the time at which the broker received
+// them.
 type Topic struct {
 	Name  string
 	kafka Kafka
 	admin *kadm.Client
 }
 
-// NewTopic makes a topic.
+// NewTopic creates a topic.
 func NewTopic(ctx context.Context, kafka Kafka) (*Topic, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(string(kafka)), kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
@@ -32,19 +33,19 @@ func NewTopic(ctx context.Context, kafka Kafka) (*Topic, error) {
 	return t, err
 }
 
-// Close deletes it.
+// Close deletes the topic.
 func (t *Topic) Close() error {
 	defer t.admin.Close()
 	_, err := t.admin.DeleteTopics(context.Background(), t.Name)
 	return err
 }
 
-// ends are the partitions' ends.
+// ends returns the end offsets of the partitions.
 func (t *Topic) ends(ctx context.Context) (kadm.ListedOffsets, error) {
 	return t.admin.ListEndOffsets(ctx, t.Name)
 }
 
-// Count is how many records it has.
+// Count returns the number of records.
 func (t *Topic) Count(ctx context.Context) (count int, err error) {
 	ends, err := t.ends(ctx)
 	ends.Each(func(o kadm.ListedOffset) {
@@ -55,7 +56,7 @@ func (t *Topic) Count(ctx context.Context) (count int, err error) {
 	return count, err
 }
 
-// Await waits until it has so many records.
+// Await waits until the topic has count records.
 func (t *Topic) Await(ctx context.Context, p *Process, count int) error {
 	return until(ctx, fmt.Sprintf("Kafka has %d messages", count), p, func() (bool, error) {
 		now, err := t.Count(ctx)
@@ -63,22 +64,23 @@ func (t *Topic) Await(ctx context.Context, p *Process, count int) error {
 	})
 }
 
-// Record is one of the messages that were written, and when the broker took it.
+// Record is one of the written messages, and when the broker received it.
 type Record struct {
 	At         time.Time
-	N, Key     int // N counts all messages, and those of a key are in its order
+	N, Key     int // N counts all messages; those of a key are in the order of N
 	Duplicated bool
 }
 
-// Reading is all that a topic has, in the order of time.
+// Reading is the content of a topic in the order of time.
 type Reading struct {
 	Records    []Record
 	Lost       int
 	Duplicates int
-	Disorder   int // first came after a later one of its key
+	Disorder   int // messages that first arrived after a later one of their key
 }
 
-// Read reads the topic from its beginning to its end; so many messages were written to it.
+// Read reads the topic from start to end. written is the number of messages that were written to
+// it.
 func (t *Topic) Read(ctx context.Context, written int) (r Reading, err error) {
 	ends, err := t.ends(ctx)
 	if err != nil {
@@ -130,7 +132,7 @@ func (t *Topic) consumer() (*kgo.Client, error) {
 	return kgo.NewClient(kgo.SeedBrokers(string(t.kafka)), kgo.ConsumeTopics(t.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(500*time.Millisecond))
 }
 
-// Arrivals calls seen with each message as it arrives, until the context ends.
+// Arrivals calls seen for each message as it arrives, until the context ends.
 func (t *Topic) Arrivals(ctx context.Context, seen func(n int)) error {
 	client, err := t.consumer()
 	if err != nil {
@@ -153,24 +155,24 @@ func (t *Topic) Arrivals(ctx context.Context, seen func(n int)) error {
 	}
 }
 
-// Keys is how many keys messages have, in turn.
+// Keys is the number of keys, which messages have in turn.
 const Keys = 1000
 
-// Size of a payload in bytes.
+// Size is the size of a payload in bytes.
 const Size = 256
 
-// filler makes payloads as long as they are to be.
+// filler fills payloads to their size.
 const filler = "the quick brown fox jumps over the lazy dog "
 
-// Payload of message n.
+// Payload returns the payload of message n.
 func Payload(n int) string {
 	return (fmt.Sprintf("%012d|", n) + strings.Repeat(filler, 6))[:Size]
 }
 
-// KeyOf message n.
+// KeyOf returns the key of message n.
 func KeyOf(n int) string { return fmt.Sprintf("key-%06d", n%Keys) }
 
-// Selected selects topic, key and payload of the messages $2 to $3, for the topic $1.
+// Selected is a SELECT of topic, key and payload of the messages $2 to $3, for the topic $1.
 const Selected = "SELECT $1, 'key-' || lpad((n % 1000)::text, 6, '0'), rpad(lpad(n::text, 12, '0') || '|', 256, '" + filler + "') FROM generate_series($2::bigint, $3::bigint) AS n ORDER BY n"
 
 func parse(record *kgo.Record) (n, key int, err error) {

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// CPU is time of processors: this process's, and that of all others on the
-// machine, the servers among them.
+// CPU is processor time: of this process, and of all others on the machine, including the servers.
 type CPU struct{ Own, Others time.Duration }
 
-// Spent is what was spent so far. The others are known on Linux only.
+// Spent returns the processor time used so far. Others is only known on Linux.
 func Spent() (c CPU) {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) == nil {
@@ -25,7 +24,7 @@ func Spent() (c CPU) {
 	return c
 }
 
-// machineTime is the time that all processors were busy.
+// machineTime returns the time that all processors were busy.
 func machineTime() time.Duration {
 	file, err := os.Open("/proc/stat")
 	if err != nil {
@@ -41,10 +40,10 @@ func machineTime() time.Duration {
 	return time.Duration(user+nice+system+irq+soft) * tick
 }
 
-// Since is what was spent after another time.
+// Since returns the processor time used since an earlier value.
 func (c CPU) Since(before CPU) CPU { return CPU{c.Own - before.Own, c.Others - before.Others} }
 
-// Each is the part of one of n, in microseconds.
+// Each returns the processor time per item for n items, in microseconds.
 func (c CPU) Each(n int) (own, others float64) {
 	return float64(c.Own.Nanoseconds()) / 1000 / float64(n), float64(c.Others.Nanoseconds()) / 1000 / float64(n)
 }

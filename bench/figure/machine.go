@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Machine says where and when a figure was measured.
+// Machine returns the date and the machine, for figures.
 func Machine() string {
 	return fmt.Sprintf("%s, %d cores (%s), %s", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), processor(), runtime.Version())
 }

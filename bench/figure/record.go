@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Record is a file of figures. A figure replaces the one of its row and name.
+// Record is a file of figures. A new figure replaces the figure with its row and name.
 type Record struct{ Path string }
 
 // Put adds figures to the file.

@@ -7,22 +7,22 @@ import (
 	"runtime"
 )
 
-// Contender is one of those that are measured against each other.
+// Contender is one of the things that are compared.
 type Contender struct {
 	Name string
 	// Turn measures once, and returns the rate or the time.
 	Turn func(ctx context.Context) (float64, error)
 }
 
-// Turns measures the contenders one after the other, round after round, so that
-// a machine that slows down does so for all; each round begins with another one. It
-// returns each contender's values, in the order of the rounds.
+// Turns measures the contenders one after the other for several rounds, so that a slow machine
+// affects all of them. Each round begins with another contender. Turns returns each contender's
+// values in the order of the rounds.
 func Turns(ctx context.Context, rounds int, contenders ...Contender) ([][]float64, error) {
 	values := make([][]float64, len(contenders))
 	for round := range rounds {
 		for i := range contenders {
 			at := (round + i) % len(contenders)
-			runtime.GC() // what the one before left
+			runtime.GC() // frees the previous contender's memory
 			value, err := contenders[at].Turn(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("measure %s: %w", contenders[at].Name, err)
@@ -34,8 +34,7 @@ func Turns(ctx context.Context, rounds int, contenders ...Contender) ([][]float6
 	return values, nil
 }
 
-// Ratio is the median of the rounds' ratios: of a pair that was measured one
-// right after the other.
+// Ratio returns the median of the rounds' ratios, whose values were measured one after the other.
 func Ratio(values, reference []float64) float64 {
 	ratios := make([]float64, len(values))
 	for i := range values {

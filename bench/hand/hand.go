@@ -1,6 +1,6 @@
-// Package hand has the loops that one would write by hand: no lease, no fence, no
-// retry, nothing that a relay needs to keep a promise. They show what the tables
-// and their statements can bear, and so what a relay costs on top.
+// Package hand has handwritten loops: no lease, no fence, no retry, nothing that a relay needs to
+// keep a promise. They show the rate that the tables and statements allow, and so the additional
+// cost of a relay.
 package hand
 
 import (
@@ -18,24 +18,24 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Options say what a loop does.
+// Options define a loop.
 type Options struct {
-	Keep    bool // move rows to the table of done ones, rather than delete them
-	Rows    bool // lease them by an UPDATE first, rather than read lanes
-	Mark    bool // of rows leased: mark them as done where they are, rather than move them
-	Native  bool // on PostgreSQL: read lanes through pgx itself, rather than through database/sql
+	Keep    bool // move rows to the table of done rows instead of deleting them
+	Rows    bool // lease rows with an UPDATE first, instead of reading lanes
+	Mark    bool // mark leased rows as done in place instead of moving them
+	Native  bool // on PostgreSQL: read lanes through pgx instead of database/sql
 	Batch   int
 	Workers int
 }
 
-// columns are what a loop has to read in order to deliver a message.
+// columns are the columns that a loop must read to deliver a message.
 const columns = "id, message_id, topic, message_key, payload, headers, attempts, created_at"
 
-// kept are those that a done row has, too.
+// kept are the columns that a done row has, too.
 const kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at"
 
-// Drain runs the loop until the table is empty, and returns how long that took
-// and how many rows there were. It connects first, as a relay does.
+// Drain runs the loop until the table is empty, and returns how long that took and the number of
+// rows. It connects first, as a relay does.
 func Drain(ctx context.Context, d *table.Database, o Options) (took time.Duration, rows int, err error) {
 	began := time.Now()
 	pool, err := d.Pool()
@@ -45,7 +45,7 @@ func Drain(ctx context.Context, d *table.Database, o Options) (took time.Duratio
 	defer pool.Close()
 	loop := loop{Database: d, Options: o, pool: pool, sql: statements(d.Dialect.Name(), o.Rows)}
 	if loop.sql.readAll != "" {
-		o.Workers = 1 // one may write at a time
+		o.Workers = 1 // SQLite has one writer
 	}
 	counts, errs := make([]int, o.Workers), make([]error, o.Workers)
 	var workers sync.WaitGroup
@@ -88,7 +88,8 @@ func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
 	return rows, nil
 }
 
-// toTheEnd reads and settles what a text reads after an id, up to its end.
+// toTheEnd reads rows in the order of ids with the given text, and settles them, until none is
+// left.
 func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, args ...any) (rows int, err error) {
 	for after := int64(0); ; {
 		ids, err := l.read(ctx, conn, text, append(args[:len(args):len(args)], after, l.Batch)...)
@@ -108,7 +109,7 @@ func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, 
 	}
 }
 
-// claim leases and settles batches of rows until there are none.
+// claim leases and settles batches of rows until none is left.
 func (l loop) claim(ctx context.Context, conn *sql.Conn, worker int) (rows int, err error) {
 	for {
 		ids, err := l.lease(ctx, conn, "worker-"+strconv.Itoa(worker))
@@ -151,7 +152,8 @@ func (l loop) settling() []string {
 	return l.sql.remove
 }
 
-// begin is at READ COMMITTED where there is a choice: nobody locks gaps.
+// begin begins a transaction at READ COMMITTED if the database has levels, so that it locks no
+// gaps.
 func (l loop) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	if l.Dialect.Name() == "sqlite" {
 		return conn.BeginTx(ctx, nil)
@@ -159,7 +161,7 @@ func (l loop) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	return conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 }
 
-// keyOf is the index that finds rows by their ids: in a lane, or in all.
+// keyOf returns the index that finds rows by their ids, in one lane or in all.
 func keyOf(where string) string {
 	if strings.HasPrefix(where, "lane") {
 		return "PRIMARY"
@@ -167,7 +169,7 @@ func keyOf(where string) string {
 	return "id"
 }
 
-// fill puts a condition and a list of ids into a statement.
+// fill inserts a condition and a list of ids into a statement.
 func fill(text, where string, ids []int64) string {
 	list := make([]byte, 0, 12*len(ids))
 	for i, id := range ids {
@@ -190,12 +192,12 @@ func (l loop) read(ctx context.Context, conn *sql.Conn, text string, args ...any
 	return ids, err
 }
 
-// querier is a connection, or a transaction.
+// querier is a connection or a transaction.
 type querier interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 }
 
-// read returns the ids of rows that it has read whole.
+// read reads rows with all columns, and returns their ids.
 func read(ctx context.Context, db querier, text string, args ...any) (ids []int64, err error) {
 	rows, err := db.QueryContext(ctx, text, args...)
 	if err != nil {

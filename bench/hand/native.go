@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// readNative is read through pgx.
+// readNative is like read, but uses pgx.
 func readNative(ctx context.Context, conn *pgx.Conn, text string, args ...any) (ids []int64, err error) {
 	rows, err := conn.Query(ctx, text, args...)
 	if err != nil {

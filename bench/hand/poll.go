@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Poll looks for rows every so often, hands their ids over and moves them to the
-// table of done ones, until the context ends.
+// Poll polls for rows at an interval, passes their ids on and moves them to the table of done rows,
+// until the context ends.
 func Poll(ctx context.Context, d *table.Database, every time.Duration, deliver func(id string)) error {
 	pool, err := d.Pool()
 	if err != nil {
@@ -43,7 +43,7 @@ type poll struct {
 	deliver func(id string)
 }
 
-// look reads rows until there are none.
+// look reads rows until none is left.
 func (p poll) look(ctx context.Context) error {
 	for {
 		found, err := p.read(ctx)
@@ -56,7 +56,7 @@ func (p poll) look(ctx context.Context) error {
 	}
 }
 
-// found are the lanes and ids of some rows.
+// found has the lanes and ids of some rows.
 type found struct {
 	lanes []int32
 	ids   []int64

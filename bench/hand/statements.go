@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// texts are a loop's statements on one database.
+// texts are a loop's statements on a database.
 type texts struct {
-	read         string   // of a lane, after an id, at most so many
-	readAll      string   // in its place, of all lanes: where they lie together, and one may write at a time
+	read         string   // reads a lane after an id, up to a limit
+	readAll      string   // used instead on databases with one writer, where the rows of all lanes lie together
 	move, remove []string // {where} and {ids}
-	mark         []string // leased {ids}, with a time that never comes
+	mark         []string // marks leased {ids}
 	lease        []string // the first returns the rows; {count}, {name} and {ids}
 }
 
@@ -29,8 +29,8 @@ func statements(dialect string, rows bool) texts {
 
 const done = "attempts + 1, crashes, available_at, last_error, "
 
-// postgres finds a claimed row by its place, an id and a lane in one number: the
-// ids alone have no index.
+// postgres returns the statements for PostgreSQL. A claimed row is found by its position, an id and
+// a lane in one number, because the ids alone have no index.
 func postgres(rows bool) texts {
 	which := "{where} AND id = ANY ('{{ids}}')"
 	if rows {
@@ -74,7 +74,7 @@ func sqlite() texts {
 	}
 }
 
-// lease stamps the oldest rows that nobody has, and returns their ids.
+// lease stamps the oldest free rows, and returns their ids.
 func (l loop) lease(ctx context.Context, conn *sql.Conn, name string) (ids []int64, err error) {
 	tx, err := l.begin(ctx, conn)
 	if err != nil {

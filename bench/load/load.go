@@ -1,5 +1,5 @@
-// Package load does something at times that were fixed before, however long it
-// takes: an open loop. What comes late doesn't make the next wait.
+// Package load is an open loop: it starts work at times that were fixed in advance, however long
+// the work takes. Late work doesn't delay the next.
 package load
 
 import (
@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// Schedule is a number of arrivals at random times (Poisson), the same ones each
-// time.
+// Schedule is a number of arrivals at random times (Poisson), which are the same in each run.
 type Schedule struct {
-	Rate    float64 // a second, in the mean
+	Rate    float64 // mean arrivals per second
 	Count   int
-	Workers int // how many may be under way at once
+	Workers int // the most arrivals that are handled concurrently
 }
 
-// arrival is one of them, and its time.
+// arrival is an arrival with its time.
 type arrival struct {
 	n  int
 	at time.Time
 }
 
-// Kept is how well a schedule was kept.
+// Kept reports how well a schedule was kept.
 type Kept struct {
-	Slip time.Duration // how late the latest of a hundred began, because the machine or all workers were busy
-	Rate float64       // a second, that was reached; the schedule's own if the last one ended in time
+	Slip time.Duration // the 99th percentile of the delays of starts, because the machine or all workers were busy
+	Rate float64       // reached arrivals per second; the schedule's own rate if the last one ended in time
 }
 
-// Run does work for each arrival.
+// Run calls work for each arrival.
 func (s Schedule) Run(ctx context.Context, work func(ctx context.Context, n int) error) (Kept, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -57,7 +56,7 @@ func (s Schedule) Run(ctx context.Context, work func(ctx context.Context, n int)
 	return Kept{slips[len(slips)*99/100], s.Rate * float64(planned) / float64(took)}, errors.Join(errs...)
 }
 
-// arrive returns when the last one was to arrive, after the beginning.
+// arrive returns the time of the last arrival after the start.
 func (s Schedule) arrive(ctx context.Context, arrivals chan<- arrival) (planned time.Duration) {
 	defer close(arrivals)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -8,28 +8,27 @@ import (
 	"time"
 )
 
-// Stopwatch knows when each message was committed and when it was answered for.
+// Stopwatch records when each message was committed and when it was handled.
 type Stopwatch struct {
 	began               time.Time
 	committed, answered []atomic.Int64 // nanoseconds since began; 0: not yet
 	missing             atomic.Int64
 }
 
-// NewStopwatch is one for so many messages.
+// NewStopwatch returns a stopwatch for count messages.
 func NewStopwatch(count int) *Stopwatch {
 	s := &Stopwatch{began: time.Now(), committed: make([]atomic.Int64, count), answered: make([]atomic.Int64, count)}
 	s.missing.Store(int64(count))
 	return s
 }
 
-// ID is the message id of a message.
+// ID returns the message id of message n.
 func ID(n int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) }
 
-// Committed notes that a message's transaction has committed.
+// Committed records that a message's transaction has committed.
 func (s *Stopwatch) Committed(n int) { s.committed[n].Store(int64(time.Since(s.began))) }
 
-// Answered notes that the sink has answered for a message; others' are passed
-// over.
+// Answered records that the sink has handled a message. It ignores unknown ids.
 func (s *Stopwatch) Answered(id string) {
 	n, err := strconv.Atoi(id[len(id)-12:])
 	if err == nil && n < len(s.answered) && s.answered[n].CompareAndSwap(0, int64(time.Since(s.began))) {
@@ -37,7 +36,7 @@ func (s *Stopwatch) Answered(id string) {
 	}
 }
 
-// Wait waits until all are answered for.
+// Wait waits until all messages are handled.
 func (s *Stopwatch) Wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -51,8 +50,8 @@ func (s *Stopwatch) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Took is how long each message took in milliseconds; nothing if the answer came
-// before the commit's.
+// Took returns how long each message took in milliseconds; 0 if it was handled before the commit
+// returned.
 func (s *Stopwatch) Took() []float64 {
 	took := make([]float64, len(s.answered))
 	for n := range took {

@@ -11,10 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Oagudo is github.com/oagudo/outbox: one reader without a claim, which publishes
-// one message after the other and deletes them in batches. A second reader
-// delivers everything twice, a failed message gives up its place, and after the
-// last attempt it is deleted.
+// Oagudo is github.com/oagudo/outbox: one reader without a claim, which publishes messages one by
+// one and deletes them in batches. A second reader would deliver everything twice, a failed message
+// loses its position, and after the last attempt it is deleted.
 type Oagudo struct{ Batch int } // of a read and a delete; defaults to most
 
 func (Oagudo) Name() string { return "oagudo/outbox" }
@@ -40,7 +39,7 @@ SELECT gen_random_uuid(), clock_timestamp(), now(), convert_to(repeat('x', $2::i
 
 func (Oagudo) Pending() string { return "SELECT EXISTS (SELECT 1 FROM outbox)" }
 
-// Start reads again at once: the shortest interval is a pass that takes longer.
+// Start sets the shortest interval, so that reads follow each other immediately.
 func (o Oagudo) Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error) {
 	pool, err := pgxpool.New(ctx, d.URL)
 	if err != nil {
@@ -58,7 +57,7 @@ func (o Oagudo) Start(ctx context.Context, d *table.Database, handle Handler) (s
 	}, nil
 }
 
-// publisher is the handler as the reader takes it.
+// publisher adapts the handler to the reader.
 type publisher Handler
 
 func (p publisher) Publish(ctx context.Context, message *outbox.Message) error {

@@ -1,6 +1,6 @@
-// Package peers runs other outboxes and job queues of the Go world on PostgreSQL,
-// each in this process, with tables of its own, and set up for speed as its
-// documentation and its authors' own benchmark have it.
+// Package peers runs other Go outboxes and job queues on PostgreSQL. Each runs in this process with
+// its own tables, and is configured for speed as its documentation and its authors' benchmarks
+// recommend.
 package peers
 
 import (
@@ -14,47 +14,46 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Handler delivers one message. A peer calls it from as many goroutines as it
-// works with, and takes nil for delivered.
+// Handler delivers a message; nil means delivered. A peer calls it from as many goroutines as it
+// uses.
 type Handler func(ctx context.Context, payload []byte) error
 
-// Peer is one way to run a competitor.
+// Peer is a way to run a competitor.
 type Peer interface {
-	// Name is for figures.
+	// Name returns the name for figures.
 	Name() string
-	// Keeps says that done rows stay.
+	// Keeps reports whether done rows stay.
 	Keeps() bool
-	// Create makes the tables.
+	// Create creates the tables.
 	Create(ctx context.Context, d *table.Database) error
-	// Insert is a statement that writes so many messages ($1) of so many bytes of
-	// payload ($2), as the peer's own writer does.
+	// Insert returns a statement that writes $1 messages with payloads of $2 bytes, like the peer's
+	// own writer.
 	Insert() string
-	// Start runs the peer until stop is called, which returns what went wrong.
+	// Start runs the peer until stop is called. The function stop returns the peer's error.
 	Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error)
-	// Pending is a query that says whether a message is not yet done.
+	// Pending returns a query that reports whether an unfinished message exists.
 	Pending() string
 }
 
-// All are the peers, each keeping and deleting where it can do both.
+// All has all peers. Those that can both keep and delete done rows appear twice.
 var All = []Peer{
 	River{}, Watermill{}, Watermill{Forwarder: true},
 	River{Delete: true}, Watermill{Delete: true}, Watermill{Delete: true, Forwarder: true}, Oagudo{},
 }
 
 const (
-	// tick is how soon a peer looks again when nothing wakes it.
+	// tick is the poll interval of peers without notifications.
 	tick = time.Millisecond
-	// most is how many messages a peer takes at once: all are the faster, the more
-	// they take, so that one number for all of them is fair. It is what River
-	// completes at once, and more than a relay's buffer.
+	// most is the batch size of all peers. A larger batch makes each of them faster, so one number
+	// is fair. It is River's maximum of completions in one statement, and more than a relay's
+	// buffer.
 	most = 5000
 )
 
-// some is how many messages a transaction writes: many for a backlog, yet not all
-// of it.
+// some is the number of messages per transaction: many for a backlog, but not all of it.
 const some = 1000
 
-// Fill makes the peer's tables with a backlog, and lets the database come to rest.
+// Fill creates the peer's tables with a backlog, and lets the database come to rest.
 func Fill(ctx context.Context, p Peer, d *table.Database, count, payload int) error {
 	if err := p.Create(ctx, d); err != nil {
 		return fmt.Errorf("create the tables of %s: %w", p.Name(), err)
@@ -65,7 +64,7 @@ func Fill(ctx context.Context, p Peer, d *table.Database, count, payload int) er
 	return d.Rest(ctx)
 }
 
-// Write writes messages, a thousand a transaction.
+// Write writes messages, a thousand per transaction.
 func Write(ctx context.Context, p Peer, d *table.Database, count, payload int) error {
 	for n := 0; n < count; n += some {
 		if _, err := d.DB.ExecContext(ctx, p.Insert(), min(some, count-n), payload); err != nil {
@@ -75,8 +74,8 @@ func Write(ctx context.Context, p Peer, d *table.Database, count, payload int) e
 	return nil
 }
 
-// Drain runs a peer on a backlog that is there until the database shows nothing
-// pending, and returns how long that took from its start on.
+// Drain runs a peer on an existing backlog until no message is pending, and returns the time since
+// its start.
 func Drain(ctx context.Context, p Peer, d *table.Database, backlog int, handle Handler) (took time.Duration, err error) {
 	if left, err := Left(ctx, p, d); err != nil {
 		return 0, err
@@ -95,8 +94,8 @@ func Drain(ctx context.Context, p Peer, d *table.Database, backlog int, handle H
 	return time.Since(began), errors.Join(err, stop())
 }
 
-// UntilDone waits until the database shows nothing pending. Looking costs it
-// something, so that it should begin when little is left.
+// UntilDone waits until no message is pending. Its queries cost the database something, so it
+// should start when little is left.
 func UntilDone(ctx context.Context, p Peer, d *table.Database) error {
 	for {
 		left, err := Left(ctx, p, d)
@@ -109,7 +108,7 @@ func UntilDone(ctx context.Context, p Peer, d *table.Database) error {
 	}
 }
 
-// Left says whether the database shows a message that isn't done.
+// Left reports whether an unfinished message exists.
 func Left(ctx context.Context, p Peer, d *table.Database) (left bool, err error) {
 	err = d.DB.QueryRowContext(ctx, p.Pending()).Scan(&left)
 	return left, err
@@ -118,10 +117,10 @@ func Left(ctx context.Context, p Peer, d *table.Database) (left bool, err error)
 // Nothing is a handler that does nothing.
 func Nothing(context.Context, []byte) error { return nil }
 
-// Counter counts what a handler took.
+// Counter counts the messages that a handler has accepted.
 type Counter struct{ count atomic.Int64 }
 
-// Around counts what the handler takes.
+// Around returns a handler that counts.
 func (c *Counter) Around(handle Handler) Handler {
 	return func(ctx context.Context, payload []byte) error {
 		err := handle(ctx, payload)
@@ -132,7 +131,7 @@ func (c *Counter) Around(handle Handler) Handler {
 	}
 }
 
-// Wait waits until the handler took so many.
+// Wait waits until the handler has accepted count messages.
 func (c *Counter) Wait(ctx context.Context, count int) error {
 	for c.count.Load() < int64(count) {
 		if err := pause(ctx, time.Millisecond); err != nil {

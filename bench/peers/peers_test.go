@@ -13,8 +13,8 @@ import (
 
 const backlog = 2500
 
-// Each peer delivers every message, in the payload's whole length, and shows
-// nothing pending then and not before.
+// Each peer delivers every message with its whole payload. Pending is true until then, and false
+// afterwards.
 func TestPeersDrain(t *testing.T) {
 	t.Parallel()
 	for _, p := range All {
@@ -39,7 +39,7 @@ func TestPeersDrain(t *testing.T) {
 	}
 }
 
-// What a handler refuses isn't done.
+// A message that the handler refuses stays pending.
 func TestPeersShowWhatIsPending(t *testing.T) {
 	t.Parallel()
 	for _, p := range All {

@@ -16,12 +16,11 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// River is github.com/riverqueue/river: a queue of jobs that are leased by an
-// UPDATE, worked by many goroutines, and marked done in place, in batches. It
-// keeps no order.
+// River is github.com/riverqueue/river, a queue of jobs. They are leased with an UPDATE, worked by
+// many goroutines, and marked as done in place, in batches. River keeps no order.
 type River struct {
-	// Delete removes done jobs at once with the client's own call. Left to itself
-	// River does so every 30 s.
+	// Delete deletes done jobs immediately with the client's own call. By default River deletes
+	// them every 30 s.
 	Delete  bool
 	Workers int // defaults to 1,000
 }
@@ -62,7 +61,7 @@ func (r River) Pending() string {
 	return "SELECT EXISTS (SELECT 1 FROM river_job WHERE state IN ('available', 'running', 'retryable', 'scheduled', 'pending'))"
 }
 
-// Start takes the intervals and the number of workers from River's own benchmark.
+// Start uses the intervals and the number of workers of River's own benchmark.
 func (r River) Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error) {
 	pool, err := pgxpool.New(ctx, d.URL)
 	if err != nil {
@@ -93,7 +92,7 @@ func (r River) config(handle Handler) *river.Config {
 	}
 }
 
-// deleting removes done jobs until the returned function is called.
+// deleting deletes done jobs until the returned function is called.
 func (r River) deleting(ctx context.Context, client *river.Client[pgx.Tx]) (ended func() error) {
 	if !r.Delete {
 		return func() error { return nil }

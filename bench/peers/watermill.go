@@ -16,16 +16,15 @@ import (
 
 const topic = "outbox"
 
-// Watermill is github.com/ThreeDotsLabs/watermill with its SQL subscriber, which
-// reads batches in a transaction that stays open while they are delivered one by
-// one: one consumer at a time, in the order of commits, and a message that fails
-// holds up all others.
+// Watermill is github.com/ThreeDotsLabs/watermill with its SQL subscriber. It reads batches in a
+// transaction that stays open while their messages are delivered one by one. It has one consumer at
+// a time and the order of commits, and a message that fails blocks all others.
 type Watermill struct {
-	// Delete takes the queue's schema, which deletes what was acknowledged, rather
-	// than the one of a log, where only a position moves on and rows stay for good.
+	// Delete uses the schema of a queue, which deletes acknowledged messages, instead of that of a
+	// log, which advances an offset and keeps all rows.
 	Delete bool
-	// Forwarder runs the forwarder, which unpacks an envelope, rather than the bare
-	// subscriber that it is built on.
+	// Forwarder uses the forwarder, which unpacks an envelope, instead of the bare subscriber under
+	// it.
 	Forwarder bool
 	Batch     int // defaults to most
 }
@@ -112,7 +111,7 @@ func (w Watermill) subscriber(pool *pgxpool.Pool) (*watermillsql.Subscriber, err
 	return watermillsql.NewSubscriber(watermillsql.BeginnerFromPgx(pool), config, watermill.NopLogger{})
 }
 
-// subscribe hands messages from the subscriber to the handler without a router.
+// subscribe passes messages from the subscriber to the handler without a router.
 func (w Watermill) subscribe(ctx context.Context, pool *pgxpool.Pool, handle Handler) (end func() error, err error) {
 	subscriber, err := w.subscriber(pool)
 	if err != nil {
@@ -148,7 +147,7 @@ func (w Watermill) forward(ctx context.Context, pool *pgxpool.Pool, handle Handl
 	return func() error { return errors.Join(f.Close(), <-ended, subscriber.Close()) }, nil
 }
 
-// watermillPublisher is the handler as the forwarder takes it.
+// watermillPublisher adapts the handler to the forwarder.
 type watermillPublisher Handler
 
 func (p watermillPublisher) Publish(_ string, messages ...*message.Message) error {

@@ -7,13 +7,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// Arrivals is a sink that does nothing but tell of each message's id.
+// Arrivals is a sink that only reports each message's id.
 type Arrivals struct {
 	discard.Sink
 	Tell func(id string)
 }
 
-// Send tells of the batch, and calls it delivered.
+// Send reports the batch's ids, and returns that all messages were delivered.
 func (a Arrivals) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	for i := range batch {
 		a.Tell(batch[i].ID)

@@ -9,22 +9,22 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// Counter is a sink that does nothing but count.
+// Counter is a sink that only counts.
 type Counter struct {
 	discard.Sink
 	count atomic.Int64
 }
 
-// Send counts the batch as delivered.
+// Send counts the batch, and returns that all messages were delivered.
 func (c *Counter) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	c.count.Add(int64(len(batch)))
 	return c.Sink.Send(ctx, batch)
 }
 
-// Count is how many messages came.
+// Count returns the number of messages so far.
 func (c *Counter) Count() int { return int(c.count.Load()) }
 
-// Wait waits until so many messages have come.
+// Wait waits until count messages have arrived.
 func (c *Counter) Wait(ctx context.Context, count int) error {
 	for c.Count() < count {
 		select {

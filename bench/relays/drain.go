@@ -11,9 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Drain runs one relay on a backlog that is there, until the database shows
-// nothing pending, and returns how long that took from its start on. The
-// options' observer is its own.
+// Drain runs a relay on an existing backlog until no row is pending, and returns the time since its
+// start. It sets the observer of the options.
 func Drain(ctx context.Context, d *table.Database, backlog int, options relay.Options) (took time.Duration, err error) {
 	seen := &settled{all: make(chan struct{})}
 	seen.left.Store(int64(backlog))
@@ -32,7 +31,7 @@ func Drain(ctx context.Context, d *table.Database, backlog int, options relay.Op
 	return time.Since(began), errors.Join(err, stop())
 }
 
-// settled counts down the messages whose delivery was written back.
+// settled counts down the messages whose delivery was settled.
 type settled struct {
 	relay.NoObserver
 	left atomic.Int64

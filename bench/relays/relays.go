@@ -1,4 +1,4 @@
-// Package relays runs relays as a program embeds them, with pools of their own.
+// Package relays runs relays with their own pools, as an embedding program does.
 package relays
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// Start opens a store over a pool of its own and runs a relay, until stop is
-// called; that returns what Run returned.
+// Start opens a store on its own pool and runs a relay until stop is called. The function stop
+// returns the error of Run.
 func Start(ctx context.Context, d *table.Database, options relay.Options) (r *relay.Relay, stop func() error, err error) {
 	pool, err := d.Pool()
 	if err != nil {
@@ -39,8 +39,8 @@ func Start(ctx context.Context, d *table.Database, options relay.Options) (r *re
 	}, nil
 }
 
-// UntilEmpty waits until the database shows nothing pending. Looking costs the
-// database something, so that it should begin when little is left.
+// UntilEmpty waits until no row is pending. Its queries cost the database something, so it should
+// start when little is left.
 func UntilEmpty(ctx context.Context, d *table.Database) error {
 	for {
 		left, err := d.Pending(ctx)

@@ -12,8 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// Clock is a sink that keeps how long each message of a steady load took, and
-// counts all others.
+// Clock is a sink that records how long each message of a steady load took, and counts all others.
 type Clock struct {
 	discard.Sink
 	mu     sync.Mutex
@@ -21,7 +20,7 @@ type Clock struct {
 	others int
 }
 
-// Send takes the batch's times.
+// Send records the batch's times.
 func (c *Clock) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	now := time.Now().UnixNano()
 	c.mu.Lock()
@@ -36,7 +35,7 @@ func (c *Clock) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 	return c.Sink.Send(ctx, batch)
 }
 
-// Others is how many messages came that are not of the steady load.
+// Others returns the number of messages that don't belong to the steady load.
 func (c *Clock) Others() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +52,7 @@ func (c *Clock) Take() []time.Duration {
 	return took
 }
 
-// Quantile of sorted times; 0 if there are none.
+// Quantile returns a quantile of sorted times; 0 without times.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

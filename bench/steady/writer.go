@@ -1,5 +1,5 @@
-// Package steady writes messages at a steady rate, whatever becomes of them, and
-// takes their times.
+// Package steady writes messages at a steady rate, independently of their delivery, and records
+// their times.
 package steady
 
 import (
@@ -13,20 +13,19 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Topic of the messages, by which a [Clock] knows them.
+// Topic is the topic of the messages, by which a [Clock] recognises them.
 const Topic = "steady"
 
 // Writer is an open loop: it doesn't slow down when the database does.
 type Writer struct {
-	Rate    int           // messages a second
-	Every   time.Duration // between two transactions
+	Rate    int           // messages per second
+	Every   time.Duration // the time between two transactions
 	Payload int           // bytes
-	Written func()        // called after each commit, if it isn't nil
+	Written func()        // called after each commit; may be nil
 }
 
-// Run writes until the context ends. A transaction that comes late is followed
-// by the next at once, and its messages bear the time at which it should have
-// begun.
+// Run writes until the context ends. After a late transaction the next one follows immediately, and
+// its messages have the time at which it should have begun.
 func (w Writer) Run(ctx context.Context, d *table.Database) error {
 	each := max(1, int(float64(w.Rate)*w.Every.Seconds()))
 	next := time.Now()

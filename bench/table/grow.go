@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// grown is how many rows Grow copies at once: one of each key.
+// grown is how many rows Grow copies per statement: one of each key.
 const grown = 5_000
 
-// Grow writes a backlog like Fill, in the database itself: it copies the first
-// rows again and again, which takes a tenth of the time.
+// Grow writes a backlog like Fill, but in the database: it repeatedly copies the first rows, which
+// takes a tenth of the time.
 func (d *Database) Grow(ctx context.Context, m Messages) error {
 	first := m
 	first.Count = min(m.Count, grown)
@@ -35,8 +35,8 @@ func (d *Database) Grow(ctx context.Context, m Messages) error {
 	return d.Rest(ctx)
 }
 
-// together has PostgreSQL execute statements in several sessions at once, in any
-// order, and the others one after the other.
+// together executes statements in concurrent sessions on PostgreSQL, in any order, and sequentially
+// on other databases.
 func (d *Database) together(ctx context.Context, statements []string) error {
 	if d.Dialect.Name() != "postgres" {
 		return d.do(ctx, statements...)
@@ -63,7 +63,7 @@ func (d *Database) together(ctx context.Context, statements []string) error {
 	return errors.Join(errs...)
 }
 
-// hurry executes a statement whose commit waits for no disk.
+// hurry executes a statement whose commit doesn't wait for the disk.
 func (d *Database) hurry(ctx context.Context, statement string) error {
 	tx, err := d.DB.BeginTx(ctx, nil)
 	if err != nil {
@@ -78,25 +78,25 @@ func (d *Database) hurry(ctx context.Context, statement string) error {
 	return tx.Commit()
 }
 
-// Burst writes messages at once, in PostgreSQL itself: of 256 B, with 5,000 keys.
+// Burst writes messages in one statement on PostgreSQL: 256 B each, with 5,000 keys.
 func (d *Database) Burst(ctx context.Context, messages int) error {
 	return d.do(ctx, fmt.Sprintf("INSERT INTO outbox (topic, message_key, payload)"+
 		" SELECT 'burst', "+filledKey+", convert_to(repeat('x', 256), 'UTF8') FROM generate_series(1, %d) AS n", messages))
 }
 
-// Size is the room that a table and its indexes take, in bytes.
+// Size is the size of a table and its indexes in bytes.
 type Size struct{ Table, Indexes int64 }
 
-// SizeOf measures a table of PostgreSQL.
+// SizeOf returns the size of a PostgreSQL table.
 func (d *Database) SizeOf(ctx context.Context, table string) (s Size, err error) {
 	err = d.DB.QueryRowContext(ctx, "SELECT pg_table_size('"+table+"'), pg_indexes_size('"+table+"')").Scan(&s.Table, &s.Indexes)
 	return s, err
 }
 
-// String is the size in MiB.
+// String returns the size in MiB.
 func (s Size) String() string { return fmt.Sprintf("%d+%d MiB", s.Table>>20, s.Indexes>>20) }
 
-// Estimate is the number of rows that PostgreSQL's statistics tell.
+// Estimate returns the number of rows in PostgreSQL's statistics.
 func (d *Database) Estimate(ctx context.Context, table string) (rows int64, err error) {
 	err = d.DB.QueryRowContext(ctx, "SELECT n_live_tup FROM pg_stat_user_tables WHERE relname = '"+table+"'").Scan(&rows)
 	return rows, err

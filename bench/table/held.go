@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// What a filled row of PostgreSQL has, from the numbers n of generate_series.
+// These are columns of a filled row on PostgreSQL, computed from the numbers n of generate_series.
 const (
 	filledKey  = "'customer-' || mod(n, 5000)"
 	filledLane = "(hashtextextended(" + filledKey + ", 0) & 63)::smallint"
 )
 
-// Hold fills the table of held rows of PostgreSQL: with the state scheduled, due
-// in an hour, or error. Their ids are below those of all messages to come.
+// Hold fills PostgreSQL's table of deferred rows with the state scheduled, due in an hour, or
+// error. Their ids are below those of all later messages.
 func (d *Database) Hold(ctx context.Context, state, topic string, rows int) error {
 	return d.do(ctx,
 		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), nextval(pg_get_serial_sequence('outbox', 'id')) + "+fmt.Sprint(rows)+")",
@@ -23,13 +23,13 @@ func (d *Database) Hold(ctx context.Context, state, topic string, rows int) erro
 		"VACUUM ANALYZE outbox_held")
 }
 
-// Due makes the held rows of a topic due now.
+// Due makes the deferred rows of a topic due now.
 func (d *Database) Due(ctx context.Context, topic string) error {
 	return d.do(ctx, "UPDATE outbox_held SET available_at = now() WHERE topic = '"+topic+"'", "VACUUM ANALYZE outbox_held")
 }
 
-// Finish fills the table of done rows of PostgreSQL with rows that finished one
-// after the other within the last hours; the latest have the highest ids.
+// Finish fills PostgreSQL's table of done rows with rows that finished one after the other within
+// the last hours. The latest have the highest ids.
 func (d *Database) Finish(ctx context.Context, rows, payload, hours int) error {
 	const chunk = 100_000
 	var inserts []string
@@ -45,7 +45,7 @@ func (d *Database) Finish(ctx context.Context, rows, payload, hours int) error {
 	return d.do(ctx, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('outbox', 'id'), %d)", max(rows, 1)), "VACUUM ANALYZE outbox_done", "CHECKPOINT")
 }
 
-// Empty takes all rows out of a table.
+// Empty deletes all rows of a table.
 func (d *Database) Empty(ctx context.Context, table string) error {
 	return d.do(ctx, "TRUNCATE "+table)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Migrate makes the outbox's tables.
+// Migrate creates the outbox's tables.
 func (d *Database) Migrate(ctx context.Context) error { return d.MigrateFor(ctx, "") }
 
-// MigrateFor makes them for a way of claiming: with "rows" there are more indexes.
+// MigrateFor creates the tables for a way of claiming: "rows" adds indexes.
 func (d *Database) MigrateFor(ctx context.Context, claim string) error {
 	m, err := migrations.New(d.DB, d.Dialect, migrations.Options{Claim: claim})
 	if err != nil {
@@ -22,7 +22,7 @@ func (d *Database) MigrateFor(ctx context.Context, claim string) error {
 	return err
 }
 
-// NotifyByTrigger has plain INSERTs notify relays, on PostgreSQL.
+// NotifyByTrigger makes plain INSERTs notify relays on PostgreSQL.
 func (d *Database) NotifyByTrigger(ctx context.Context) error {
 	m, err := migrations.New(d.DB, d.Dialect, migrations.Options{Notify: "on"})
 	if err == nil {
@@ -31,8 +31,7 @@ func (d *Database) NotifyByTrigger(ctx context.Context) error {
 	return err
 }
 
-// IndexRows makes the indexes that claiming by rows needs, as a relay does that
-// finds none.
+// IndexRows creates the indexes for claiming by rows, as a relay does if they are missing.
 func (d *Database) IndexRows(ctx context.Context) error {
 	table, err := dialect.ParseTable(dialect.DefaultTable)
 	if err != nil {
@@ -46,7 +45,7 @@ func (d *Database) IndexRows(ctx context.Context) error {
 	return nil
 }
 
-// Messages says what a backlog consists of.
+// Messages describes a backlog.
 type Messages struct {
 	Count   int
 	Payload int                // bytes of each
@@ -80,7 +79,7 @@ func (d *Database) Fill(ctx context.Context, m Messages) error {
 	return d.Rest(ctx)
 }
 
-// Write writes messages, a thousand a transaction.
+// Write writes messages, a thousand per transaction.
 func (d *Database) Write(ctx context.Context, m Messages) error {
 	table, err := dialect.ParseTable(dialect.DefaultTable)
 	if err != nil {
@@ -101,8 +100,7 @@ func (d *Database) Write(ctx context.Context, m Messages) error {
 	return nil
 }
 
-// Rest lets the database do now what it would do later, at a time that nobody
-// measures.
+// Rest makes the database do its deferred work now, while nothing is measured.
 func (d *Database) Rest(ctx context.Context) error {
 	var statements []string
 	switch d.Dialect.Name() {
@@ -121,13 +119,13 @@ func (d *Database) Rest(ctx context.Context) error {
 	return nil
 }
 
-// Count is the number of rows of a table.
+// Count returns the number of rows of a table.
 func (d *Database) Count(ctx context.Context, table string) (n int, err error) {
 	err = d.DB.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n)
 	return n, err
 }
 
-// Pending says whether a message is left that is to be delivered now.
+// Pending reports whether a message can be delivered now.
 func (d *Database) Pending(ctx context.Context) (left bool, err error) {
 	err = d.DB.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM outbox)").Scan(&left)
 	return left, err

@@ -1,5 +1,5 @@
-// Package table makes databases with an outbox to measure on, fills them, and
-// looks what is left.
+// Package table creates databases with an outbox for measurements, fills them, and counts what is
+// left.
 package table
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Server is a database server that deploy/servers brings up, or SQLite.
+// Server is a database server that deploy/servers starts, or SQLite.
 type Server struct {
 	Name    string // for figures
 	Dialect dialect.Dialect
-	// variable of the environment that has its URL.
+	// variable is the environment variable with its URL.
 	variable string
 }
 
-// Servers are all, by their short names.
+// Servers has all servers by their short names.
 var Servers = map[string]Server{
 	"postgres15":      {Name: "PostgreSQL 15", Dialect: dialect.Postgres(), variable: "ROWRELAY_TEST_POSTGRES15"},
 	"postgreslogical": {Name: "PostgreSQL 15", Dialect: dialect.Postgres(), variable: "ROWRELAY_BENCH_POSTGRESLOGICAL"},
@@ -38,20 +38,20 @@ var Servers = map[string]Server{
 	"sqlite":          {Name: "SQLite", Dialect: dialect.SQLite()},
 }
 
-// Missing says that the server isn't up.
+// Missing reports whether the server isn't up.
 func (s Server) Missing() bool { return s.variable != "" && os.Getenv(s.variable) == "" }
 
-// Database is an empty database of its own.
+// Database is an empty database.
 type Database struct {
 	Server
 	DB  *sql.DB
-	DSN string // as Pool takes it
-	URL string // for clients that take one; empty for SQLite
+	DSN string // as Pool expects it
+	URL string // for clients that need one; empty for SQLite
 
 	drop func()
 }
 
-// Create makes a database.
+// Create creates a database.
 func (s Server) Create(ctx context.Context) (*Database, error) {
 	name := "rowrelay_bench_" + strings.ToLower(rand.Text())[:10]
 	switch s.Dialect.Name() {
@@ -70,15 +70,15 @@ func (d *Database) Close() {
 	d.drop()
 }
 
-// connections are as many as the rowrelay command allows.
+// connections is the limit of the rowrelay command.
 const connections = 10
 
-// Pool opens another pool on the database.
+// Pool opens another pool of the database.
 func (d *Database) Pool() (*sql.DB, error) {
 	pool, err := sql.Open(d.driver(), d.DSN)
 	if err == nil {
 		pool.SetMaxOpenConns(connections)
-		pool.SetMaxIdleConns(connections) // the default, two, has a relay connect again and again
+		pool.SetMaxIdleConns(connections) // with the default of two, a relay would reconnect again and again
 	}
 	return pool, err
 }
@@ -105,7 +105,7 @@ func (s Server) postgres(ctx context.Context, name string) (*Database, error) {
 	}
 	address.Path = "/" + name
 	query := address.Query()
-	query.Set("jit", "off") // as the rowrelay command has it
+	query.Set("jit", "off") // as the rowrelay command sets it
 	address.RawQuery = query.Encode()
 	return s.opened(&Database{DSN: address.String(), URL: address.String(), drop: drop})
 }
@@ -124,7 +124,7 @@ func (s Server) mysql(ctx context.Context, name string) (*Database, error) {
 	return s.opened(&Database{DSN: config.FormatDSN(), URL: address.String(), drop: drop})
 }
 
-// mysqlConfig is what the rowrelay command sets as well.
+// mysqlConfig has the settings of the rowrelay command.
 func mysqlConfig(address *url.URL) *mysql.Config {
 	config := mysql.NewConfig()
 	config.User = address.User.Username()
@@ -146,7 +146,7 @@ func (s Server) sqlite(name string) (*Database, error) {
 	return s.opened(&Database{DSN: dsn, drop: func() { _ = os.RemoveAll(folder) }})
 }
 
-// createOn makes a database on a server, and returns how to drop it.
+// createOn creates a database on a server, and returns a function that drops it.
 func (s Server) createOn(ctx context.Context, dsn, name, force string) (drop func(), err error) {
 	admin, err := sql.Open(s.driver(), dsn)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package arrows is a test alone: it knows which package of the project may import which, and
-// holds the tree to it.
+// Package arrows has only tests. They define which package of the project may import which, and
+// check the tree.
 //
-// It reads the sources itself, so that files under every build tag count, and
-// so that go test notices a change and runs the test again.
+// The tests read the sources themselves, so that files with any build tag count, and so that go
+// test notices a change and doesn't use a cached result.
 package arrows

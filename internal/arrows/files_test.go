@@ -16,9 +16,10 @@ import (
 	"testing/fstest"
 )
 
-// order lists the files of package relay from the top down: a file should use only what files below it declare. The first line
-// wires all parts. The second claims by lanes or by rows, above the engine that both share, which asks them by an interface.
-// Below the engine each file is a part with fields of its own.
+// order lists the files of package relay from the top down: a file should use only what files below
+// it declare. The first line wires all parts. The second line claims by lanes or by rows. It is
+// above the engine, which calls it through an interface. Below the engine each file is a part with
+// its own fields.
 var order = strings.Fields(`
 	relay run renew consumer
 	rows read dedup quarantine lease admit passed apart bylanes blocked sweep scan
@@ -31,7 +32,7 @@ var order = strings.Fields(`
 // pure lists the files of package relay that decide without a clock, channel, goroutine or store.
 var pure = strings.Fields("joiner breaker lane journaled reader expire deadletter answer text")
 
-// What was reached so far: the engine's second generation brings both down. Each number may only fall.
+// These are the current numbers, which may only fall.
 const (
 	upwardArrows = 10 // pairs of files of which the lower one uses the higher one
 	embeddings   = 1  // structs of the package that a struct of the package embeds by pointer
@@ -136,12 +137,12 @@ func TestImpure(t *testing.T) {
 	}
 }
 
-// folder is a package's own files, without its tests.
+// folder is a package's files without its tests.
 type folder struct {
 	files    []*ast.File
-	names    []string             // of the files, without their folder
+	names    []string             // the files' names without their folder
 	declares map[types.Object]int // in which file each object of the package is declared
-	uses     map[*ast.Ident]int   // in which file each identifier stands
+	uses     map[*ast.Ident]int   // in which file each identifier is used
 	means    map[*ast.Ident]types.Object
 }
 
@@ -159,8 +160,8 @@ func parseFolder(tree fs.FS, name string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse %s: %w", name, err)
 	}
-	// Other packages are empty to the type checker. Its errors about them don't matter: what a file uses of its own
-	// package is found all the same, save where another package's type lies between.
+	// Other packages are empty to the type checker, and its errors about them don't matter. Uses of
+	// the own package are still found, except behind another package's type.
 	checked := types.Config{Importer: emptyPackages{}, Error: func(error) {}}
 	own, _ := checked.Check(name, set, f.files, &types.Info{Uses: f.means})
 	fileOf := func(at token.Pos) int { return slices.Index(f.names, set.Position(at).Filename) }
@@ -179,7 +180,7 @@ func (emptyPackages) Import(name string) (*types.Package, error) {
 	return p, nil
 }
 
-// upward returns the pairs of files of which the lower one uses the higher one, and what it uses of it.
+// upward returns the pairs of files of which the lower one uses the higher one, and what it uses.
 func (f *folder) upward(order []string) ([]string, error) {
 	height := make([]int, len(f.names))
 	for i, name := range f.names {
@@ -209,7 +210,7 @@ func (f *folder) upward(order []string) ([]string, error) {
 	return arrows, nil
 }
 
-// embedded returns which struct embeds a pointer to which other struct of the package.
+// embedded returns the structs that embed a pointer to another struct of the package.
 func (f *folder) embedded() (found []string) {
 	for _, file := range f.files {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -237,7 +238,7 @@ func (f *folder) embedded() (found []string) {
 	return found
 }
 
-// impure returns what a clock, a channel, a goroutine or a store is used for in these files.
+// impure returns the uses of clocks, channels, goroutines and stores in these files.
 func (f *folder) impure(names []string) (found []string) {
 	for _, name := range names {
 		name += ".go"
@@ -270,7 +271,8 @@ func (f *folder) impure(names []string) (found []string) {
 	return found
 }
 
-// effects are packages that pure files don't import, and clock is what they don't use of package time.
+// effects are packages that pure files must not import. clock has the identifiers of package time
+// that they must not use.
 var (
 	effects = strings.Fields("context database/sql net os sync sync/atomic")
 	clock   = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep Tick Until")

@@ -8,13 +8,13 @@ import (
 
 const module = "github.com/rowrelay/rowrelay"
 
-// Import is one import of a file that is not a test's.
+// Import is an import of a file that is not a test.
 type Import struct {
 	File string // slash-separated, from the module's root
-	Path string // as the file has it
+	Path string // the import path
 }
 
-// folder is the package that imports, from the module's root.
+// folder returns the importing package, from the module's root.
 func (i Import) folder() string { return path.Dir(i.File) }
 
 // own returns the imported package's folder if it is one of this module.
@@ -28,23 +28,23 @@ func (i Import) own() (string, bool) {
 	return i.Path[len(module)+1:], true
 }
 
-// foreign says whether the import is of another module.
+// foreign reports whether the import is of another module.
 func (i Import) foreign() bool {
 	_, own := i.own()
 	first, _, _ := strings.Cut(i.Path, "/")
 	return !own && strings.Contains(first, ".")
 }
 
-// arrow says what the packages in some folders may import besides the standard
-// library. Folders are patterns as path.Match has them.
+// arrow defines what the packages in some folders may import besides the standard library. Folders
+// are patterns of path.Match.
 type arrow struct {
 	from    string
 	to      []string // this module's packages
 	modules bool     // other modules, too
 }
 
-// arrows: the first one whose from matches holds. The name of a folder that
-// isn't there yet may stand here.
+// arrows has the rules; the first one with a matching from applies. Folders in it need not exist
+// yet.
 var arrows = []arrow{
 	{from: ".", to: []string{"outbox", "outbox/dialect", "migrations", "relay", "relay/storage", "relay/sqlstore", "sinks", "sinks/inproc"}},
 	{from: "outbox/dialect/bind"},
@@ -78,8 +78,8 @@ var arrows = []arrow{
 		"relay", "relay/*", "internal/app", "internal/config", "internal/databases"}, modules: true},
 }
 
-// drivers are the modules that speak to a database, and the packages besides
-// commands and the tests' helpers that may import them.
+// drivers are the database drivers' modules, and the packages that may import them in addition to
+// commands and test helpers.
 var drivers = map[string][]string{
 	"github.com/jackc/pgx":             {"relay/relaypgx"},
 	"github.com/lib/pq":                nil,
@@ -94,9 +94,8 @@ var drivers = map[string][]string{
 	"github.com/ClickHouse/clickhouse": nil,
 }
 
-// homes are libraries that some packages are there for, and those packages: what a
-// program embeds brings no library along that only the daemon, or one part of us,
-// needs.
+// homes are libraries for certain packages only, and those packages. So an embedding program gets
+// no library that only the daemon, or one other part, needs.
 var homes = map[string][]string{
 	"github.com/prometheus":      {"relay/metrics"},
 	"github.com/pressly/goose":   {"migrations"},
@@ -108,7 +107,7 @@ var homes = map[string][]string{
 	"google.golang.org/protobuf": {"plugins", "plugins/*"},
 }
 
-// allows says whether an arrow lets its packages import this.
+// allows reports whether an arrow allows an import.
 func (a arrow) allows(i Import) bool {
 	if own, ok := i.own(); ok {
 		return slices.ContainsFunc(a.to, func(pattern string) bool { return matches(pattern, own) })
@@ -121,12 +120,12 @@ func matches(pattern, folder string) bool {
 	return ok
 }
 
-// testHelper says whether a package is there for tests only.
+// testHelper reports whether a package is only for tests.
 func testHelper(folder string) bool {
 	return strings.HasSuffix(folder, "test") || folder == "internal/testdb"
 }
 
-// within says whether an import path is a module or lies in it, in any version.
+// within reports whether an import path is in a module, in any version.
 func within(importPath, module string) bool {
 	return importPath == module || strings.HasPrefix(importPath, module+"/") || strings.HasPrefix(importPath, module+"-")
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// rule is one sentence about imports, and what breaks it.
+// rule is a sentence about imports, and a function that finds violations.
 type rule struct {
 	sentence string
 	broken   func(Import) bool
@@ -21,7 +21,7 @@ var rules = []rule{
 	{"only tests import their helpers", strayHelper},
 }
 
-// Violations returns a sentence for each rule that an import breaks.
+// Violations returns a sentence for each import that breaks a rule.
 func Violations(imports []Import) []string {
 	var found []string
 	for _, i := range imports {
@@ -49,7 +49,7 @@ func sinkToSink(i Import) bool {
 	return from != "" && to != "" && from != to
 }
 
-// sinkOf returns the name of the sink that a folder belongs to, or nothing.
+// sinkOf returns the name of the sink to which a folder belongs; empty if it belongs to none.
 func sinkOf(folder string) string {
 	rest, ok := strings.CutPrefix(folder, "sinks/")
 	if !ok || testHelper(folder) || folder == "sinks/cloudevents" || folder == "sinks/settings" {

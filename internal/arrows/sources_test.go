@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// Imports returns every import of every file in the tree that is not a test's,
-// under whichever build tag. The modules of tests and measurements within the tree are
-// passed over.
+// Imports returns every import of every file in the tree that is not a test, with any build tag. It
+// skips the modules of tests and benchmarks.
 func Imports(tree fs.FS) ([]Import, error) {
 	var imports []Import
 	err := eachSource(tree, func(name string, source []byte) error {
@@ -30,9 +29,8 @@ func Imports(tree fs.FS) ([]Import, error) {
 	return imports, err
 }
 
-// Goroutines returns the places in a folder's own files (not its tests) that
-// start a goroutine, by a go statement or by a group's Go method, except in the
-// file that may.
+// Goroutines returns the places in a folder's files, without tests, that start a goroutine with a
+// go statement or with a group's Go method. It skips the file that may start them.
 func Goroutines(tree fs.FS, folder, except string) ([]string, error) {
 	var places []string
 	err := eachSource(tree, func(name string, source []byte) error {
@@ -84,8 +82,8 @@ func eachSource(tree fs.FS, visit func(name string, source []byte) error) error 
 	})
 }
 
-// passedOver: hidden folders, test data, and other modules, save outbox, which is
-// released with this one.
+// passedOver reports whether a folder is skipped: hidden folders, test data, and other modules
+// except outbox, which is released together with this one.
 func passedOver(tree fs.FS, folder string) bool {
 	base := path.Base(folder)
 	if folder == "." || folder == "outbox" {

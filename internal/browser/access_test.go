@@ -15,14 +15,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// evaluate reads a value from the page.
+// evaluate evaluates a JavaScript expression in the page.
 func evaluate[T any](s *scene, expression string) (value T) {
 	s.t.Helper()
 	s.do("evaluate "+expression, chromedp.Evaluate(expression, &value))
 	return value
 }
 
-// onSQLite is for what depends on the page alone.
+// onSQLite runs tests that depend only on the page.
 func onSQLite(t *testing.T, test func(s *scene)) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		if target.Kind == testdb.SQLite {
@@ -31,8 +31,8 @@ func onSQLite(t *testing.T, test func(s *scene)) {
 	})
 }
 
-// Rows are reached and opened by the keyboard alone, the focus comes back to them, and stays where it is while the page asks
-// again and again.
+// The keyboard alone can reach and open rows. The focus returns to them, and stays while the page
+// refreshes.
 func TestThePageIsUsedByTheKeyboard(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		s.parkMore("orders", 5, 5)
@@ -62,7 +62,8 @@ func TestThePageIsUsedByTheKeyboard(t *testing.T) {
 	})
 }
 
-// Severity and series aren't told by colour alone; what has changed is announced; there is a favicon, and a word where there is nothing.
+// Severity and series don't depend on colour alone, changes are announced, a favicon exists, and
+// empty lists have a text.
 func TestThePageIsReadWithoutColours(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		s.login()
@@ -83,7 +84,7 @@ func TestThePageIsReadWithoutColours(t *testing.T) {
 	})
 }
 
-// Charts have one axis of time, and draw nothing beside themselves where points are missing.
+// Charts have one axis of time, and leave gaps where points are missing.
 func TestChartsStayWithinThemselves(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		begin := time.Now().Add(-time.Hour)
@@ -116,8 +117,8 @@ func TestChartsStayWithinThemselves(t *testing.T) {
 	})
 }
 
-// What a message carries is shown as it is: numbers that JavaScript doesn't have, a long text whose cut falls within a character,
-// ids above 2^53, names from right to left.
+// A message's content is displayed unchanged: numbers that JavaScript can't represent, a long text
+// that is cut within a character, ids above 2^53, and right-to-left names.
 func TestMessagesAreShownAsTheyAre(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		const numbers = `{"n":1970670598291982290,"big":1e400,"a":1,"a":2,"text":"say \"{,}\" \\","none":[],"list":[1.0,{}]}`
@@ -133,7 +134,7 @@ func TestMessagesAreShownAsTheyAre(t *testing.T) {
 		if got := evaluate[string](s, "document.querySelector('#panel pre').textContent"); !strings.HasPrefix(got, "xéé") || !strings.HasSuffix(got, "é\n… and more") {
 			s.t.Errorf("shown as %.40q", got)
 		}
-		// One past 2^53 is the first that a number of JavaScript does not have.
+		// 2^53 + 1 is the first integer that a JavaScript number can't represent.
 		const id = "9007199254740993"
 		if _, err := s.db.DB.ExecContext(s.t.Context(), "INSERT INTO outbox_held (id, lane, message_id, topic, message_key, state, attempts, created_at, available_at, last_error, sinks, holds, payload, priority, crashes) SELECT "+id+", 1, '0197a3b4-0000-7abc-8def-0123456789ab', ?, '', 'error', 1, created_at, created_at, 'no', '', 0, 'x', 0, 0 FROM outbox_done LIMIT 1", "\u202etopic"); err != nil {
 			s.t.Fatal(err)
@@ -144,7 +145,7 @@ func TestMessagesAreShownAsTheyAre(t *testing.T) {
 	})
 }
 
-// A browser whose clock is wrong shows times by the server's; times have their zone.
+// A browser with a wrong clock displays times by the server's clock. Times have a time zone.
 func TestTimesAreTheServers(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		s.write(outbox.Message{Topic: "orders", Payload: []byte("fine")})

@@ -43,8 +43,8 @@ const (
 	operatorToken = "the-token-of-operators"
 )
 
-// newBrowser starts a Chromium for the test; without one it skips the test, or fails it if
-// REQUIRE_SERVERS=1.
+// newBrowser starts Chromium for the test. If Chromium is missing, it skips the test, or fails it
+// if REQUIRE_SERVERS=1.
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
 	path := os.Getenv("ROWRELAY_TEST_CHROMIUM")
@@ -55,11 +55,11 @@ func newBrowser(t *testing.T) context.Context {
 		}
 		t.Skip(missing)
 	}
-	// Its sandbox takes rights that few containers give; it loads nothing but the tests' pages.
+	// Chromium's sandbox needs rights that few containers have. Only the tests' pages are loaded.
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900))
 	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(stop)
-	// Its errors are about events of a newer Chromium that it doesn't know.
+	// chromedp logs errors about events of newer Chromium versions that it doesn't know.
 	ctx, end := chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(end)
 	chromedp.ListenTarget(ctx, func(event any) {
@@ -72,17 +72,17 @@ func newBrowser(t *testing.T) context.Context {
 			}
 		}
 	})
-	if err := chromedp.Run(ctx, log.Enable()); err != nil { // it lives as long as the context of its first step
+	if err := chromedp.Run(ctx, log.Enable()); err != nil { // the browser lives as long as the context of its first step
 		t.Fatalf("start Chromium: %v", err)
 	}
 	return ctx
 }
 
-// shop answers for messages: it refuses those of the topics that it is told to.
+// shop is the sink: it answers for messages, and rejects those of some topics.
 type shop struct {
 	mu      sync.Mutex
-	refuses map[string]string // the answer, by topic; or by the payload
-	fails   map[string]bool   // topics that are to be tried again later
+	refuses map[string]string // the reason, by topic or payload
+	fails   map[string]bool   // topics whose messages must be retried
 	got     map[string]int    // delivered, by payload
 }
 
@@ -130,7 +130,7 @@ func (s *shop) delivered(payload string) int {
 	return s.got[payload]
 }
 
-// gate lets so many batches be requeued; the next one waits until its job is stopped.
+// gate lets a number of batches be requeued. The next one waits until its job is stopped.
 type gate struct {
 	storage.Operator
 	mu   sync.Mutex
@@ -155,7 +155,7 @@ func (g *gate) Requeue(ctx context.Context, filter storage.Filter) (int, error) 
 	return g.Operator.Requeue(ctx, filter)
 }
 
-// heard counts how often the relay has asked what operators have put in force.
+// heard counts the relay's reads of the controls.
 type heard struct {
 	*sqlstore.Store
 	asked atomic.Int64
@@ -166,7 +166,7 @@ func (h *heard) Controls(ctx context.Context) ([]storage.Control, error) {
 	return h.Store.Controls(ctx)
 }
 
-// scene is a relay with its page.
+// scene is a relay with its admin page.
 type scene struct {
 	t      *testing.T
 	db     testdb.Database
@@ -176,12 +176,12 @@ type scene struct {
 	shop   *shop
 	writer *outbox.Writer
 	url    string
-	points []admin.Point  // if there are any, those of the charts, for pictures
-	busy   atomic.Int64   // listings that are refused before one is answered
+	points []admin.Point  // the charts' points, for pictures; empty: the real ones
+	busy   atomic.Int64   // how many listings are refused before one is answered
 	dead   atomic.Bool    // no request is answered
-	others []*admin.Pages // that take turns with those of the scene, as replicas behind one address do
+	others []*admin.Pages // further admin servers, which take turns with the scene's own like replicas behind one address
 	turn   atomic.Int64
-	ctx    context.Context // the browser's
+	ctx    context.Context // the context of the browser
 }
 
 func newScene(t *testing.T, target testdb.Target) *scene {
@@ -267,13 +267,14 @@ func (s *scene) write(messages ...outbox.Message) {
 	}
 }
 
-// patience is how long the page may take for a step before the test gives up.
+// patience is the time limit for each step of the page.
 const patience = 5 * time.Minute
 
-// decade bounds waits that may not end within a test: a relay draws each at random, from none to the bound.
+// decade is a back-off that doesn't end within a test. A relay draws each wait at random between
+// zero and its bound.
 const decade = 90_000 * time.Hour
 
-// do carries out steps in the browser.
+// do runs steps in the browser.
 func (s *scene) do(what string, steps ...chromedp.Action) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
@@ -285,17 +286,17 @@ func (s *scene) do(what string, steps ...chromedp.Action) {
 	}
 }
 
-// shows waits until the element can be seen, and its text has what is wanted.
+// shows waits until the element is visible and its text contains want.
 func shows(selector, want string) chromedp.Action {
 	return chromedp.Poll(fmt.Sprintf("Boolean(document.querySelector(%q)?.checkVisibility() && document.querySelector(%[1]q).innerText.includes(%q))", selector, want), nil, chromedp.WithPollingTimeout(patience))
 }
 
-// gone waits until there is no such element to be seen.
+// gone waits until no visible element matches.
 func gone(selector string) chromedp.Action {
 	return chromedp.Poll(fmt.Sprintf("!document.querySelector(%q)?.checkVisibility()", selector), nil, chromedp.WithPollingTimeout(patience))
 }
 
-// click clicks on the button within an element that has this text.
+// click clicks the button with this text within an element.
 func click(within, text string) chromedp.Action {
 	button := fmt.Sprintf("[...document.querySelectorAll(%q)].find(button => button.checkVisibility() && !button.disabled && button.innerText.startsWith(%q))", within+" button", text)
 	return chromedp.Tasks{
@@ -304,12 +305,12 @@ func click(within, text string) chromedp.Action {
 	}
 }
 
-// clickOn clicks on what is there, however often the page draws it anew.
+// clickOn clicks an element, even if the page redraws it meanwhile.
 func clickOn(selector string) chromedp.Action {
 	return chromedp.Poll(fmt.Sprintf("(() => { const found = document.querySelector(%q); if (found) found.click(); return Boolean(found) })()", selector), nil, chromedp.WithPollingTimeout(patience))
 }
 
-// filter fills the form of filters in, and has the page find.
+// filter fills in the form of filters and submits it.
 func filter(fields map[string]string) chromedp.Action {
 	steps := chromedp.Tasks{chromedp.Evaluate("document.getElementById('filter').reset()", nil)}
 	for name, value := range fields {
@@ -318,7 +319,7 @@ func filter(fields map[string]string) chromedp.Action {
 	return append(steps, chromedp.Evaluate("document.getElementById('filter').requestSubmit()", nil))
 }
 
-// counted waits until the table has so many messages in a state.
+// counted waits until the table has want messages in a state.
 func (s *scene) counted(state storage.State, want int64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -340,7 +341,7 @@ func (s *scene) login() {
 	s.do("log in", chromedp.Navigate(s.url), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", operatorToken), click("#login", "Log in"), shows("#role", "operator"), gone("#login"))
 }
 
-// picture takes one of the page, if that is asked for.
+// picture takes a screenshot, if the flag requests it.
 func (s *scene) picture(name string, width, height int64, dark bool) {
 	s.t.Helper()
 	if *screenshots == "" {
@@ -390,7 +391,7 @@ func TestAParkedMessageIsFoundAndRequeued(t *testing.T) {
 	})
 }
 
-// Very many messages are requeued by a filter; stopped half-way, it goes on.
+// Many messages are requeued by a filter. The job is stopped half-way and continued.
 func TestManyAreRequeuedByAFilter(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -437,7 +438,7 @@ func TestASinkIsPausedAndResumed(t *testing.T) {
 		s.login()
 		s.do("pause it", click("#sinks li:first-child", "Pause"), chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm [name=reason]", "a test"), chromedp.SendKeys("#confirm [name=by]", "ann"), click("#confirm", "Pause"),
 			shows("#sinks li:first-child", "paused"), shows("#problems", "The sink billing is paused"), shows("#actions", "ann from 127.0.0.1"))
-		// A relay that asks once more has heard what it was told before.
+		// After two more reads the relay has applied the control.
 		for heard := s.heard.asked.Load() + 2; s.heard.asked.Load() < heard; {
 			s.do("wait", chromedp.Poll("true", nil))
 		}
@@ -451,7 +452,7 @@ func TestASinkIsPausedAndResumed(t *testing.T) {
 	})
 }
 
-// The head of a key is skipped, and the key goes on.
+// The first message of a held key is skipped, and the key continues.
 func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -495,7 +496,7 @@ func TestWhatWaitsForItsNextAttemptIsTriedNow(t *testing.T) {
 	})
 }
 
-// What was too dear to count isn't told as if it were known.
+// Counts that were too expensive are displayed as estimates.
 func TestCountsThatAreEstimates(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -515,8 +516,8 @@ func TestCountsThatAreEstimates(t *testing.T) {
 	})
 }
 
-// An answer that comes late doesn't take the place of what somebody has opened or looked for since, and
-// opens nothing that was closed.
+// A late response doesn't replace what the operator has opened or searched since, and doesn't
+// reopen what was closed.
 func TestLateAnswers(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -524,7 +525,7 @@ func TestLateAnswers(t *testing.T) {
 		s.write(outbox.Message{Topic: "first", Payload: []byte("bad")}, outbox.Message{Topic: "second", Payload: []byte("bad")})
 		s.counted(storage.StateError, 2)
 		s.login()
-		late := func(what string) chromedp.Action { // the next answer to such a question waits
+		late := func(what string) chromedp.Action { // delays the next response to such a request
 			return chromedp.Evaluate(fmt.Sprintf(`(() => {
 				const fetch = window.asked || window.fetch, what = %q
 				window.asked = fetch
@@ -534,7 +535,7 @@ func TestLateAnswers(t *testing.T) {
 					const answer = await fetch(path, ...more)
 					if (!String(path).includes(what) || window.come) return answer
 					await new Promise(resolve => { window.come = resolve })
-					setTimeout(() => { window.arrived = true }, 50) // once the page has done with it
+					setTimeout(() => { window.arrived = true }, 50) // after the page has processed it
 					return answer
 				}
 			})()`, what), nil)
@@ -568,7 +569,7 @@ func TestLateAnswers(t *testing.T) {
 	})
 }
 
-// Without the operator's token every change is refused, whatever a page tries.
+// Without the operator's token every change is refused.
 func TestChangesAreRefusedWithoutTheToken(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -608,7 +609,7 @@ func TestChangesAreRefusedWithoutTheToken(t *testing.T) {
 	})
 }
 
-// The page as it is in a bad night, for pictures: -screenshots names the folder.
+// TestPictures takes screenshots of the page after an outage, into the folder -screenshots.
 func TestPictures(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("no -screenshots")
@@ -661,7 +662,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// aBadNight is six hours of traffic, with an outage of forty minutes.
+// aBadNight returns six hours of traffic, with an outage of forty minutes.
 func aBadNight(now time.Time) (points []admin.Point) {
 	backlog := 0.0
 	for i := range 2160 {

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// parkMore writes messages that the shop refuses, and waits until all of them are parked.
+// parkMore writes messages that the shop rejects, and waits until all of them are parked.
 func (s *scene) parkMore(topic string, count int, parked int64) {
 	s.t.Helper()
 	s.shop.refuse(topic, "HTTP 422: refused")
@@ -26,7 +26,8 @@ func (s *scene) parkMore(topic string, count int, parked int64) {
 	s.counted(storage.StateError, parked)
 }
 
-// What the relay parks while the dialog is open is not discarded: the dialog did not show it.
+// Messages that are parked while the dialog is open are not discarded, because the dialog did not
+// show them.
 func TestDiscardDeletesOnlyWhatWasShown(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -45,7 +46,7 @@ func TestDiscardDeletesOnlyWhatWasShown(t *testing.T) {
 	})
 }
 
-// A listing that is refused because others read at the same time is asked for again.
+// A listing that is refused because of other concurrent reads is requested again.
 func TestAListingIsAskedForAgain(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -56,7 +57,7 @@ func TestAListingIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// A job that was stopped goes on with the messages that were shown when it began.
+// A stopped job continues with the messages that were displayed when it began.
 func TestAJobGoesOnWithWhatWasShown(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -75,7 +76,7 @@ func TestAJobGoesOnWithWhatWasShown(t *testing.T) {
 	})
 }
 
-// The count in the dialog is of what its fields say, also after they were changed.
+// The dialog's count is for the values of its fields, also after they were changed.
 func TestThePreviewFollowsTheFields(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -93,7 +94,8 @@ func TestThePreviewFollowsTheFields(t *testing.T) {
 	})
 }
 
-// Two relays behind one address: a preview of the one is carried out by it, and its job is seen and stopped, whichever is asked.
+// Two relays are behind one address. The relay that made a preview carries it out, and either relay
+// can show and stop its job.
 func TestAJobBehindOneAddressOfTwo(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)

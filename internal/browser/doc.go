@@ -1,3 +1,3 @@
-// Package browser proves the admin page in a real Chromium. It is a module of its own, so that
-// nobody else requires what drives one.
+// Package browser tests the admin page in a real Chromium. It is a separate module, so that no
+// other module requires a browser driver.
 package browser

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A page whose server is gone does not say that nothing is wrong.
+// A page whose server is down does not claim that everything is well.
 func TestThePageOfADeadServerIsNotGreen(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -27,7 +27,7 @@ func TestThePageOfADeadServerIsNotGreen(t *testing.T) {
 	})
 }
 
-// A pause of a sink or a relay that nobody has is refused with the names that there are.
+// Pausing a sink or relay that doesn't exist is refused, and the error lists the existing names.
 func TestAPauseOfASinkThatIsNotThereIsRefused(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -48,7 +48,7 @@ func TestAPauseOfASinkThatIsNotThereIsRefused(t *testing.T) {
 	})
 }
 
-// The one message that holds its key is found among hundreds of others.
+// The only message that holds its key is found among hundreds of others.
 func TestAHeldKeyIsFoundAmongMany(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)

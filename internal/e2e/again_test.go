@@ -23,21 +23,20 @@ import (
 
 var rounds = flag.Int("rounds", 1, "play the scenes in which a server loses its last second so often")
 
-// eachRound runs a test some times, one after the other.
+// eachRound runs a test several times.
 func eachRound(t *testing.T, test func(t *testing.T)) {
 	for n := range *rounds {
 		t.Run(fmt.Sprint("round ", n+1), test)
 	}
 }
 
-// gate is a sink that a test closes: then it refuses what is sent, or keeps it
-// waiting.
+// gate is a sink that a test can close. A closed gate refuses messages or keeps them waiting.
 type gate struct {
 	slow bool
 
 	mu       sync.Mutex
 	opened   chan struct{} // closed while messages pass
-	reached  chan struct{} // closed by the first that is stopped
+	reached  chan struct{} // closed when the first message is stopped
 	arrivals []arrival
 }
 
@@ -47,7 +46,7 @@ func newGate(slow bool) *gate {
 	return g
 }
 
-// shut lets nothing pass, and returns what tells that a message came.
+// shut closes the gate. The returned channel is closed when a message arrives.
 func (g *gate) shut() (reached <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,14 +118,14 @@ func (g *gate) received() []arrival {
 	return slices.Clone(g.arrivals)
 }
 
-// embedded is a relay in the test's own process.
+// embedded is a relay in the test's process.
 type embedded struct {
 	log     tail
 	stopped chan struct{}
-	err     error // once it has stopped
+	err     error // the error of Run, once it has returned
 }
 
-// embed starts a relay over a store, which ends with the test.
+// embed starts a relay on a store. The relay stops at the end of the test.
 func (s *scene) embed(store storage.Store, claim storage.Claim, lease time.Duration, sink sinks.Sink) *embedded {
 	s.t.Helper()
 	e := &embedded{stopped: make(chan struct{})}
@@ -158,7 +157,7 @@ func (s *scene) opens(db *sql.DB) *sqlstore.Store {
 	return store
 }
 
-// comesTrue waits for a condition, and says whether it came to be.
+// comesTrue waits for a condition, and reports whether it became true.
 func comesTrue(within time.Duration, condition func() bool) bool {
 	for end := time.Now().Add(within); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
 		if condition() {
@@ -168,8 +167,7 @@ func comesTrue(within time.Duration, condition func() bool) bool {
 	return false
 }
 
-// idle waits until no message is left that could be delivered. The server may
-// have gone meanwhile.
+// idle waits until no message is left that could be delivered. The server may be down meanwhile.
 func (s *scene) idle(within time.Duration) bool {
 	return comesTrue(within, func() bool {
 		status, err := s.store.Status(s.t.Context())
@@ -177,7 +175,7 @@ func (s *scene) idle(within time.Duration) bool {
 	})
 }
 
-// ids are the messages that the table has, whatever became of them.
+// ids returns the ids of all messages in the table, in any state.
 func (s *scene) ids() map[string]bool {
 	s.t.Helper()
 	rows, err := s.DB.QueryContext(s.t.Context(), "SELECT message_id FROM outbox_messages")
@@ -193,21 +191,21 @@ func (s *scene) ids() map[string]bool {
 	return ids
 }
 
-// highest is the highest id of a message that waits; 0 for none.
+// highest returns the highest id of a pending message; 0 if none is pending.
 func (s *scene) highest() (id int) {
 	s.t.Helper()
 	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT coalesce(max(id), 0) FROM outbox").Scan(&id))
 	return id
 }
 
-// claimed counts the rows of the table that a relay has claimed.
+// claimed counts the rows that a relay has claimed.
 func (s *scene) claimed() (n int) {
 	s.t.Helper()
 	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT count(*) FROM outbox WHERE claim_token IS NOT NULL").Scan(&n))
 	return n
 }
 
-// insist repeats what fails while a server is gone.
+// insist retries work while a server is down.
 func (s *scene) insist(what string, work func() error) {
 	s.t.Helper()
 	var err error
@@ -218,8 +216,8 @@ func (s *scene) insist(what string, work func() error) {
 
 const againCustomers = 20
 
-// writeAgain writes orders in one transaction, by the same customer for the same
-// id each time, and returns the first and the last of these ids.
+// writeAgain writes orders in one transaction, and returns the first and the last of their ids. An
+// id always has the same customer.
 func (s *scene) writeAgain(count, number int) (first, last int) {
 	s.t.Helper()
 	s.insist("learn the next id", func() (err error) { first, err = s.nextID(number); return err })
@@ -232,8 +230,7 @@ func (s *scene) writeAgain(count, number int) (first, last int) {
 	return first, last
 }
 
-// nextID is the id of the message that is written next. The one before it is
-// given out for nothing.
+// nextID returns the id of the next message. It uses up the id before it.
 func (s *scene) nextID(number int) (int, error) {
 	tx, err := s.DB.BeginTx(s.t.Context(), nil)
 	if err != nil {
@@ -248,27 +245,27 @@ func (s *scene) nextID(number int) (int, error) {
 	return id + 1, err
 }
 
-// loser is a server that loses what was committed last, and gives its ids again.
+// loser is a server that loses its latest commits, and assigns their ids again.
 type loser struct {
 	server *own
 	at     string
-	lease  time.Duration // of relays
+	lease  time.Duration // the relays' lease
 	scene  func(name string) *scene
-	relays string // settings of their sessions
-	ready  func() // what was committed before will be kept
-	lose   func() // what was committed since is lost
+	relays string // settings of the relays' sessions
+	ready  func() // earlier commits will be kept
+	lose   func() // the commits since ready are lost
 }
 
-// failing is a pair that fails over.
+// failing returns a pair of servers that fails over.
 func failing(t *testing.T, name string) loser {
 	p := newPair(t, name, 0)
 	return loser{server: p.primary, at: p.front.address(), lease: 15 * time.Second, scene: p.scene, lose: p.failOver, ready: func() { p.caughtUp(); p.part() }}
 }
 
-// crashing is a server on which nobody waits for the disk: neither producers, as
-// some do, nor relays, lest it be up to chance what is lost. The process that would
-// write for them has stopped, as if the disk were slow, and then it is killed: the
-// server recovers, as from the crash of any of its processes.
+// crashing returns a server on which commits don't wait for the disk, neither those of producers
+// nor those of relays, so that the lost commits are predictable. The process that would write them
+// is stopped, as if the disk were slow, and then killed. The server then recovers, as it does after
+// the crash of any of its processes.
 func crashing(t *testing.T) loser {
 	s := newOwn(t, "postgres15", testdb.Postgres, "-c", "wal_buffers=64MB")
 	s.start()
@@ -297,13 +294,12 @@ type shop struct {
 	*scene
 	claim   storage.Claim
 	gate    *gate
-	highest int // of the ids that were lost
+	highest int // the highest of the lost ids
 	lost    map[string]bool
 }
 
-// A relay has 400 messages in memory that its sink doesn't take; the server loses
-// them, and gives their ids to 300 others. When the sink is back these arrive, in
-// their order.
+// A relay has 400 messages in memory that its sink doesn't accept. The server loses them, and
+// assigns their ids to 300 other messages. When the sink is back, those arrive in order.
 func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 	t.Helper()
 	var shops []*shop
@@ -332,7 +328,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 	for _, s := range shops {
 		first, last := s.writeAgain(300, 2000)
 		again = max(again, min(last, s.highest)-first+1)
-		if s.claim == storage.ByRows && s.gate.slow { // whose sink is not known to be down
+		if s.claim == storage.ByRows && s.gate.slow { // the sink isn't known to be down
 			comesTrue(10*time.Second, func() bool { return s.claimed() > 250 })
 		}
 		s.gate.open()
@@ -345,7 +341,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 	}
 }
 
-// judgeKept checks that what the server has kept arrived, in its order.
+// judgeKept checks that all messages that the server has kept arrived in order.
 func (s *shop) judgeKept() {
 	s.t.Helper()
 	idle := s.idle(patience())
@@ -383,8 +379,8 @@ func (s *shop) judgeKept() {
 	}
 }
 
-// An asynchronous standby takes the place of its primary, and gives out again the
-// ids of the messages that it never got.
+// An asynchronous standby replaces its primary, and assigns the ids of the messages that it never
+// received again.
 func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
 	t.Parallel()
 	for _, name := range drawn("postgres15", "mysql", "mariadb1011") {
@@ -395,15 +391,15 @@ func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
 	}
 }
 
-// A server recovers from a crash of one of its processes, without what nobody had
+// A server recovers from a crash of one of its processes, and has lost the commits that nobody had
 // waited for.
 func TestCrashRecoveryLosesNoMessageThatTheServerHas(t *testing.T) {
 	t.Parallel()
 	eachRound(t, func(t *testing.T) { idsComeAgain(t, crashing(t), storage.ByLanes, storage.ByRows) })
 }
 
-// The server that the first read comes to isn't the one on which the table was
-// opened: its ids are lower, those that it gives out after that read, too.
+// The first read reaches another server than the one on which the table was opened. That server's
+// ids are lower, including those that it assigns after the read.
 func TestServerThatChangesBetweenOpenAndTheFirstRead(t *testing.T) {
 	t.Parallel()
 	for _, name := range drawn("postgres15", "mysql", "mariadb1011") {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// scheduled is how many messages become due as relays wake up.
+// scheduled is the number of messages that become due when relays wake up.
 const scheduled = 100
 
-// Relays by rows are stopped, as a machine that is suspended stops them; the table
-// is claimed by lanes meanwhile. When they go on, messages have just become due:
-// none of these is put where no relay by lanes looks any more.
+// Relays by rows are stopped, like relays on a suspended machine, and meanwhile the table is
+// changed to lanes. When they continue, messages have just become due. They must not move any of
+// these to where no relay by lanes reads any more.
 func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 	t.Parallel()
 	eachRound(t, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 		}
 		s.writeOrders(200, 1)
 		s.settled()
-		due := s.schedule(scheduled, 30*time.Second) // after the relays by rows sleep
+		due := s.schedule(scheduled, 30*time.Second) // due after the relays by rows are stopped
 		eventually(t, "the scheduled messages are put away", func() bool {
 			return s.number("SELECT count(*) FROM outbox_held WHERE state = 'scheduled'") == scheduled
 		})
@@ -37,7 +37,7 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 		s.writeOrders(500, 1000)
 		eventually(t, "the relay by lanes has delivered", func() bool { return s.left() == 0 })
 		<-time.After(time.Until(due.Add(-300 * time.Millisecond)))
-		signalAll(t, syscall.SIGSTOP, awake) // it would be faster, now and then
+		signalAll(t, syscall.SIGSTOP, awake) // otherwise it would sometimes be faster
 		<-time.After(time.Until(due.Add(100 * time.Millisecond)))
 		signalAll(t, syscall.SIGCONT, sleepers...)
 		<-time.After(time.Second)
@@ -49,8 +49,8 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 	})
 }
 
-// putToSleep stops processes at a moment when none of them is in a transaction: one
-// that is keeps the lock that a start by lanes needs, for as long as it is stopped.
+// putToSleep stops processes at a moment when none of them is in a transaction. A transaction would
+// hold the lock that a relay by lanes needs to start.
 func (s *scene) putToSleep(processes []*process) {
 	s.t.Helper()
 	eventually(s.t, "the processes are stopped outside of transactions", func() bool {
@@ -64,8 +64,8 @@ func (s *scene) putToSleep(processes []*process) {
 	})
 }
 
-// judgeAsleep checks that all arrived, and by the relay by lanes what was due when
-// the others woke up.
+// judgeAsleep checks that all messages arrived, and that the relay by lanes delivered those that
+// were due when the others woke up.
 func (s *scene) judgeAsleep(arrivals []arrival, want int) {
 	s.t.Helper()
 	arrived, stray, lost := map[string]bool{}, 0, 0
@@ -86,7 +86,7 @@ func (s *scene) judgeAsleep(arrivals []arrival, want int) {
 	}
 }
 
-// scheduledCustomers are all above this number.
+// scheduledCustomers is below the numbers of all customers with scheduled messages.
 const scheduledCustomers = 1000
 
 // schedule writes messages that are due after a time, and returns when that is.
@@ -99,7 +99,7 @@ func (s *scene) schedule(count int, after time.Duration) time.Time {
 	return due
 }
 
-// number is what a query counts.
+// number returns the count that a query selects.
 func (s *scene) number(query string) (n int) {
 	s.t.Helper()
 	check(s.t, s.DB.QueryRowContext(s.t.Context(), query).Scan(&n))

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// writeUntil writes an order each few milliseconds, until it is told to stop.
+// writeUntil writes an order every few milliseconds until stop is closed.
 func (s *scene) writeUntil(stop <-chan struct{}) (written *atomic.Int32, ended chan struct{}) {
 	written, ended = &atomic.Int32{}, make(chan struct{})
 	go func() {
@@ -26,8 +26,8 @@ func (s *scene) writeUntil(stop <-chan struct{}) (written *atomic.Int32, ended c
 	return written, ended
 }
 
-// A single relay is killed and started again, ten times, under load: it delivers long before the leases
-// of its predecessor end. The log says after how long.
+// A single relay is killed and restarted ten times under load. It delivers again long before the
+// leases of its predecessor end. The test logs how long it took.
 func TestBackAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ target, claim, name string }{
@@ -89,8 +89,9 @@ func TestBackAtOnce(t *testing.T) {
 	}
 }
 
-// Two relays have one name at the same time: the second has all lanes at once, the first one is fenced,
-// nothing is lost or out of order; and when the second is gone the first one goes on.
+// Two relays have the same name at the same time. The second one gets all lanes immediately, and
+// the first one is fenced. Nothing is lost or out of order. When the second one has stopped, the
+// first one continues.
 func TestANameThatIsUsedTwice(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "sqlite/modernc"} {
@@ -128,12 +129,12 @@ func TestANameThatIsUsedTwice(t *testing.T) {
 			if want := int(written.Load()); v.distinct != want {
 				t.Errorf("%d distinct messages arrived of %d", v.distinct, want)
 			}
-			for i, d := range v.duplicates { // what the fenced one had under way may arrive after the other's
+			for i, d := range v.duplicates { // what the fenced relay had in flight may arrive after the other relay's messages
 				if d.first.from == "/b" && d.again.from == "/a" && d.again.at.Before(stopping) {
 					v.duplicates[i].first, v.duplicates[i].again = d.again, d.first
 				}
 			}
-			explainDuplicates(t, v.duplicates, []*kill{fenced}) // as many as it sends before it hears of the fence
+			explainDuplicates(t, v.duplicates, []*kill{fenced}) // as many as it sends before it notices the fence
 			if parked := s.status().Counts[storage.StateError]; parked > 0 {
 				t.Errorf("%d messages were parked", parked)
 			}

@@ -21,12 +21,12 @@ var (
 	sweep   = flag.Duration("sweep", 0, "how long a relay on MySQL or MariaDB waits between two looks at all rows; 0 waits for none")
 )
 
-// manyWait is a number of rows that can't be walked within a lease. With fewer
-// nothing is judged by the clock.
+// manyWait is a number of rows that can't be read within a lease. With fewer rows nothing is judged
+// by time.
 const manyWait = 1_000_000
 
-// Many messages wait for a sink that is down, and the server is restarted: those
-// of the other sink arrive within a second all the while.
+// Many messages wait for a sink that is down, and the server restarts. The messages of the other
+// sink still arrive within a second.
 func TestBacklogAndARestartHoldUpNoOtherSink(t *testing.T) {
 	t.Parallel()
 	server := newOwn(t, "postgres15", testdb.Postgres, "-c", "shared_buffers=512MB", "-c", "max_wal_size=16GB", "-c", "wal_level=minimal", "-c", "max_wal_senders=0")
@@ -39,14 +39,15 @@ func TestBacklogAndARestartHoldUpNoOtherSink(t *testing.T) {
 		name   string
 		signal syscall.Signal
 	}{{"fast", syscall.SIGINT}, {"immediate", syscall.SIGQUIT}} {
-		server.exec("CHECKPOINT") // what is to be recovered isn't the relay's matter
+		server.exec("CHECKPOINT") // keeps the server's recovery short, which the test does not measure
 		b.restart(way.signal)
 		b.last("after a restart, "+way.name, lasting(3*time.Second, time.Minute))
 	}
 	b.judge()
 }
 
-// The same on MySQL and MariaDB, where all rows are looked at now and then.
+// On MySQL and MariaDB, where sweeps read all rows, the messages of the other sink arrive within a
+// second, too.
 func TestBacklogAndASweepHoldUpNoOtherSink(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"mariadb1011", "mysql"} {
@@ -76,14 +77,14 @@ type behind struct {
 	runs   *process
 
 	mu      sync.Mutex
-	written map[int]time.Time // when the message of this number was committed
-	stopped []span            // when there was no server
+	written map[int]time.Time // when the message with this number was committed
+	stopped []span            // when the server was down
 	parts   []part
 }
 
 type span struct{ from, to time.Time }
 
-// part is what is told of a stretch of time.
+// part is a named period of the stream.
 type part struct {
 	name string
 	span
@@ -97,8 +98,8 @@ func newBehind(server *own) *behind {
 	return b
 }
 
-// fill adds rows to the backlog by a statement, so many at a time, up to its size;
-// the relay passes them over meanwhile. A step that would double it is the last.
+// fill adds rows to the backlog with the statement, step rows at a time, up to the backlog's size.
+// The relay passes them over meanwhile. The last step is one that would double the backlog.
 func (b *behind) fill(step int, statement string) {
 	b.t.Helper()
 	began := time.Now()
@@ -115,12 +116,12 @@ func (b *behind) fill(step int, statement string) {
 	b.t.Logf("%d messages wait after %v more", b.filled, time.Since(began).Round(time.Second))
 }
 
-// begin begins the stream of a hundred messages a second, once the relay has
-// passed the backlog and single messages are prompt.
+// begin begins the stream of a hundred messages per second. It first waits until the relay has
+// passed the backlog and single messages are delivered promptly.
 func (b *behind) begin() {
 	b.t.Helper()
 	began, prompt, number := time.Now(), 0, 0
-	for prompt < 20 && time.Since(began) < 30*time.Minute { // also what the server does after so many writes is over then
+	for prompt < 20 && time.Since(began) < 30*time.Minute { // the server's work after so many writes is over then, too
 		number++
 		check(b.t, b.orderTo(b.t.Context(), "up", number, number, true))
 		prompt++
@@ -151,14 +152,14 @@ func (b *behind) begin() {
 	b.t.Cleanup(func() { cancel(); writing.Wait() })
 }
 
-// last lets the stream go on for a time.
+// last continues the stream for a time.
 func (b *behind) last(name string, length time.Duration) {
 	from := time.Now()
 	<-time.After(length)
 	b.parts = append(b.parts, part{name, span{from, time.Now()}})
 }
 
-// restart stops the server by a signal and starts it again.
+// restart stops the server with a signal and starts it again.
 func (b *behind) restart(signal syscall.Signal) {
 	b.t.Helper()
 	from := time.Now()
@@ -168,9 +169,9 @@ func (b *behind) restart(signal syscall.Signal) {
 	b.t.Logf("the server was away for %v", time.Since(from).Round(time.Millisecond))
 }
 
-// judge tells how late messages were, and checks that none is missing, and that
-// each came within a second; what was written while the server came back, within two of its
-// return.
+// judge logs the delays of messages, and checks that none is missing and that each arrived within a
+// second. Messages that were written while the server restarted must arrive within two seconds of
+// its return.
 func (b *behind) judge() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -224,8 +225,8 @@ func (b *behind) judge() {
 	b.t.Logf("the relay has %d MiB in memory", b.runs.resident(b.t))
 }
 
-// lag is how late a message was. What was written within a second after the server's return
-// counts from the end of that.
+// lag returns the delay of a message. If the message was written before or within a second after
+// the server's return, the delay counts from the end of that second.
 func (b *behind) lag(written, arrived time.Time) time.Duration {
 	for _, away := range b.stopped {
 		if due := away.to.Add(time.Second); written.After(away.from) && written.Before(due) {

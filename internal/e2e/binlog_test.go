@@ -8,8 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// With a binary log of statements InnoDB refuses the writes of transactions at READ COMMITTED, such as a relay's. Each command names
-// the setting. Once it is changed, migrate up completes what a refused one has begun.
+// With a statement-based binary log InnoDB refuses writes of transactions at READ COMMITTED, which
+// a relay uses. Each command names the setting. When it has been changed, migrate up completes what
+// a refused one has begun.
 func TestABinaryLogOfStatementsIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]string{"mysql": testdb.MySQL, "mariadb1011": testdb.MariaDB} {

@@ -17,19 +17,19 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// broker is where a scene's messages go, and what arrived there.
+// broker is the destination of a scene's messages, and knows what arrived there.
 type broker interface {
-	sink(from string) string // as the command takes it; from is written into each message
-	received() []arrival     // in their order within each key
-	whole() error            // nil if all nodes are there
+	sink(from string) string // the URL for the command; from is written into each message
+	received() []arrival     // in order within each key
+	whole() error            // nil if all nodes are up to date
 }
 
-// source has messages tell which relay sent them.
+// source makes messages name the relay that sent them.
 func source(from string) string {
 	return "cloudevents=binary&cloudevents_source=" + url.QueryEscape(from)
 }
 
-// readOrder is an arrival from a message as it lies in a broker.
+// readOrder reads an arrival from a broker's message.
 func readOrder(t *testing.T, id, from string, body []byte) arrival {
 	t.Helper()
 	var order struct{ Customer, Number int }
@@ -39,11 +39,11 @@ func readOrder(t *testing.T, id, from string, body []byte) arrival {
 	return arrival{id: id, from: from, customer: order.Customer, number: order.Number}
 }
 
-// kafkaTopic is a topic of its own with some partitions.
+// kafkaTopic is a topic of one test, with some partitions.
 type kafkaTopic struct {
 	t             *testing.T
 	brokers, name string
-	front         string // where relays find the brokers
+	front         string // the address of the brokers for relays
 	partitions    int
 	replicas      int
 }
@@ -57,7 +57,7 @@ func newKafkaTopic(t *testing.T, brokers string, replicas int) *kafkaTopic {
 	return topic
 }
 
-// create returns the broker's refusal.
+// create creates the topic and returns the broker's error.
 func (k *kafkaTopic) create(partitions int) error {
 	k.t.Helper()
 	k.partitions = partitions
@@ -68,7 +68,8 @@ func (k *kafkaTopic) create(partitions int) error {
 	return answer.Errors[k.name]
 }
 
-// delete waits until the broker doesn't know the topic: until then it acknowledges what was written before.
+// delete waits until the broker doesn't know the topic, because until then the broker acknowledges
+// writes.
 func (k *kafkaTopic) delete() {
 	k.t.Helper()
 	answer, err := k.client().DeleteTopics(k.t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{k.name}})
@@ -77,7 +78,8 @@ func (k *kafkaTopic) delete() {
 	eventually(k.t, k.name+" is deleted", func() bool { _, err := k.length(); return err != nil })
 }
 
-// length is the number of records that were written to the topic; an error if a partition is not there or has no leader.
+// length returns the number of records that were written to the topic, or an error if a partition
+// is missing or has no leader.
 func (k *kafkaTopic) length() (n int64, err error) {
 	var requests []kafka.OffsetRequest
 	for partition := range k.partitions {
@@ -99,7 +101,8 @@ func (k *kafkaTopic) has(want int64) {
 	eventually(k.t, fmt.Sprintf("%s has %d records", k.name, want), func() bool { n, err := k.length(); return err == nil && n == want })
 }
 
-// setPassword gives a user a password for SCRAM-SHA-512, and removes the user at the end of the test.
+// setPassword sets a user's password for SCRAM-SHA-512, and deletes the user at the end of the
+// test.
 func (k *kafkaTopic) setPassword(user, password string) {
 	k.t.Helper()
 	const rounds = 4096
@@ -129,7 +132,7 @@ func (k *kafkaTopic) sink(from string) string {
 	return "kafka://" + k.front + "/" + k.name + "?" + source(from)
 }
 
-// whole asks each node whether each partition has all its replicas, up to date.
+// whole asks each node whether all replicas of each partition are in sync.
 func (k *kafkaTopic) whole() error {
 	for node := range strings.SplitSeq(k.brokers, ",") {
 		if err := k.isWholeAt(node); err != nil {
@@ -142,7 +145,7 @@ func (k *kafkaTopic) whole() error {
 func (k *kafkaTopic) isWholeAt(node string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	connection, err := kafka.DialContext(ctx, "tcp", node) // a Client would remember what was
+	connection, err := kafka.DialContext(ctx, "tcp", node) // a Client would use cached metadata
 	if err != nil {
 		return err
 	}
@@ -156,7 +159,7 @@ func (k *kafkaTopic) isWholeAt(node string) error {
 	return err
 }
 
-// received reads each partition from its beginning to its end.
+// received reads each partition from its start to its end.
 func (k *kafkaTopic) received() (all []arrival) {
 	k.t.Helper()
 	for partition := range k.partitions {
@@ -190,12 +193,12 @@ func kafkaHeader(m kafka.Message, name string) string {
 	return ""
 }
 
-// rabbitQueue is a queue of its own behind an exchange of its own.
+// rabbitQueue is a queue of one test behind its own exchange.
 type rabbitQueue struct {
 	t           *testing.T
-	login, name string   // the login is a URL up to its @
+	login, name string   // login is a URL up to its @
 	hosts       []string // with their ports
-	front       string   // where relays find the hosts
+	front       string   // the address of the hosts for relays
 }
 
 func newRabbitQueue(t *testing.T, address, kind string) *rabbitQueue {
@@ -225,7 +228,7 @@ func (q *rabbitQueue) on(work func(*amqp.Channel)) {
 	work(channel)
 }
 
-// dial takes the first host that answers.
+// dial connects to the first host that answers.
 func (q *rabbitQueue) dial() *amqp.Connection {
 	var last error
 	for _, host := range q.hosts {
@@ -270,7 +273,7 @@ func (q *rabbitQueue) isAt(host string) error {
 // end marks the end of what has arrived.
 const end = "the end"
 
-// received takes out of the queue whatever is in it.
+// received takes all messages out of the queue.
 func (q *rabbitQueue) received() (all []arrival) {
 	q.t.Helper()
 	q.on(func(channel *amqp.Channel) {

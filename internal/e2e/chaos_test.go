@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Relays are killed and their connections to the broker are cut: nothing is
-// lost, each customer's orders are in their order, and each repetition follows
-// from a kill or from an answer that was lost; idempotent production has none.
-// With -long the broker, one of the scene's own, is killed and started again, too.
+// Relays are killed, and their connections to the broker are cut. Nothing is lost, and each
+// customer's orders arrive in order. Each duplicate follows from a kill or from a lost response;
+// with idempotent production no duplicates exist. With -long the scene starts its own broker, which
+// is killed and restarted, too.
 func TestKillsAndCutsLoseNothing(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) (broker, []trouble){"kafka": cutKafka, "kafka, idempotent": cutExactKafka, "rabbitmq": cutRabbit} {
@@ -33,8 +33,8 @@ func cutExactKafka(t *testing.T) (broker, []trouble) {
 	return idempotentTopic{topic}, troubles
 }
 
-// throughFront has relays connect through a proxy: the broker has listeners that
-// tell them to.
+// throughFront makes relays connect through a proxy: the broker has listeners that advertise the
+// proxy's address.
 func throughFront(t *testing.T, front string) (*kafkaTopic, []trouble) {
 	e := environmentOf(t, "kafka")
 	at := e.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", front)
@@ -42,7 +42,7 @@ func throughFront(t *testing.T, front string) (*kafkaTopic, []trouble) {
 	topic.front = at.Get(front)
 	between, node := newProxy(t, topic.front, at.Get("behind-"+front)), kafkaNodes(t, at.Get("folder"), 1)
 	if *long {
-		t.Cleanup(func() { node.kill(1) }) // the script knows only the process that it started
+		t.Cleanup(func() { node.kill(1) }) // the script knows only the first process
 	}
 	return topic, befalling(topic, between, node)
 }
@@ -55,25 +55,25 @@ func cutRabbit(t *testing.T) (broker, []trouble) {
 	return queue, befalling(queue, between, rabbitNodes(t, address, 1))
 }
 
-// trouble is what happens to a broker every so often.
+// trouble is something that repeatedly happens to a broker.
 type trouble struct {
 	name   string
 	every  time.Duration
-	strike func(times int) // with how often it did so before
+	strike func(times int) // times is the number of earlier strikes
 }
 
-// befalling is what befalls a broker of one node.
+// befalling returns the troubles of a broker with one node.
 func befalling(to broker, between *proxy, own nodes) []trouble {
 	troubles := []trouble{{"cuts", 700 * time.Millisecond, func(int) { between.cut() }}}
 	if !*long {
-		return troubles // the node is not the scene's own
+		return troubles // the scene may not kill a shared node
 	}
 	restarts := own.fall(to)
-	restarts.every = 15 * time.Second // so that something is delivered in between
+	restarts.every = 15 * time.Second // so that messages are delivered in between
 	return append(troubles, restarts)
 }
 
-// happen strikes until all is done, and returns how often.
+// happen strikes repeatedly until done is closed, and returns how often.
 func (tr trouble) happen(done <-chan struct{}) (times int) {
 	for {
 		select {
@@ -86,9 +86,9 @@ func (tr trouble) happen(done <-chan struct{}) (times int) {
 	}
 }
 
-// load is what the relays of a scene have to do.
+// load is the work of a scene's relays.
 type load struct {
-	transactions, orders int // half the transactions are rolled back
+	transactions, orders int // half of the transactions are rolled back
 	over                 time.Duration
 	batch                int
 }
@@ -101,8 +101,7 @@ func theLoad() load {
 	return load{transactions: 2_000, orders: 5, over: 8 * time.Second, batch: killedBatch}
 }
 
-// survive writes orders while relays are killed and troubles happen, and judges
-// what arrived.
+// survive writes orders while relays are killed and troubles strike, and judges what arrived.
 func survive(s *scene, to broker, troubles []trouble) {
 	s.t.Helper()
 	l, under := theLoad(), sync.WaitGroup{}
@@ -138,7 +137,7 @@ func total(strikes []int) (sum int) {
 	return sum
 }
 
-// longestGap is the longest time without a delivery.
+// longestGap returns the longest time without a delivery.
 func (s *scene) longestGap() time.Duration {
 	s.t.Helper()
 	var seconds float64
@@ -147,10 +146,9 @@ func (s *scene) longestGap() time.Duration {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 }
 
-// judgeBroker checks that all orders arrived, in order, and that each repetition
-// follows from the death of a relay that had sent the message, or from an
-// attempt that was charged because its answer was lost; and that there are no
-// more of either than can be in flight.
+// judgeBroker checks that all orders arrived in order. Each duplicate must follow from the death of
+// a relay that had sent the message, or from an attempt that was charged because its response was
+// lost. Neither may cause more duplicates than can be in flight.
 func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 	s.t.Helper()
 	arrivals := to.received()
@@ -172,9 +170,9 @@ func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 	s.t.Logf("%d messages, %d duplicates: %d by kills, %d by lost answers", v.distinct, len(v.duplicates), byKills, byAnswers)
 }
 
-// explained counts what repetitions follow from, and finds those that follow
-// from nothing. Of a key's messages in a batch whose answer was lost only the
-// first is charged an attempt; those right behind it are sent again with it.
+// explained counts the causes of duplicates, and finds duplicates without a cause. If the response
+// of a batch is lost, only the first of a key's messages in it is charged an attempt. The key's
+// next messages are sent again with it.
 func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers int) {
 	s.t.Helper()
 	charged, senders, room, last := s.charged(), sendersOf(arrivals), map[int]int{}, map[string]string{}
@@ -195,8 +193,8 @@ func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers
 	return byKills, byAnswers
 }
 
-// repetitions are how often a message came again, and how many of these times
-// follow from the death of a relay that had sent it.
+// repetitions returns how often a message arrived again, and how many of these duplicates follow
+// from the death of a relay that had sent it.
 func repetitions(senders map[string]int, kills []*kill) (again, dead int) {
 	again = -1
 	for sender, times := range senders {
@@ -208,16 +206,16 @@ func repetitions(senders map[string]int, kills []*kill) (again, dead int) {
 	return again, min(dead, len(senders)-1)
 }
 
-// lostTo counts how often a message came again from relays whose logs tell that their sink's answers were lost, and of which
-// the row knows nothing: a relay that was killed before it could mark the message, and one that gave the message's lane
-// back while the message waited uncharged.
+// lostTo counts how often a message arrived again from relays whose logs report lost responses,
+// without a charged attempt in its row. Either a relay was killed before it could settle the
+// message, or it gave the message's lane back while the message waited uncharged.
 func (s *scene) lostTo(senders map[string]int, last string, kills []*kill) (again int) {
 	for _, p := range s.processes {
 		times := senders[p.name]
 		switch {
 		case times == 0 || !strings.Contains(p.log.String(), "reason=unknown"):
 		case killOf(kills, p.name) != nil:
-			again += times - 1 // once follows from its death
+			again += times - 1 // one of them follows from its death
 		case p.name != last:
 			again += times
 		}
@@ -237,7 +235,7 @@ func sendersOf(arrivals []arrival) map[string]map[string]int {
 	return senders
 }
 
-// firsts leaves out what came again.
+// firsts returns the first arrival of each message.
 func firsts(arrivals []arrival) (all []arrival) {
 	seen := make(map[string]bool, len(arrivals))
 	for _, a := range arrivals {
@@ -249,9 +247,8 @@ func firsts(arrivals []arrival) (all []arrival) {
 	return all
 }
 
-// charged are the attempts that messages were charged and that did not deliver
-// them. While a destination is in trouble a lost answer is charged nothing, but leaves
-// its error: that may be so a few times.
+// charged returns the charged attempts of messages that did not deliver them. While a destination
+// fails, a lost response charges nothing, but its error is stored. That may happen a few times.
 func (s *scene) charged() map[string]int {
 	s.t.Helper()
 	rows, err := s.DB.Query("SELECT message_id, attempts - 1, COALESCE(last_error, '') FROM outbox_done WHERE attempts > 1 OR last_error LIKE 'unknown%' OR last_error LIKE 'timeout%'")

@@ -13,9 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// placeOrders writes orders from 8 writers at once, so many in a transaction, and
-// rolls half of these back. A customer's orders come from one writer, so they are
-// committed in their order.
+// placeOrders writes orders from 8 concurrent writers, orders per transaction, and rolls half of
+// the transactions back. A customer's orders come from one writer, so they are committed in order.
 func placeOrders(s *scene, transactions, orders int, over time.Duration) {
 	const writers, customers = 8, 80
 	var group sync.WaitGroup
@@ -55,8 +54,8 @@ func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
 	}
 }
 
-// killedBatch is how many messages a batch of a relay has that is to be killed:
-// few, so that few can be in flight.
+// killedBatch is the batch size of relays that are killed. It is small, so that few messages can be
+// in flight.
 const killedBatch = 20
 
 func TestKilledRelaysLoseNothing(t *testing.T) {
@@ -69,7 +68,7 @@ func TestKilledRelaysLoseNothing(t *testing.T) {
 	}
 }
 
-// By rows there is no order, and all else is as by lanes.
+// By rows messages have no order. Everything else is as by lanes.
 func TestKilledRelaysByRowsLoseNothing(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc") {
@@ -101,8 +100,8 @@ func killedRelaysLoseNothing(s *scene, claim string, judge func(testing.TB, []ar
 	}
 }
 
-// manyTransactions are as many as keep the relays busy for the scene's length. On
-// SQLite each waits for its turn, and then for the disk.
+// manyTransactions returns enough transactions to keep the relays busy for the length of the scene.
+// On SQLite each transaction waits for the others, and then for the disk.
 func (s *scene) manyTransactions() int {
 	switch {
 	case *long:
@@ -114,8 +113,8 @@ func (s *scene) manyTransactions() int {
 	}
 }
 
-// killEverySecond runs three relays and kills one of them each second, until all
-// is done. Each has a path of its own, which the URL of its sink may tell.
+// killEverySecond runs three relays and kills one of them every second until done is closed. Each
+// relay's sink may have its own path.
 func killEverySecond(s *scene, sink func(path string) string, lease time.Duration, batch int, done <-chan struct{}, more ...string) []*kill {
 	return killInTurns(s, lease, done, func(path string) *process {
 		arguments := append([]string{"--lease", lease.String(), "--batch", fmt.Sprint(batch), "--workers", "2"}, more...)
@@ -123,7 +122,7 @@ func killEverySecond(s *scene, sink func(path string) string, lease time.Duratio
 	})
 }
 
-// killInTurns is the same with relays that are started in another way.
+// killInTurns does the same with relays that the function start starts.
 func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs func(path string) *process) []*kill {
 	var (
 		kills    []*kill
@@ -142,7 +141,7 @@ func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs fu
 		<-time.After(time.Second)
 		i := rand.IntN(len(relays))
 		owners := s.owned(relays[i].command.Process.Pid)
-		k := &kill{from: relays[i].name, at: time.Now()} // before the kill: another relay may notice it before we do
+		k := &kill{from: relays[i].name, at: time.Now()} // noted before the kill, because another relay may notice the kill earlier than the test
 		relays[i].kill()
 		kills = append(kills, k)
 		watchers.Go(func() { k.served = s.untilTaken(owners, k.at, lease+30*time.Second) })
@@ -161,10 +160,10 @@ func isOpen(done <-chan struct{}) bool {
 	}
 }
 
-// fence is a lane and the fence that a relay holds it with.
+// fence is a lane, and the fence of a relay's lease.
 type fence struct{ lane, fence int64 }
 
-// owned returns the lanes that the process holds.
+// owned returns the lanes that the process has leased.
 func (s *scene) owned(pid int) (lanes []fence) {
 	s.t.Helper()
 	rows, err := s.DB.Query(fmt.Sprintf("SELECT lane, fence FROM outbox_lanes WHERE owner LIKE '%%-%d-%%'", pid))
@@ -179,7 +178,7 @@ func (s *scene) owned(pid int) (lanes []fence) {
 	return lanes
 }
 
-// untilTaken waits until all these lanes have another holder.
+// untilTaken waits until all these lanes have another owner.
 func (s *scene) untilTaken(lanes []fence, since time.Time, limit time.Duration) time.Duration {
 	for _, f := range lanes {
 		for time.Since(since) < limit {

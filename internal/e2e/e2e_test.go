@@ -1,6 +1,5 @@
-// Package e2e proves the promise from end to end: real processes, a real
-// server, a real endpoint, real kills. By default the scenes are short; with
-// -long they last as long as the promise is stated for.
+// Package e2e tests the promise end to end, with real processes, a real server, a real endpoint and
+// real kills. By default the scenes are short. With -long they last as long as the promise says.
 package e2e
 
 import (
@@ -28,7 +27,7 @@ import (
 
 var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")
 
-// lasting is a scene's length: short in CI, or as the promise has it.
+// lasting returns a scene's length: short by default, stated with -long.
 func lasting(short, stated time.Duration) time.Duration {
 	if *long {
 		return stated
@@ -38,8 +37,8 @@ func lasting(short, stated time.Duration) time.Duration {
 
 var everywhere = flag.Bool("everywhere", false, "play each scene on each of its servers, not on the first and one of the others")
 
-// drawn are the first of a scene's servers and one of the others, which another run may draw
-// otherwise; with -everywhere or -long all of them.
+// drawn returns the first of a scene's servers and a random other one; with -everywhere or -long
+// all of them.
 func drawn[T any](servers ...T) []T {
 	if *everywhere || *long || len(servers) < 3 {
 		return servers
@@ -47,7 +46,7 @@ func drawn[T any](servers ...T) []T {
 	return []T{servers[0], servers[1+rand.IntN(len(servers)-1)]}
 }
 
-// binary is the rowrelay command, built once.
+// binary is the path of the rowrelay command, which is built once.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -71,20 +70,20 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
 		return 1
 	}
-	os.Unsetenv("GOGC") // make test's is for tests; relays run as they do elsewhere
+	os.Unsetenv("GOGC") // make test sets it for tests; relays run with the default
 	return m.Run()
 }
 
-// scene is a table with a business table beside it.
+// scene is an outbox table with a business table in the same database.
 type scene struct {
 	testdb.Database
 	t         *testing.T
 	writer    *outbox.Writer
 	store     *sqlstore.Store
-	processes []*process // all that were started
+	processes []*process // all that the scene has started
 }
 
-// newScene makes an empty table on the target with this name.
+// newScene creates an empty table on the target with this name.
 func newScene(t *testing.T, target string) *scene {
 	t.Helper()
 	for _, candidate := range testdb.Targets() {
@@ -120,8 +119,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// order writes an order and its message in one transaction, which it commits
-// or rolls back.
+// order writes an order and its message in one transaction, which it commits or rolls back.
 func (s *scene) order(ctx context.Context, customer, number int, commit bool) error {
 	return s.orderTo(ctx, "orders", customer, number, commit)
 }
@@ -138,8 +136,7 @@ func (s *scene) orderTo(ctx context.Context, topic string, customer, number int,
 	return tx.Commit()
 }
 
-// orders writes several orders in one transaction, their numbers one after the
-// other.
+// orders writes several orders with consecutive numbers in one transaction.
 func (s *scene) orders(ctx context.Context, count int, customer func() int, number int, commit bool) error {
 	tx, err := s.DB.BeginTx(ctx, nil)
 	if err != nil {
@@ -187,7 +184,7 @@ func (s *scene) status() storage.Status {
 	return status
 }
 
-// settled waits until nothing is left that could be delivered.
+// settled waits until no message is left that could be delivered.
 func (s *scene) settled() {
 	s.t.Helper()
 	eventually(s.t, "all messages are delivered", func() bool {
@@ -196,7 +193,7 @@ func (s *scene) settled() {
 	})
 }
 
-// patience is for what must happen sooner or later, on the slowest machine.
+// patience is the limit for waiting on the slowest machine.
 func patience() time.Duration { return lasting(10*time.Minute, 30*time.Minute) }
 
 // eventually waits until the condition holds.
@@ -216,8 +213,8 @@ type process struct {
 	err     error
 }
 
-// relay starts "rowrelay run" for the scene's table. The process is killed at
-// the end of the test if it still runs.
+// relay starts "rowrelay run" for the scene's table. A process that still runs at the end of the
+// test is killed.
 func (s *scene) relay(name, sink string, arguments ...string) *process {
 	s.t.Helper()
 	return s.start(name, append([]string{"run", "--database", s.URL, "--sink", sink}, arguments...)...)
@@ -239,13 +236,13 @@ func (s *scene) start(name string, arguments ...string) *process {
 	return p
 }
 
-// kill ends the process as a power cut would.
+// kill kills the process without warning.
 func (p *process) kill() {
 	p.command.Process.Signal(syscall.SIGKILL)
 	<-p.exited
 }
 
-// stop asks the process to end, and waits for it.
+// stop asks the process to end, and waits for that.
 func (p *process) stop(t testing.TB) {
 	t.Helper()
 	p.command.Process.Signal(syscall.SIGTERM)
@@ -259,10 +256,10 @@ func (p *process) stop(t testing.TB) {
 	}
 }
 
-// resident is the process's memory in MiB.
+// resident returns the process's resident memory in MiB.
 func (p *process) resident(t testing.TB) int { return p.memory(t, "VmRSS:") }
 
-// memory is a line of the process's status, in MiB: VmHWM is the most that was resident.
+// memory returns a line of the process's status in MiB. VmHWM is the peak of the resident memory.
 func (p *process) memory(t testing.TB, name string) (mib int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
@@ -275,7 +272,7 @@ func (p *process) memory(t testing.TB, name string) (mib int) {
 	return mib / 1024
 }
 
-// tail keeps the end of what a process prints.
+// tail keeps the end of a process's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// arrival is one POST that the endpoint has accepted.
+// arrival is a POST that the endpoint has accepted.
 type arrival struct {
 	id       string
-	from     string // the path: which relay sent it
+	from     string // the path, which identifies the relay
 	customer int
 	number   int
 	attempt  string
 	at       time.Time
 }
 
-// endpoint accepts messages, and remembers them in the order of their arrival.
+// endpoint accepts messages, and records them in the order of their arrival.
 type endpoint struct {
 	*httptest.Server
 	answer func(*http.Request) int // nil: 200
@@ -40,7 +40,7 @@ func newEndpoint(t testing.TB) *endpoint {
 func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the sender died: nothing has arrived
+		return // the sender died before it had sent the whole body
 	}
 	a := arrival{id: r.Header.Get("Idempotency-Key"), from: r.URL.Path, attempt: r.Header.Get("Rowrelay-Attempt"), at: time.Now()}
 	var order struct{ Customer, Number int }
@@ -63,7 +63,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// answering changes what the endpoint answers.
+// answering sets the function that answers requests.
 func (e *endpoint) answering(answer func(*http.Request) int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,18 +80,18 @@ func (e *endpoint) received() []arrival {
 	return append([]arrival(nil), e.arrivals...)
 }
 
-// verdict is what a list of arrivals shows.
+// verdict is the result of judging a list of arrivals.
 type verdict struct {
 	distinct   int
 	duplicates []duplicate
 }
 
-// duplicate is a message that arrived again.
+// duplicate is a message that arrived twice.
 type duplicate struct{ first, again arrival }
 
-// judge checks that each customer's orders arrived in their order, and returns
-// how many there were and which came twice. A repetition may only be of what
-// had arrived before: no order comes before its predecessor.
+// judge checks that each customer's orders arrived in order, and returns their number and the
+// duplicates. A duplicate must follow its first arrival, and no order may arrive before its
+// predecessor.
 func judge(t testing.TB, arrivals []arrival) verdict {
 	t.Helper()
 	last, seen := map[int]int{}, map[string]bool{}
@@ -107,7 +107,7 @@ func judge(t testing.TB, arrivals []arrival) verdict {
 	return tally(t, arrivals)
 }
 
-// tally is the same where there is no order.
+// tally counts arrivals and duplicates without checking the order.
 func tally(t testing.TB, arrivals []arrival) (v verdict) {
 	t.Helper()
 	first := map[string]arrival{}

@@ -22,7 +22,7 @@ import (
 
 var deaths = flag.Int("deaths", 60, "how many relays die in TestDeathsBetweenAnswerAndMark")
 
-// idempotentTopic is a topic that has each message once.
+// idempotentTopic is a topic that must have each message once.
 type idempotentTopic struct{ *kafkaTopic }
 
 func (k idempotentTopic) sink(from string) string {
@@ -52,18 +52,18 @@ func TestDeathsBetweenAnswerAndMark(t *testing.T) {
 	t.Logf("%d messages, %d deaths (%d between answer and mark), %d twice", h.written, h.died.Load(), h.unmarked.Load(), len(v.duplicates))
 }
 
-// hospital is where relays die.
+// hospital is where relays live and die.
 type hospital struct {
 	t       *testing.T
 	db      *memstore.DB
 	topic   *kafkaTopic
-	ahead   atomic.Int64 // how far the table's clock has gone ahead
+	ahead   atomic.Int64 // how far the table's clock is ahead
 	mu      sync.Mutex
 	random  *rand.Rand
 	written int
 
 	died, unmarked atomic.Int64
-	ends           sync.WaitGroup // of relays that are dead, and don't know it
+	ends           sync.WaitGroup // ends of relays that are dead and don't know it
 }
 
 func newHospital(t *testing.T) *hospital {
@@ -74,7 +74,7 @@ func newHospital(t *testing.T) *hospital {
 
 const hospitalLease = 2 * time.Second
 
-// live lets relays work and die, some at the same time.
+// live runs relays that die, some of them concurrently.
 func (h *hospital) live(deaths int) {
 	var slots sync.WaitGroup
 	for range 3 {
@@ -113,7 +113,7 @@ func (h *hospital) pick(n int) int {
 
 var errDied = errors.New("the process is dead")
 
-// oneLife ends before a settlement, after it, or at any time.
+// oneLife runs a relay that dies before a settlement, after one, or at a random time.
 func (h *hospital) oneLife() {
 	dead := make(chan struct{})
 	die := sync.OnceFunc(func() { h.died.Add(1); close(dead) })
@@ -144,7 +144,7 @@ func (h *hospital) oneLife() {
 	case <-time.After(time.Duration(h.pick(1000)) * time.Millisecond):
 		die()
 	}
-	h.ends.Go(func() { // a little later it would have been cut off by its lease
+	h.ends.Go(func() { // otherwise its lease would soon end its sends
 		<-time.After(time.Duration(h.pick(300)) * time.Millisecond)
 		r.Abort()
 	})
@@ -164,9 +164,9 @@ func (h *hospital) relay(store storage.Store) *relay.Relay {
 	return r
 }
 
-// recover lets a relay that doesn't die deliver what is left.
+// recover runs a relay that doesn't die, which delivers what is left.
 func (h *hospital) recover() {
-	h.ahead.Add(int64(time.Hour)) // whoever died counts as a living relay until then
+	h.ahead.Add(int64(time.Hour)) // until then the dead relays count as alive
 	ctx, cancel := context.WithTimeout(h.t.Context(), patience())
 	defer cancel()
 	store := h.db.Store()

@@ -14,7 +14,7 @@ import (
 func TestTopicsThatGoWhileARelayIsDead(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings string
-		created  bool // the relay creates the deleted topic
+		created  bool // whether the relay creates the deleted topic
 	}{
 		"the topic is awaited": {"unknown_topic: wait", false},
 		"the topic is created": {"create_topics: true, create_partitions: 2, create_replicas: 1", true},
@@ -31,7 +31,7 @@ func TestTopicsThatGoWhileARelayIsDead(t *testing.T) {
 			}
 			stays, goes, shrinks, grows := topics[0], topics[1], topics[2], topics[3]
 			write := func(from, each int) {
-				for n, topic := range topics { // customers of its own, so that a key doesn't hold up messages of two topics
+				for n, topic := range topics { // each topic has its own customers, so that no key blocks messages of two topics
 					_, err := s.DB.ExecContext(t.Context(), `INSERT INTO outbox (topic, message_key, payload_text)
 						SELECT $1::text, 'customer-' || customer, json_build_object('customer', customer, 'number', number)
 						FROM (SELECT $2::int + g % 20 AS customer, $3::int + g AS number FROM generate_series(0, $4::int - 1) AS g) AS orders`, topic.name, 20*n, from, each)
@@ -53,14 +53,14 @@ func TestTopicsThatGoWhileARelayIsDead(t *testing.T) {
 			hold, err := s.DB.BeginTx(t.Context(), nil)
 			check(t, err)
 			defer func() { _ = hold.Rollback() }()
-			_, err = hold.ExecContext(t.Context(), "LOCK TABLE outbox_done IN SHARE MODE") // nothing more is settled
+			_, err = hold.ExecContext(t.Context(), "LOCK TABLE outbox_done IN SHARE MODE") // no more messages can be settled
 			check(t, err)
 			write(2, each)
 			for _, topic := range topics {
 				topic.has(1 + each)
 			}
 			first.kill()
-			eventually(t, "the server has ended the sessions of the relay that was killed", func() bool { // or a settlement might be written after all
+			eventually(t, "the server has ended the sessions of the relay that was killed", func() bool { // otherwise a settlement might still be written
 				return count("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'killed'") == 0
 			})
 			check(t, hold.Rollback())
@@ -94,7 +94,7 @@ func TestTopicsThatGoWhileARelayIsDead(t *testing.T) {
 				t.Errorf("%d messages were charged an attempt", n)
 			}
 			for _, topic := range topics {
-				want := 2 * each // what was settled went with its topic
+				want := 2 * each // the settled messages were deleted with their topic
 				if topic == stays {
 					want++
 				}

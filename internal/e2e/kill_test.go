@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// kill is the death of a relay, or the end of its leases: others send again
-// what it had sent and not marked by then.
+// kill is the death of a relay, or the end of its leases. Other relays send again what it had sent
+// and not settled.
 type kill struct {
-	from   string // the path that only this process used
+	from   string // the path that only this process has used
 	at     time.Time
-	served time.Duration // until its lanes were others'
+	served time.Duration // the time until its lanes had other owners
 }
 
-// lostLeases are the times at which relays told that they could not renew: where
-// the machine or the disk is slow, that happens without a kill.
+// lostLeases returns the times at which relays logged that they could not renew. On a slow machine
+// or disk that happens without a kill.
 func (s *scene) lostLeases() (lost []*kill) {
 	s.t.Helper()
 	for _, p := range s.processes {
@@ -56,10 +56,9 @@ time=2026-11-22T08:09:14.024Z level=WARN msg="relay: settlements rejected: lease
 	}
 }
 
-// judgeDuplicates checks that each repetition follows from a kill: the relay
-// that had sent the message first was killed before the repetition (the
-// endpoint may come to read a dead relay's request after its death); and that
-// no kill caused more of them than may be unsettled.
+// judgeDuplicates checks that each duplicate follows from a kill: the relay that had sent the
+// message first was killed before the message arrived again. The endpoint may read a dead relay's
+// request after its death. No kill may cause more duplicates than messages can be unsettled.
 func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	t.Helper()
 	if most := explainDuplicates(t, duplicates, kills); most > mostUnsettled(killedBatch) {
@@ -67,11 +66,13 @@ func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	}
 }
 
-// mostUnsettled is how many messages a relay with two workers may have sent to a sink that aren't settled: half of its default buffer
-// of eight batches for each worker (see Buffer in relay.SinkOptions). By rows it is the whole buffer, of four.
+// mostUnsettled returns how many unsettled messages a relay with two workers may have sent: half of
+// its default buffer of eight batches for each worker (see Buffer in relay.SinkOptions). By rows it
+// is the whole buffer of four batches each.
 func mostUnsettled(batch int) int { return 2 * 8 * batch / 2 }
 
-// explainDuplicates checks that each has come from a relay that was killed before, and says how many one kill caused at most.
+// explainDuplicates checks that each duplicate comes from a relay that was killed before, and
+// returns the most duplicates of one kill.
 func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (most int) {
 	t.Helper()
 	caused := map[*kill]int{}
@@ -89,7 +90,7 @@ func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (mos
 	return most
 }
 
-// lastKill is what had last befallen the relay before that time.
+// lastKill returns the relay's last kill before that time.
 func lastKill(kills []*kill, from string, before time.Time) (last *kill) {
 	for _, k := range kills {
 		if k.from == from && !before.Before(k.at) && (last == nil || last.at.Before(k.at)) {
@@ -108,14 +109,14 @@ func killOf(kills []*kill, from string) *kill {
 	return nil
 }
 
-// judgeTakeovers checks that a dead relay's lanes were served again in time.
+// judgeTakeovers checks that a dead relay's lanes had new owners in time.
 func judgeTakeovers(t testing.TB, kills []*kill, lease time.Duration) {
 	t.Helper()
 	var slowest time.Duration
 	for _, k := range kills {
 		slowest = max(slowest, k.served)
 	}
-	if limit := lease + 5*time.Second; slowest > limit && *long { // no short run fails by the clock
+	if limit := lease + 5*time.Second; slowest > limit && *long { // a short run does not fail because of a time
 		t.Errorf("a dead relay's lanes waited %v for another, longer than %v", slowest, limit)
 	}
 	t.Logf("a dead relay's lanes were others' after at most %v, with a lease of %v", slowest.Round(time.Millisecond), lease)

@@ -23,9 +23,9 @@ import (
 
 var rows = flag.Int("rows", 3_000, "so many messages wait while an operator looks at the table; the proof has 10 million")
 
-// What an operator sees of a table of any size comes at once: the page, the status, listings. Three tenths as
-// many messages as wait are delivered, and one of thirty parked. The servers themselves tell which
-// statements took long.
+// Operators' calls are fast on a table of any size: the page, the status, and listings. For ten
+// waiting messages three are delivered, and one of thirty is parked. The servers' logs show which
+// statements were slow.
 func TestManyRowsAreSeenAtOnce(t *testing.T) {
 	t.Parallel()
 	const slow = "200" // milliseconds
@@ -41,7 +41,7 @@ func TestManyRowsAreSeenAtOnce(t *testing.T) {
 	) {
 		t.Run(on.name, func(t *testing.T) {
 			if !*long {
-				t.Parallel() // else one after the other, as times are judged
+				t.Parallel() // otherwise sequential, because times are judged
 			}
 			s, said := &scene{}, func() string { return "" }
 			if on.kind == testdb.SQLite {
@@ -64,9 +64,9 @@ func TestManyRowsAreSeenAtOnce(t *testing.T) {
 			s.start("relay", "run", "--config", file)
 			eventually(t, "the page is served", func() bool { return get(address, "/healthz") != nil })
 			if *long {
-				<-time.After(time.Minute) // the relay has passed over what waits, and the server done what so many writes leave to it
+				<-time.After(time.Minute) // the relay has passed the waiting messages over, and the server has finished its work after so many writes
 			}
-			var parked int64 // a message that is opened
+			var parked int64 // the message that is opened
 			check(t, s.DB.QueryRowContext(t.Context(), "SELECT id FROM outbox_held ORDER BY lane DESC, id DESC LIMIT 1").Scan(&parked))
 			before := len(said())
 			s.look(address, file, fmt.Sprint(parked), id)
@@ -81,7 +81,7 @@ func TestManyRowsAreSeenAtOnce(t *testing.T) {
 	}
 }
 
-// fillTable writes messages for a sink that is down, so many that this number waits in the end.
+// fillTable writes so many messages for a sink that is down that this number waits in the end.
 func (s *scene) fillTable(waiting int) {
 	s.t.Helper()
 	exec := func(statement string, arguments ...any) (changed int) {
@@ -106,16 +106,16 @@ func (s *scene) fillTable(waiting int) {
 	}
 	move(waiting*3/10, "INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload_text, priority, attempts, crashes, created_at, finished_at, relay) SELECT id, lane, message_id, topic, message_key, payload_text, priority, 1, 0, created_at, created_at, 'relay'")
 	move(waiting/30, "INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, payload_text, priority, attempts, crashes, created_at, last_error) SELECT id, lane, 'error', message_id, topic, message_key, payload_text, priority, 1, 0, created_at, 'refused: HTTP 400'")
-	if s.Kind == testdb.Postgres { // as autovacuum has done where rows came one after the other
+	if s.Kind == testdb.Postgres { // as autovacuum does if rows are written one by one
 		exec("VACUUM (ANALYZE)")
 	}
 	s.t.Logf("%d messages wait, written within %v", waiting, time.Since(began).Round(time.Second))
 }
 
-// look does what an operator does, some times, and judges how long the slowest took.
+// look makes an operator's calls several times, and judges the slowest of each.
 func (s *scene) look(address, file, rowID, messageID string) {
 	s.t.Helper()
-	absentID, absentTime := "0197a3b4-0000-4abc-8def-0123456789ab", outbox.NewID() // of which one has no time
+	absentID, absentTime := "0197a3b4-0000-4abc-8def-0123456789ab", outbox.NewID() // the first id contains no time
 	commands := map[string][]string{
 		"status":                           {"status"},
 		"messages list":                    {"messages", "list", "--limit", "5"},
@@ -157,7 +157,7 @@ func (s *scene) look(address, file, rowID, messageID string) {
 		for what, arguments := range commands {
 			began := time.Now()
 			out, err := exec.CommandContext(s.t.Context(), binary, append(arguments, "--config", file)...).CombinedOutput()
-			if what == "check" { // which finds, and says, that the sink is down
+			if what == "check" { // check reports that the sink is down
 				if !strings.Contains(string(out), "ok    source main: plans: ") {
 					s.t.Errorf("check: %v\n%s", err, out)
 				}
@@ -175,7 +175,7 @@ func (s *scene) look(address, file, rowID, messageID string) {
 			took[what] = max(took[what], time.Since(began))
 		}
 		if *long {
-			<-time.After(5 * time.Second) // the counts are old by then
+			<-time.After(5 * time.Second) // the counts are outdated by then
 		}
 	}
 	for _, what := range slices.SortedFunc(maps.Keys(took), func(a, b string) int { return int(took[b] - took[a]) }) {
@@ -189,7 +189,7 @@ func (s *scene) look(address, file, rowID, messageID string) {
 	}
 }
 
-// get is what an admin server answers, if it is well; else nothing.
+// get returns an admin server's response, or nil if its status isn't 200.
 func get(address, path string) []byte {
 	response, err := http.Get("http://" + address + path)
 	if err != nil {
@@ -203,16 +203,16 @@ func get(address, path string) []byte {
 	return body
 }
 
-// logged is all that the server has logged.
+// logged returns everything that the server has logged.
 func (s *own) logged() (all string) {
 	for _, name := range []string{"output", "log.err", "data/log.err"} {
-		text, _ := os.ReadFile(s.path(name)) // a kind has some of them
+		text, _ := os.ReadFile(s.path(name)) // each kind of server has some of the files
 		all += string(text)
 	}
 	return all
 }
 
-// slowStatements are what a server's log says of statements that took long.
+// slowStatements returns the slow statements in a server's log.
 func slowStatements(log string) (found []string) {
 	for _, entry := range regexp.MustCompile(`(?s)(duration: [0-9.]+ ms.*?|# Query_time: .*?)(?:\n[0-9]{4}-|\n# User@|\z)`).FindAllStringSubmatch(log, -1) {
 		found = append(found, strings.Join(strings.Fields(entry[1]), " "))

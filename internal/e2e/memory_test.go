@@ -13,25 +13,26 @@ import (
 
 var largeRows = flag.Int("large-rows", 300, "so many messages of nearly 1 MiB each meet a relay; the proof has 1,500")
 
-// mostMemory is what a relay of default settings may take, in MiB, whatever its rows weigh.
+// mostMemory is the most memory of a relay with default settings, in MiB, whatever the size of its
+// rows.
 const mostMemory = 256
 
-// A relay has learned that rows are small. Then a transaction that was open for long
-// commits many large ones: by lanes they appear late, below what was read, and by rows they
-// are claimed, under a lease that is short for them. All arrive, a bounded part at a time.
+// A relay has read small rows. Then a transaction that was open for long commits many large ones.
+// By lanes they appear late, below rows that were read; by rows they are claimed under a short
+// lease. All arrive, in parts of bounded size.
 func TestLargeRowsFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mariadb1011/gosql", "mysql/gosql") {
 		for _, claim := range []string{"lanes", "rows"} {
 			if !*long && (target == "mysql/gosql" && claim == "lanes" || target == "mariadb1011/gosql" && claim == "rows") {
-				continue // MySQL and MariaDB have one way each; the proof has both
+				continue // MySQL and MariaDB have one way each here; the long proof has both
 			}
 			t.Run(target+"/"+claim, func(t *testing.T) {
 				t.Parallel()
 				s, e := newScene(t, target), newEndpoint(t)
 				p := s.relay("relay", e.URL+"/relay", "--claim", claim, "--lease", "2s")
 				check(t, s.order(t.Context(), 0, 1, true))
-				s.settled() // it has begun
+				s.settled() // the relay has begun
 				tx, err := s.DB.BeginTx(t.Context(), nil)
 				check(t, err)
 				defer tx.Rollback()

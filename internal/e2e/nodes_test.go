@@ -22,17 +22,17 @@ type nodes struct {
 	t       *testing.T
 	folder  string
 	numbers []int
-	pid     string   // the name of a node's file, with its number
-	program []string // starts a node, with its number
+	pid     string   // the name of a node's pid file, with its number
+	program []string // the command that starts a node, with its number
 }
 
-// kafkaNodes are those of deploy/servers/kafka.sh or kafka3.sh.
+// kafkaNodes returns the nodes of deploy/servers/kafka.sh or kafka3.sh.
 func kafkaNodes(t *testing.T, folder string, count int) nodes {
 	return nodes{t: t, folder: folder, numbers: []int{1, 2, 3}[:count], pid: "%d.pid", program: []string{"node", "%d"}}
 }
 
-// rabbitNodes are those of deploy/servers/rabbitmq.sh or rabbitmq3.sh, which tell
-// where their files are.
+// rabbitNodes returns the nodes of deploy/servers/rabbitmq.sh or rabbitmq3.sh, which report where
+// their files are.
 func rabbitNodes(t *testing.T, address string, count int) nodes {
 	t.Helper()
 	first, _, _ := strings.Cut(address, ",")
@@ -52,8 +52,8 @@ func rabbitNodes(t *testing.T, address string, count int) nodes {
 	return nodes{t: t, folder: filepath.Dir(parameter.Value.Ctl), numbers: []int{0, 1, 2}[:count], pid: "node%d.pid", program: []string{"ctl", "%d", "boot"}}
 }
 
-// fall is the trouble that a node is killed, and started again three seconds
-// later. The next one falls when the broker is whole again.
+// fall returns the trouble that kills a node and restarts it three seconds later. The next node is
+// killed when the broker is in sync again.
 func (n nodes) fall(to broker) trouble {
 	return trouble{"killed nodes", 5 * time.Second, func(times int) {
 		number := n.numbers[times%len(n.numbers)]
@@ -86,8 +86,7 @@ func (n nodes) kill(number int) {
 	}
 }
 
-// start starts a node as the user whose files these are. It goes on when the
-// test has ended.
+// start starts a node as the user who owns its files. The node keeps running after the test.
 func (n nodes) start(number int) {
 	program := filepath.Join(n.folder, n.program[0])
 	var arguments []string
@@ -108,8 +107,8 @@ func (n nodes) start(number int) {
 	go func() { _ = command.Wait() }()
 }
 
-// Relays are killed, and the broker's nodes as well: nothing is lost, and each
-// customer's orders are in their order.
+// Relays and the broker's nodes are killed. Nothing is lost, and each customer's orders arrive in
+// order.
 func TestKilledRelaysAndNodesLoseNothing(t *testing.T) {
 	if !*long {
 		t.Skip("only with -long, and with clusters of three nodes: deploy/servers/servers up kafka3 rabbitmq3")
@@ -135,9 +134,9 @@ func TestKilledRelaysAndNodesLoseNothing(t *testing.T) {
 	}
 }
 
-// Two of three nodes are dead: the third one takes connections, and its quorum queue
-// confirms nothing. That is the destination's trouble: nothing is parked, and all
-// arrives once the nodes are back.
+// Two of three nodes are dead. The third one accepts connections, and its quorum queue confirms
+// nothing. That is a failure of the destination: nothing is parked, and everything arrives once the
+// nodes are back.
 func TestQuorumWithoutMajorityParksNothing(t *testing.T) {
 	if !*long {
 		t.Skip("only with -long, and with a cluster of three nodes: deploy/servers/servers up rabbitmq3")

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// anew are the ways in which ids begin anew, by the target that knows them.
+// anew lists ways to reset the id sequence, by target.
 var anew = []struct{ target, name, statement string }{
 	{"postgres15/pgx", "RESTART IDENTITY", "TRUNCATE outbox RESTART IDENTITY"},
 	{"postgres18/pgx", "setval", "SELECT setval(pg_get_serial_sequence('outbox', 'id'), 1, false)"},
@@ -22,8 +22,8 @@ var anew = []struct{ target, name, statement string }{
 
 const anewCustomers = 20
 
-// Ids begin anew while no relay lives: the next drain delivers all that is
-// written then, in order, or says that it couldn't.
+// The id sequence is reset while no relay is alive. The next drain delivers everything that is
+// written afterwards in order, or reports that it couldn't.
 func TestNumberingThatBeginsAnewBeforeADrain(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
@@ -43,7 +43,7 @@ func TestNumberingThatBeginsAnewBeforeADrain(t *testing.T) {
 	})
 }
 
-// eachAnew plays a scene in each way, by lanes and by rows.
+// eachAnew plays a scene with each way of resetting, by lanes and by rows.
 func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string)) {
 	for _, way := range drawn(anew...) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -55,9 +55,10 @@ func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim
 	}
 }
 
-// Ids begin anew under a living relay: each message arrives once, is marked, and so is what comes after. They arrive in order if the
-// relay notices at once. It doesn't on MySQL and MariaDB, where the highest id of a row, kept ones among them, counts as given out:
-// there, a sweep finds the new rows with low ids.
+// The id sequence is reset while a relay is alive. Each message arrives once and is settled, and so
+// are later messages. They arrive in order if the relay notices the reset immediately. It doesn't
+// on MySQL and MariaDB, where it takes the highest id of any row, including delivered ones, for the
+// last assigned id. There a sweep finds the new rows with low ids.
 func TestNumberingThatBeginsAnewUnderARelay(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
@@ -82,7 +83,7 @@ func TestNumberingThatBeginsAnewUnderARelay(t *testing.T) {
 	})
 }
 
-// writeOrders writes messages, a hundred in a transaction.
+// writeOrders writes messages, a hundred per transaction.
 func (s *scene) writeOrders(count, number int) {
 	s.t.Helper()
 	for n := 0; n < count; n += 100 {
@@ -91,7 +92,7 @@ func (s *scene) writeOrders(count, number int) {
 	}
 }
 
-// beginAnew runs a statement after which ids begin anew, and sees that they do.
+// beginAnew runs a statement that resets the id sequence, and checks that it has.
 func (s *scene) beginAnew(statement string) {
 	s.t.Helper()
 	_, err := s.DB.ExecContext(s.t.Context(), statement)
@@ -142,9 +143,9 @@ func (s *scene) judgeAnew(e *endpoint, inOrder bool, want int) verdict {
 	return v
 }
 
-// Each connection takes fifty ids at a time from a sequence that its owner has
-// told to: what comes after may have a lower id. Nothing is lost, or the check and
-// the relay say what is wrong.
+// The owner of a sequence has given it a cache, so each connection takes fifty ids at a time, and
+// later messages may have lower ids. Nothing is lost, or the check and the relay report what is
+// wrong.
 func TestSequenceWithACache(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "postgres18/pq"} {

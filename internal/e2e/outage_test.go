@@ -60,7 +60,7 @@ func TestEndpointThatIsDownCostsNoAttempts(t *testing.T) {
 			t.Parallel()
 			s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 			url := e.URL
-			if c.down == 0 { // nobody listens
+			if c.down == 0 { // no server is listening
 				url = "http://127.0.0.1:9"
 			}
 			e.answering(always(c.down))
@@ -167,13 +167,14 @@ func TestSinkThatIsDownLeavesTheOtherAsItWas(t *testing.T) {
 	<-time.After(lasting(5*time.Second, 30*time.Second))
 	eventually(t, "the sink that is up is served", func() bool { return len(s.lags(t)) > 0 })
 	before := quantiles(s.lags(t))
-	// served returns the lag; a short run waits until it is no longer than it may be, and does not fail by the clock.
+	// served returns the lag. A short run waits until the lag is short enough, and doesn't fail
+	// because of a time.
 	served := func(when string) (lag [2]time.Duration) {
 		may := func() bool {
 			lag = quantiles(s.lags(t))
 			return lag[0] <= before[0]+lasting(10*time.Second, 500*time.Millisecond)
 		}
-		if !comesTrue(lasting(10*time.Minute, time.Second), may) { // held up by the other sink, none would come
+		if !comesTrue(lasting(10*time.Minute, time.Second), may) { // if the other sink delayed them, none would arrive
 			t.Errorf("the lag %s the outage is %v, it was %v", when, lag[0], before[0])
 		}
 		return lag
@@ -193,8 +194,8 @@ func TestSinkThatIsDownLeavesTheOtherAsItWas(t *testing.T) {
 	}
 }
 
-// lags are the times from the writing to the delivery of the messages that
-// were delivered in the last five seconds, by the database's clock.
+// lags returns the times from the write to the delivery of the messages that were delivered in the
+// last five seconds, by the database's clock.
 func (s *scene) lags(t testing.TB) (lags []time.Duration) {
 	t.Helper()
 	rows, err := s.DB.Query("SELECT extract(epoch FROM finished_at - created_at)::float8 FROM outbox_done WHERE finished_at > now() - interval '5 seconds' AND topic = 'up'")
@@ -209,7 +210,7 @@ func (s *scene) lags(t testing.TB) (lags []time.Duration) {
 	return lags
 }
 
-// quantiles are the median and the 99th percentile.
+// quantiles returns the median and the 99th percentile.
 func quantiles(lags []time.Duration) (q [2]time.Duration) {
 	if len(lags) == 0 {
 		return [2]time.Duration{time.Hour, time.Hour}

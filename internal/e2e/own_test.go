@@ -22,9 +22,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// own is a database server of a test's own, which it may kill. It ends with the
-// test, and also with a test process that is killed. Its data survive a server
-// that dies, not a machine.
+// own is a database server of one test, which may kill it. The server ends with the test, even if
+// the test process is killed. Its data survive the death of the server, but not of the machine.
 type own struct {
 	t       *testing.T
 	kind    string // as in testdb
@@ -33,12 +32,12 @@ type own struct {
 	port    int
 	secret  string
 	options []string
-	process *exec.Cmd     // the last one that was started
+	process *exec.Cmd     // the latest process
 	exited  chan struct{} // closed when it has ended
 }
 
-// newOwn makes a server of one of the names in deploy/servers, with these options
-// beside those that all have. It doesn't run yet.
+// newOwn returns a server of one of the names in deploy/servers, with these additional options. It
+// isn't started yet.
 func newOwn(t *testing.T, name, kind string, options ...string) *own {
 	t.Helper()
 	s := blank(t, kind, wordsOf(t, name), preparedSecret, options)
@@ -57,14 +56,14 @@ func newOwn(t *testing.T, name, kind string, options ...string) *own {
 	return s
 }
 
-// prepared are the data of a server of each name before its first start, of which all
-// servers of that name are copies: to make data takes MySQL several seconds of a core.
+// prepared has the initial data of a server of each name. All servers of that name are copies of
+// it, because creating data takes MySQL several seconds of CPU.
 var prepared = struct {
 	sync.Mutex
 	data map[string]string
 }{data: map[string]string{}}
 
-// preparedSecret is in the data of some of them.
+// preparedSecret is the password in some of the prepared data.
 var preparedSecret = rand.Text()
 
 func removePrepared() {
@@ -73,7 +72,7 @@ func removePrepared() {
 	}
 }
 
-// init makes the server's data.
+// init creates the server's data.
 func (s *own) init() {
 	s.t.Helper()
 	switch s.kind {
@@ -88,14 +87,14 @@ func (s *own) init() {
 	}
 }
 
-// takes makes the server's data a copy of others.
+// takes copies data into the server's folder.
 func (s *own) takes(data string) {
 	s.t.Helper()
 	s.run("cp", "-a", data, s.data())
-	_ = os.Remove(filepath.Join(s.data(), "auto.cnf")) // MySQL's own name
+	_ = os.Remove(filepath.Join(s.data(), "auto.cnf")) // the server's unique id
 }
 
-// mariadbTables are a MariaDB's own, as deploy/servers makes them.
+// mariadbTables returns the statements for MariaDB's system tables, as deploy/servers creates them.
 func mariadbTables(t *testing.T) string {
 	t.Helper()
 	all := "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL, @skip_auth_anonymous = 1;\n"
@@ -111,15 +110,15 @@ func mariadbTables(t *testing.T) string {
 	return all
 }
 
-// blank is a server without data.
+// blank returns a server without data.
 func blank(t *testing.T, kind string, words []string, secret string, options []string) *own {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "rowrelay-own-") // not the test's, into which another user can't see
+	folder, err := os.MkdirTemp("", "rowrelay-own-") // t.TempDir isn't accessible to other users
 	check(t, err)
 	s := &own{t: t, kind: kind, words: words, folder: folder, secret: secret, port: testdb.FreePort(t), options: options}
 	t.Cleanup(func() {
 		s.kill()
-		for range 100 { // what a killed server has started ends a little later
+		for range 100 { // child processes of a killed server end a little later
 			if os.RemoveAll(folder) == nil {
 				return
 			}
@@ -135,7 +134,7 @@ func blank(t *testing.T, kind string, words []string, secret string, options []s
 	return s
 }
 
-// copied is a server of the same kind with the same data.
+// copied returns a server of the same kind with a copy of the data.
 func (s *own) copied(options ...string) *own {
 	s.t.Helper()
 	other := blank(s.t, s.kind, s.words, s.secret, options)
@@ -143,7 +142,7 @@ func (s *own) copied(options ...string) *own {
 	return other
 }
 
-// wordsOf are what starts a server.
+// wordsOf returns the command that starts a server.
 func wordsOf(t *testing.T, name string) []string {
 	t.Helper()
 	if os.Getenv("ROWRELAY_TEST_"+strings.ToUpper(name)) == "" {
@@ -154,8 +153,8 @@ func wordsOf(t *testing.T, name string) []string {
 	return strings.Fields(string(out))
 }
 
-// unprivileged is a user as whom servers run, since some refuse to run as root;
-// nil if that is the test's own.
+// unprivileged returns the user for servers, some of which refuse to run as root; nil for the
+// test's own user.
 func unprivileged(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -177,7 +176,7 @@ func (s *own) path(name string) string   { return filepath.Join(s.folder, name) 
 func (s *own) data() string              { return s.path("data") }
 func (s *own) beside(name string) string { return filepath.Join(filepath.Dir(s.words[0]), name) }
 
-// write makes a file that only the server's user may read.
+// write creates a file that only the server's user may read.
 func (s *own) write(name, text string) {
 	s.t.Helper()
 	check(s.t, os.WriteFile(s.path(name), []byte(text), 0o600))
@@ -192,13 +191,13 @@ func (s *own) owns(path string) {
 	}
 }
 
-// run runs a program as the server's user, to its end.
+// run runs a program as the server's user, and waits for it.
 func (s *own) run(program string, arguments ...string) {
 	s.t.Helper()
 	s.feed("", program, arguments...)
 }
 
-// feed is run for a program that reads what is fed to it.
+// feed is like run for a program that reads from its standard input.
 func (s *own) feed(input, program string, arguments ...string) {
 	s.t.Helper()
 	command := exec.CommandContext(s.t.Context(), program, arguments...)
@@ -209,7 +208,7 @@ func (s *own) feed(input, program string, arguments ...string) {
 	}
 }
 
-// common are what a MySQL or MariaDB has whatever it is run for.
+// common returns the options of MySQL and MariaDB programs.
 func (s *own) common() []string {
 	all := []string{"--no-defaults", "--datadir=" + s.data(), "--tmpdir=" + s.folder, "--socket=" + s.path("socket")}
 	if s.kind == testdb.MySQL {
@@ -218,7 +217,7 @@ func (s *own) common() []string {
 	return all
 }
 
-// arguments are those of the server, which come after its words.
+// arguments returns the server's options, which follow its command.
 func (s *own) arguments() []string {
 	port := strconv.Itoa(s.port)
 	if s.kind == testdb.Postgres {
@@ -230,7 +229,7 @@ func (s *own) arguments() []string {
 		"--innodb-buffer-pool-size=256M", "--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"), s.options...)
 }
 
-// start starts the server, and waits until it lets clients in.
+// start starts the server, and waits until it accepts clients.
 func (s *own) start() {
 	s.t.Helper()
 	log, err := os.OpenFile(s.path("output"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -241,7 +240,7 @@ func (s *own) start() {
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: unprivileged(s.t), Pdeathsig: s.end()}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // whose end would be taken for that of the test
+		runtime.LockOSThread() // the server would be killed with the thread that started it
 		err := s.process.Start()
 		started <- err
 		if err == nil {
@@ -260,7 +259,7 @@ func (s *own) start() {
 	})
 }
 
-// end is the signal that ends the server at once.
+// end returns the signal that ends the server immediately.
 func (s *own) end() syscall.Signal {
 	if s.kind == testdb.Postgres {
 		return syscall.SIGQUIT
@@ -271,7 +270,7 @@ func (s *own) end() syscall.Signal {
 // kill ends the server as a crash would.
 func (s *own) kill() { s.signal(syscall.SIGKILL) }
 
-// signal sends one that ends the server, and waits for that.
+// signal sends a signal that ends the server, and waits for that.
 func (s *own) signal(signal syscall.Signal) {
 	if s.process != nil && s.process.Process != nil {
 		_ = s.process.Process.Signal(signal)
@@ -279,7 +278,7 @@ func (s *own) signal(signal syscall.Signal) {
 	}
 }
 
-// said is the end of what the server has said.
+// said returns the end of the server's output.
 func (s *own) said() string {
 	var all tail
 	for _, name := range []string{"output", "log.err"} {
@@ -293,8 +292,8 @@ func (s *own) said() string {
 
 func (s *own) address() string { return fmt.Sprint("127.0.0.1:", s.port) }
 
-// url is a database of the server's, or its first one, at an address that may be
-// that of a proxy.
+// url returns the URL of one of the server's databases, or of its first one. The address may be a
+// proxy's.
 func (s *own) url(at, database string) string {
 	if s.kind == testdb.Postgres {
 		return fmt.Sprintf("postgres://rowrelay:%s@%s/%s?sslmode=disable", s.secret, at, cmp.Or(database, "postgres"))
@@ -302,7 +301,7 @@ func (s *own) url(at, database string) string {
 	return fmt.Sprintf("%s://root:%s@%s/%s", s.kind, s.secret, at, database)
 }
 
-// dsn is the same for sql.Open, with settings for each session.
+// dsn returns the driver and data source name for sql.Open, with settings for each session.
 func (s *own) dsn(at, database, settings string) (driver, dsn string) {
 	if s.kind == testdb.Postgres {
 		return "pgx", s.url(at, database) + "&jit=off&options=" + strings.ReplaceAll(url.QueryEscape(settings), "+", "%20")
@@ -318,9 +317,8 @@ func (s *own) open(at, database, settings string) *sql.DB {
 	return db
 }
 
-// scene makes a database on the server, which clients reach at this address, with
-// an empty outbox and a business table in it. Sessions of the scene's own writers
-// have these settings.
+// scene creates a database with an empty outbox and a business table on the server, which clients
+// reach at this address. The sessions of the scene's writers have these settings.
 func (s *own) scene(at, name, settings string) *scene {
 	s.t.Helper()
 	s.exec("CREATE DATABASE " + name)
@@ -328,7 +326,7 @@ func (s *own) scene(at, name, settings string) *scene {
 	return setUp(s.t, testdb.Database{Name: name, Kind: s.kind, Driver: driver, DSN: dsn, URL: s.url(at, name), DB: s.open(at, name, settings)})
 }
 
-// exec runs statements, each for itself, as an administrator would.
+// exec runs statements one by one as an administrator.
 func (s *own) exec(statements ...string) {
 	s.t.Helper()
 	db := s.open(s.address(), "", "")

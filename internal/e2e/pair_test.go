@@ -10,18 +10,18 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// pair is a primary and a standby that follows it without its waiting.
+// pair is a primary and an asynchronous standby.
 type pair struct {
 	t                *testing.T
 	primary, standby *own
-	line             *proxy // by which the standby follows
-	front            *proxy // where clients find the primary
+	line             *proxy // the connection between standby and primary
+	front            *proxy // the address of the primary for clients
 }
 
-// pairs are the servers of which there are pairs, and their kinds.
+// pairs has the kinds of the servers that can be pairs.
 var pairs = map[string]string{"postgres15": testdb.Postgres, "mariadb1011": testdb.MariaDB, "mysql": testdb.MySQL}
 
-// newPair makes a pair whose standby lags by so much, in whole seconds.
+// newPair returns a pair whose standby applies changes after lag, in whole seconds.
 func newPair(t *testing.T, name string, lag time.Duration) *pair {
 	t.Helper()
 	p := &pair{t: t}
@@ -68,7 +68,7 @@ func (p *pair) follow(lag time.Duration) []string {
 		host, port, p.primary.secret, int(lag.Seconds())), "START REPLICA", "SET GLOBAL read_only = 1"}
 }
 
-// caughtUp waits until the standby has what the primary had committed.
+// caughtUp waits until the standby has everything that the primary has committed.
 func (p *pair) caughtUp() {
 	p.t.Helper()
 	token := strconv.FormatInt(time.Now().UnixNano(), 10)
@@ -86,14 +86,13 @@ func (p *pair) caughtUp() {
 	})
 }
 
-// part cuts the line: what is committed from now on doesn't reach the standby.
+// part cuts the connection: later commits don't reach the standby.
 func (p *pair) part() {
 	p.line.redirect("127.0.0.1:1")
 	p.line.cut()
 }
 
-// failOver kills the primary; the standby takes its place, and clients find it
-// where they found the primary.
+// failOver kills the primary and promotes the standby. Clients reach it at the primary's address.
 func (p *pair) failOver() {
 	p.t.Helper()
 	p.primary.kill()
@@ -109,7 +108,7 @@ func (p *pair) failOver() {
 	p.front.cut()
 }
 
-// scene makes a database of the pair, which its writers reach by the front.
+// scene creates a database on the pair. Its writers connect through the front.
 func (p *pair) scene(name string) *scene {
 	p.t.Helper()
 	return p.primary.scene(p.front.address(), name, "")

@@ -23,7 +23,8 @@ routes:
   - {topic: "*", sink: orders}
 `
 
-// configured writes a relay's configuration, and returns what starts one by it.
+// configured writes a relay's configuration, and returns its path and a function that starts a
+// relay with it.
 func (s *scene) configured(e *endpoint, text string) (file string, start func(name string) *process) {
 	s.t.Helper()
 	file = filepath.Join(s.t.TempDir(), "rowrelay.yaml")
@@ -31,7 +32,7 @@ func (s *scene) configured(e *endpoint, text string) (file string, start func(na
 	return file, func(name string) *process { return s.start(name, "run", "--config", file) }
 }
 
-// operate runs a command of an operator.
+// operate runs an operator's command.
 func (s *scene) operate(arguments ...string) {
 	s.t.Helper()
 	if out, err := exec.CommandContext(s.t.Context(), binary, arguments...).CombinedOutput(); err != nil {
@@ -39,9 +40,9 @@ func (s *scene) operate(arguments ...string) {
 	}
 }
 
-// Three keys are held by what their sink has refused, also under a relay that takes over.
-// An operator has the one's message sent, skips the other's, discards the third's; each key
-// goes on in its order.
+// The sink has rejected messages of three keys, which hold their keys, also under a relay that
+// takes over. An operator requeues the first message, skips the second and discards the third. Each
+// key continues in order.
 func TestParkedMessagesHoldTheirKeys(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "mysql/gosql"} {
@@ -95,8 +96,8 @@ routes:
   - {topic: "*", sink: orders}
 `
 
-// While the sink is down, quotes and orders that say so become too old: none of them is sent
-// when it is back, and all others are, in their order. What is requeued is sent.
+// While the sink is down, quotes, and orders with an expiry, expire. None of them is sent when the
+// sink is back, and all others are, in order. Requeued messages are sent.
 func TestWhatExpiresInAnOutageIsNotSent(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql"} {
@@ -115,7 +116,7 @@ func TestWhatExpiresInAnOutageIsNotSent(t *testing.T) {
 				check(t, s.writer.Write(t.Context(), outbox.WithoutTransaction(s.DB), m))
 				check(t, s.writer.Write(t.Context(), outbox.WithoutTransaction(s.DB), orderMessage("quotes", 10+n%10, n+1)))
 			}
-			<-time.After(2 * time.Second) // the last quote's second is over then, however slow the writes were
+			<-time.After(2 * time.Second) // the last quote has expired by then, however slow the writes were
 			e.answering(nil)
 			s.settled()
 			if v := judge(t, e.received()); v.distinct != 50 || len(v.duplicates) > 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Three relays, and one pause from the command line: all three stop sending to the sink, and go
-// on when it is resumed. Killed and started again they are still paused. It logs how long they
-// took, which the engine's own test bounds by a clock that no load delays.
+// Three relays obey one pause from the command line: all of them stop sending to the sink, and
+// continue when it is resumed. The sink is still paused after the relays were killed and restarted.
+// The test logs how long this took; the engine's own test bounds it with a fake clock.
 func TestAPauseHoldsForAllRelays(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "mysql/gosql"} {
@@ -42,8 +42,8 @@ func TestAPauseHoldsForAllRelays(t *testing.T) {
 						return
 					case <-time.After(5 * time.Millisecond):
 					}
-					// So many customers that each lane has some: the third relay to come is given the lanes
-					// with least in memory.
+					// Each lane has some of the customers, because the third relay gets the lanes
+					// with the fewest messages in memory.
 					if err := s.order(t.Context(), n%500, n/500+1, true); err != nil {
 						t.Error(err)
 						return

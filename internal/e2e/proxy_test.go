@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-// proxy stands between relays and a server, and cuts their connections.
+// proxy connects relays to a server, and can cut their connections.
 type proxy struct {
 	listener net.Listener
 
 	mu     sync.Mutex
-	once   string // where the next connection leads, and only that
+	once   string // the target of the next connection only
 	target string
-	open   map[net.Conn]bool // to either side
+	open   map[net.Conn]bool // connections to either side
 }
 
-// newProxy listens at an address, and ends with the test.
+// newProxy listens at an address until the end of the test.
 func newProxy(t *testing.T, at, target string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", at)
@@ -45,7 +45,7 @@ func (p *proxy) accept(running *sync.WaitGroup) {
 	}
 }
 
-// serve carries bytes both ways until either side, or a cut, ends it.
+// serve copies bytes both ways until either side or a cut ends it.
 func (p *proxy) serve(client net.Conn) {
 	defer p.end(client)
 	server, err := net.Dial("tcp", p.leads())
@@ -74,14 +74,14 @@ func (p *proxy) leads() string {
 	return p.target
 }
 
-// first has the next connection lead to another server than those after it.
+// first sets another target for the next connection only.
 func (p *proxy) first(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.once = target
 }
 
-// redirect has connections lead to another server from now on.
+// redirect sets another target for all further connections.
 func (p *proxy) redirect(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// mount is a folder of secrets as Kubernetes makes it: the files are links through one link, which is swapped when
-// they are renewed.
+// mount is a folder of secrets like Kubernetes's: the files are symbolic links through one link,
+// which is replaced when the secrets are renewed.
 type mount struct {
 	t      *testing.T
 	folder string
@@ -53,7 +53,7 @@ func (m *mount) swap(files map[string]string) {
 	check(m.t, os.Rename(m.path("..new"), m.path("..data")))
 }
 
-// byFile runs a relay by a configuration file.
+// byFile runs a relay with a configuration file.
 func (s *scene) byFile(configuration string) *process {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "rowrelay.yaml")
@@ -67,7 +67,7 @@ func (p *process) says(t *testing.T, text string) {
 	eventually(t, "the relay says "+text, func() bool { return strings.Contains(p.log.String(), text) })
 }
 
-// wantAll waits until so many messages are delivered, and none is parked or charged.
+// wantAll waits until want messages are delivered, and none is parked or charged.
 func (s *scene) wantAll(want int) {
 	s.t.Helper()
 	s.settled()
@@ -76,8 +76,8 @@ func (s *scene) wantAll(want int) {
 	}
 }
 
-// The endpoint takes another token and shows another certificate from one moment on; the files are renewed a while
-// after. A message has one attempt.
+// The endpoint switches to another token and another certificate, and the files are renewed some
+// time later. A message has one attempt.
 func TestRenewedFilesOfAnEndpoint(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "sqlite/modernc")
@@ -134,10 +134,10 @@ admin: {listen: "127.0.0.1:%d", reader_token_file: %q, operator_token_file: %q}
 	s.wantAll(200 + written)
 }
 
-// renewedSink is a sink of a configuration with a password of its own.
+// renewedSink is the configuration of a sink with a password.
 type renewedSink struct{ settings, right string }
 
-// The relay begins with a password that the broker refuses; the file is renewed.
+// The broker refuses the relay's first password, and then the file is renewed.
 func TestRenewedPasswordOfABroker(t *testing.T) {
 	t.Parallel()
 	for name, sink := range map[string]func(t *testing.T) renewedSink{
@@ -191,7 +191,7 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 			s.wantAll(100)
 			topic.setPassword(user, "two")
 			written := 100
-			eventually(t, "the broker refuses the old password", func() bool { // with the login that it has the relay may deliver some more
+			eventually(t, "the broker refuses the old password", func() bool { // with its present login the relay may still deliver
 				written++
 				check(t, s.order(t.Context(), 1000, written, true))
 				return strings.Contains(p.log.String(), "reason=auth") && strings.Contains(p.log.String(), "SCRAM-SHA-512")
@@ -199,7 +199,7 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 			m.swap(map[string]string{"password": "two\n"})
 			s.wantAll(written)
 			v := judge(t, topic.received())
-			if name == "plain" { // where a request takes longer than the login lasts, its answer is lost
+			if name == "plain" { // if a request takes longer than the login lasts, its response is lost
 				v.duplicates = nil
 			}
 			if v.distinct != written || len(v.duplicates) > 0 || strings.Count(p.log.String(), "relaying") != 1 {
@@ -209,8 +209,8 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 	}
 }
 
-// The password of the relay's user is changed on the broker while a connection is open, which the broker then closes; the file is renewed
-// a while after. Nothing is lost, and nothing charged.
+// The password of the relay's user is changed on the broker while a connection is open, which the
+// broker then closes. The file is renewed some time later. Nothing is lost, and nothing is charged.
 func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 	t.Parallel()
 	address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ")
@@ -229,7 +229,7 @@ func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 		response, err := http.DefaultClient.Do(request)
 		check(t, err)
 		defer response.Body.Close()
-		if response.StatusCode > 299 && response.StatusCode != http.StatusNotFound { // it has ended by then
+		if response.StatusCode > 299 && response.StatusCode != http.StatusNotFound { // the connection may have ended by then
 			t.Fatalf("%s %s: %s", method, path, response.Status)
 		}
 		if result != nil {
@@ -276,7 +276,8 @@ func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 	}
 }
 
-// The password of the relay's user is changed, and all its connections end; the file is renewed a while after.
+// The password of the relay's user is changed, and all its connections are ended. The file is
+// renewed some time later.
 func TestRenewedPasswordOfADatabase(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql") {
@@ -338,12 +339,12 @@ func (s *scene) hangUp(user, statement string) {
 	for rows.Next() {
 		var id int64
 		check(s.t, rows.Scan(&id))
-		_, _ = s.DB.ExecContext(s.t.Context(), fmt.Sprint("KILL ", id)) // it may have ended
+		_, _ = s.DB.ExecContext(s.t.Context(), fmt.Sprint("KILL ", id)) // the connection may have ended already
 	}
 	check(s.t, rows.Err())
 }
 
-// A file that names another database has the daemon begin there, without a signal.
+// When the file names another database, the daemon starts on that one, without a signal.
 func TestAFileThatNamesAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	e, first, second := newEndpoint(t), newScene(t, "sqlite/modernc"), newScene(t, "sqlite/modernc")

@@ -14,12 +14,12 @@ import (
 
 var replayed = flag.Int("replayed", 0, "how many delivered messages are replayed beside new ones; 0 for as many as the scene has")
 
-// firstOld is the first customer of the messages that are replayed: new ones are of others.
+// firstOld is the first customer of the replayed messages. New messages are of customers below it.
 const firstOld = 1000
 
-// Delivered messages are replayed while others are written, and the replay is killed half-way and
-// goes on: new messages are hardly later for it, and each copy comes once, in the order of its
-// key. The bound on the latency holds for -long; no short run fails by the clock.
+// Delivered messages are replayed while new ones are written. The replay is killed half-way and
+// continued. New messages are hardly delayed, and each copy arrives once, in the order of its key.
+// The bound on the latency applies with -long; a short run does not fail because of a time.
 func TestReplayBesideTheTraffic(t *testing.T) {
 	rate, count, replayRate, alone := 100, 500, 50, time.Second
 	if *long {
@@ -30,7 +30,7 @@ func TestReplayBesideTheTraffic(t *testing.T) {
 	}
 	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	s.deliveredBefore(count)
-	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Notify: true}) // or a poll's pause is most of the latency
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Notify: true}) // otherwise the poll interval would be most of the latency
 	check(t, err)
 	s.writer = writer
 	s.relay("relay", endpoint.URL)
@@ -39,7 +39,7 @@ func TestReplayBesideTheTraffic(t *testing.T) {
 	perStep := max(1, int(float64(rate)*step.Seconds()))
 	at := map[int]time.Time{}
 	next := 1
-	// traffic writes at the rate until it is told to end, and says how late that arrived.
+	// traffic writes at the rate until it is stopped, and returns the latency.
 	traffic := func(ended func() bool) latency {
 		from := next
 		for start := time.Now(); !ended(); {
@@ -69,7 +69,7 @@ func TestReplayBesideTheTraffic(t *testing.T) {
 		began := time.Now()
 		return func() bool { return time.Since(began) > d }
 	}
-	traffic(lasting(alone)) // until all is at work
+	traffic(lasting(alone)) // until everything is running
 	before := traffic(lasting(alone))
 
 	began, halfway := time.Now(), lasting(time.Duration(count/replayRate/2)*time.Second)
@@ -109,14 +109,14 @@ func TestReplayBesideTheTraffic(t *testing.T) {
 	}
 }
 
-// latency is how late the message in the middle came, and the one in a hundred that is late.
+// latency has the median and the 99th percentile.
 type latency struct{ median, p99 time.Duration }
 
 func (l latency) String() string {
 	return fmt.Sprintf("%v (p99 %v)", l.median.Round(100*time.Microsecond), l.p99.Round(100*time.Microsecond))
 }
 
-// deliveredBefore has messages that were delivered before the scene, with the topic old.
+// deliveredBefore adds delivered messages with the topic old.
 func (s *scene) deliveredBefore(count int) {
 	s.t.Helper()
 	for _, statement := range []string{
@@ -130,14 +130,14 @@ FROM generate_series(1, $1::bigint) AS i`,
 	}
 }
 
-// A replay that is killed goes on where it was: each copy comes once.
+// A replay that is killed continues from its position: each copy arrives once.
 func TestReplaySurvivesKills(t *testing.T) {
 	const count, kills = 600, 3
 	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	s.deliveredBefore(count)
 	s.relay("relay", endpoint.URL)
 	arguments := []string{"messages", "replay", "old", "--database", s.URL}
-	replay := s.start("replay", append(arguments, "--topic", "old", "--rate", "60")...) // so that it is not over before it is killed
+	replay := s.start("replay", append(arguments, "--topic", "old", "--rate", "60")...) // slow enough to be killed before it ends
 	for kill := range kills {
 		eventually(t, "some copies have arrived", func() bool { return len(endpoint.received()) > kill*count/(kills+1) })
 		replay.kill()

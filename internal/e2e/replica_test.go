@@ -9,9 +9,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A database with an outbox moves from PostgreSQL 15 to 18 by logical replication of all its tables, as in an
-// upgrade, while relays deliver on the old server. Nothing stops the subscriber, and the new server goes on
-// where the old one stopped.
+// A database with an outbox moves from PostgreSQL 15 to 18 by logical replication of all its
+// tables, as in an upgrade, while relays deliver on the old server. Nothing stops the subscriber,
+// and the new server continues where the old one stopped.
 func TestLogicalReplicationOfAnOutbox(t *testing.T) {
 	t.Parallel()
 	older := newOwn(t, "postgres15", testdb.Postgres, "-c", "wal_level=logical")

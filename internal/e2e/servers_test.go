@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// environment tells where servers are, by the names of variables.
+// environment returns the addresses of servers, by names of variables.
 type environment func(variable string) string
 
 // theMachine has the servers that all tests share.
 var theMachine environment = os.Getenv
 
-// asked returns the address of a server; without it the test is skipped, or
-// fails where servers are required.
+// asked returns the address of a server. If it is missing, the test is skipped, or fails if servers
+// are required.
 func (e environment) asked(t *testing.T, variable string) string {
 	t.Helper()
 	address := e(variable)
@@ -35,8 +35,8 @@ func missing(t *testing.T, what string) {
 	t.Skipf("%s is not set", what)
 }
 
-// query is what is asked for, as a query of a URL with this in it. A server that
-// was started by an older script may lack it.
+// query returns the parameters of a variable, which is a URL's query, and requires one of them. A
+// server that an older script has started may lack it.
 func (e environment) query(t *testing.T, variable, with string) url.Values {
 	t.Helper()
 	values, err := url.ParseQuery(e.asked(t, variable))
@@ -47,8 +47,8 @@ func (e environment) query(t *testing.T, variable, with string) url.Values {
 	return values
 }
 
-// environmentOf is that of all tests, or with -long that of a server of this
-// test's own, which it may kill.
+// environmentOf returns the shared environment, or with -long one with the test's own server, which
+// the test may kill.
 func environmentOf(t *testing.T, server string) environment {
 	t.Helper()
 	if !*long {

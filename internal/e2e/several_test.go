@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// threeSinks has every message go to three endpoints, of which a relay's paths tell who sent it.
+// threeSinks sends every message to three endpoints. The paths identify the relay.
 const threeSinks = `
 sources:
   main: {database: %s, lease: 3s}
@@ -26,9 +26,9 @@ routes:
   - {topic: "*", sinks: [steady, shaky, down]}
 `
 
-// Of three relays one is killed each second. Every message goes to three endpoints: one is well, one
-// fails at times, and one is down for half of the time. Each gets all committed orders, in their
-// order, and what comes twice follows from a kill.
+// One of three relays is killed every second. Every message goes to three endpoints: one works, one
+// sometimes fails, and one is down half of the time. Each endpoint receives all committed orders in
+// order, and duplicates follow from kills.
 func TestKilledRelaysOfSeveralSinksLoseNothing(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc") {

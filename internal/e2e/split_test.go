@@ -16,9 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// split is what a proxy that splits reads from writes makes of a primary and a
-// standby: SELECTs outside of transactions go to the standby, all else to the
-// primary, and settings to both.
+// split simulates a proxy that splits reads from writes: SELECTs outside transactions go to the
+// standby, everything else to the primary, and settings to both.
 type split struct{ primary, standby driver.Connector }
 
 func (s split) Driver() driver.Driver { return s.primary.Driver() }
@@ -44,7 +43,7 @@ type splitConn struct {
 var plainSelect = regexp.MustCompile(`(?is)^\s*SELECT\b`)
 var lockingSelect = regexp.MustCompile(`(?i)\bFOR\s+(UPDATE|SHARE|NO KEY UPDATE|KEY SHARE)\b|\bLOCK IN SHARE MODE\b|\bGET_LOCK\b|\bnextval\b`)
 
-// of chooses the server for a statement.
+// of returns the server's connection for a statement.
 func (c *splitConn) of(query string) driver.Conn {
 	words := strings.Fields(strings.ToUpper(query))
 	switch {
@@ -105,7 +104,7 @@ type splitTx struct {
 func (tx splitTx) Commit() error   { tx.on.inTx = false; return tx.Tx.Commit() }
 func (tx splitTx) Rollback() error { tx.on.inTx = false; return tx.Tx.Rollback() }
 
-// connector is that of a server's database.
+// connector returns a connector for a database of the server.
 func (s *own) connector(database string) driver.Connector {
 	s.t.Helper()
 	db := s.open(s.address(), database, "")
@@ -115,7 +114,7 @@ func (s *own) connector(database string) driver.Connector {
 	return connector
 }
 
-// split opens a scene's database by a proxy that splits.
+// split opens a scene's database through a proxy that splits.
 func (p *pair) split(s *scene) *sql.DB {
 	p.t.Helper()
 	db := sql.OpenDB(split{p.primary.connector(s.Name), p.standby.connector(s.Name)})
@@ -123,11 +122,11 @@ func (p *pair) split(s *scene) *sql.DB {
 	return db
 }
 
-// named is what an error or a line of the log has to say to name the trouble.
+// named matches an error or log line that names the problem.
 var named = regexp.MustCompile(`(?i)replica|standby|read-only|another server|not the one`)
 
-// A proxy sends reads to a standby that is a second behind. The relay refuses
-// that, and says why; or it is harmless.
+// A proxy sends reads to a standby that is a second behind. The relay refuses that with a reason,
+// or it does no harm.
 func TestReadsThatAProxySendsToAStandby(t *testing.T) {
 	t.Parallel()
 	for _, name := range drawn("postgres15", "mysql", "mariadb1011") {
@@ -178,7 +177,7 @@ func (s *scene) readsElsewhere(db *sql.DB, claim storage.Claim) {
 	}
 }
 
-// overtaken counts the arrivals that came behind a later message of their key.
+// overtaken counts the arrivals that came after a later message of their key.
 func overtaken(arrivals []arrival) (n int) {
 	last := map[int]int{}
 	for _, a := range arrivals {

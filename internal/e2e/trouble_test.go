@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// A relay that was stopped in the middle of a send, and goes on after another
-// took over, changes nothing, and says so.
+// A relay is stopped in the middle of a send, and continues after another one has taken over. It
+// changes nothing, and logs that.
 func TestStoppedRelayIsFenced(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
@@ -38,7 +38,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	}
 	<-reached
 	check(t, first.command.Process.Signal(syscall.SIGSTOP))
-	close(release) // the endpoint answers, and nobody reads the answer
+	close(release) // the endpoint answers while the relay is stopped
 	s.relay("second", e.URL+"/second", "--lease", "2s")
 	s.settled()
 	before := s.states()
@@ -50,7 +50,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 		t.Errorf("the fenced relay changed rows:\n%s\nbecame\n%s", before, after)
 	}
 	v := judge(t, e.received())
-	late := 0 // sent by the first after the second: it was stopped after it had checked its lease
+	late := 0 // messages of the first relay after those of the second, because it was stopped after it had checked its lease
 	for _, d := range v.duplicates {
 		if d.first.from != "/first" || d.again.from != "/second" {
 			late++
@@ -64,7 +64,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	}
 }
 
-// states lists what became of each row, and when.
+// states returns each row's state, and when it got it.
 func (s *scene) states() string {
 	s.t.Helper()
 	rows, err := s.DB.Query("SELECT id || ' ' || state || ' ' || attempts FROM outbox_messages ORDER BY id")
@@ -80,7 +80,7 @@ func (s *scene) states() string {
 	return strings.Join(lines, "\n")
 }
 
-// Every connection to the database is cut, again and again.
+// Every connection to the database is cut again and again.
 func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres18/pgx"), newEndpoint(t)
@@ -119,7 +119,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Logf("%d orders, %d duplicates", v.distinct, len(v.duplicates))
 }
 
-// Readiness is red, with the reason, when the database is gone.
+// Readiness fails with the reason while the database is down.
 func TestReadinessTellsThatTheDatabaseIsGone(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
@@ -148,7 +148,7 @@ func TestReadinessTellsThatTheDatabaseIsGone(t *testing.T) {
 	}
 }
 
-// maintenance opens a pool on the server's own database.
+// maintenance opens a pool of the server's own database.
 func (s *scene) maintenance(t testing.TB) *sql.DB {
 	t.Helper()
 	address, err := url.Parse(s.DSN)
@@ -160,7 +160,7 @@ func (s *scene) maintenance(t testing.TB) *sql.DB {
 	return db
 }
 
-// fetch returns the status, and the body of what isn't a 200.
+// fetch returns the status, and the body unless the status is 200.
 func fetch(address string) string {
 	response, err := http.Get(address)
 	if err != nil {

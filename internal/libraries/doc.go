@@ -1,5 +1,4 @@
-// Package libraries shows, by tests against real servers, that messages are
-// written in the transactions of the libraries that programs use on top of
-// database/sql and pgx. It is a module of its own, so that nobody who uses
-// rowrelay has these libraries among the dependencies.
+// Package libraries tests against real servers that messages are written in the transactions of
+// popular libraries on top of database/sql and pgx. It is a separate module, so that users of
+// rowrelay don't get these libraries as dependencies.
 package libraries

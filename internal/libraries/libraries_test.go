@@ -42,12 +42,12 @@ type shop struct {
 	writer  *outbox.Writer
 }
 
-// library takes an order and writes messages in one transaction of its own, which
-// it ends as the error says that after returns.
+// library inserts an order and writes messages in one transaction. It then calls after, and rolls
+// back if that returns an error.
 type library func(ctx context.Context, s shop, messages []outbox.Message, after func() error) error
 
-// libraries are by name; after the slash what outbox/README.md says to give to
-// Write.
+// libraries are the libraries by name. After the slash is the handle that outbox/README.md
+// recommends for Write.
 var libraries = map[string]library{
 	"database sql/tx":                     bySQL,
 	"sqlx/tx":                             bySQLX,
@@ -140,8 +140,8 @@ func withGorm(ctx context.Context, s shop, messages []outbox.Message, after func
 	})
 }
 
-// byEnt uses the driver that ent's generated code is built on: with the feature
-// sql/execquery an *ent.Tx hands ExecContext on to it.
+// byEnt uses the driver under ent's generated code. With the feature sql/execquery an *ent.Tx
+// passes ExecContext on to it.
 func byEnt(ctx context.Context, s shop, messages []outbox.Message, after func() error) error {
 	name := map[string]string{testdb.Postgres: entdialect.Postgres, testdb.MariaDB: entdialect.MySQL, testdb.MySQL: entdialect.MySQL, testdb.SQLite: entdialect.SQLite}[s.Kind]
 	tx, err := entsql.OpenDB(name, s.DB).Tx(ctx)
@@ -187,7 +187,7 @@ func bySqlcPgx(ctx context.Context, s shop, messages []outbox.Message, after fun
 	})
 }
 
-// difficult are messages whose parts mean something to one library or another.
+// difficult are messages with parts that have a special meaning in some library.
 var difficult = []outbox.Message{
 	{Topic: "plain", Key: "order-42", Payload: []byte(`{"order": 42}`), Headers: map[string]string{"a?b": "$1 ?0 ?TableName :id \\ '"}},
 	{Topic: "? ?0 $1 :id @p1", Key: "?", Payload: []byte{0, 1, '?', '\\', '\'', 0xff}},
@@ -196,8 +196,8 @@ var difficult = []outbox.Message{
 	{Topic: "later", AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_000_000, time.UTC)},
 }
 
-// Each library's transaction takes messages with it, whichever way it ends; also
-// so many that PostgreSQL gets arrays.
+// Messages are committed or rolled back with each library's transaction. Some writes are so large
+// that PostgreSQL gets arrays.
 func TestLibraries(t *testing.T) {
 	t.Parallel()
 	tried := map[string]int{}
@@ -258,8 +258,7 @@ func try(t *testing.T, s shop, write library, messages []outbox.Message) (tried 
 	return true
 }
 
-// wantWritten holds that there is an order if there are messages, and these as they
-// were.
+// wantWritten requires these messages unchanged, and an order if messages exist.
 func (s shop) wantWritten(t *testing.T, want []outbox.Message) {
 	t.Helper()
 	var orders int
@@ -279,8 +278,8 @@ func (s shop) wantWritten(t *testing.T, want []outbox.Message) {
 	}
 }
 
-// A handle that formats statements itself gets none to the database; the error says
-// what to give instead.
+// A handle that formats statements itself is refused before a statement reaches the database. The
+// error names the handle to use instead.
 func TestHandlesThatFormatStatements(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

@@ -36,8 +36,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
-// A mistake that compiles is answered with an error that names it, and what to do;
-// not with a panic, nor with a database's opinion of our statements.
+// A mistake that compiles causes an error that names the mistake and the remedy, not a panic or a
+// database's syntax error.
 func TestMistakesAreNamed(t *testing.T) {
 	t.Parallel()
 	ctx, m := t.Context(), outbox.Message{Topic: "t"}
@@ -184,8 +184,8 @@ func withSink(store storage.Store, sink sinks.Sink) error {
 	return err
 }
 
-// Each dialect on each other kind of database: the error says which is which,
-// wherever the database doesn't do as well with the other's words.
+// Each dialect is used on each other kind of database. The error names both kinds, unless the
+// database works with the other dialect, too.
 func TestWrongDialects(t *testing.T) {
 	t.Parallel()
 	dialects := map[string]dialect.Dialect{testdb.Postgres: dialect.Postgres(), testdb.MariaDB: dialect.MariaDB(), testdb.SQLite: dialect.SQLite()}
@@ -197,7 +197,7 @@ func TestWrongDialects(t *testing.T) {
 			t.Parallel()
 			s := open(t, target)
 			for kind, d := range dialects {
-				if kind == s.Kind || kind == testdb.MariaDB && s.Kind == testdb.MySQL { // whichever of the two it is is found out
+				if kind == s.Kind || kind == testdb.MariaDB && s.Kind == testdb.MySQL { // MySQL and MariaDB are detected automatically
 					continue
 				}
 				_, err := sqlstore.Open(t.Context(), s.DB, d, sqlstore.Options{})
@@ -219,8 +219,7 @@ func TestWrongDialects(t *testing.T) {
 	}
 }
 
-// wrongWriter holds that the message is there as it was, or the error names the
-// dialect.
+// wrongWriter requires that the message was written unchanged, or that the error names the dialect.
 func (s shop) wrongWriter(t *testing.T, d dialect.Dialect) {
 	t.Helper()
 	writer, err := outbox.NewWriter(d, outbox.Options{})
@@ -244,7 +243,7 @@ func wantNamed(t *testing.T, what string, err error, want string) {
 	}
 }
 
-// told hears that a sink doesn't take a message.
+// told is an observer that records a sink's failures.
 type told struct {
 	relay.NoObserver
 	heard func()
@@ -253,7 +252,7 @@ type told struct {
 func (o told) SinkDown(string, sinks.Reason, string) { o.heard() }
 func (o told) Attempted(relay.Attempt)               { o.heard() }
 
-// A sink that its New didn't make takes no message, and brings nothing down.
+// A sink that was not made by its New function accepts no message and does not panic.
 func TestEmptySinksBringNothingDown(t *testing.T) {
 	t.Parallel()
 	for name, sink := range map[string]sinks.Sink{

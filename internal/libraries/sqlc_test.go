@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// What sqlc 1.30 generates for database/sql, and for pgx (sql_package: pgx/v5): of
-// each the interface, and the way to a transaction.
+// This is the code that sqlc 1.30 generates for database/sql, and for pgx (sql_package: pgx/v5):
+// the interface, and the method that takes a transaction.
 
 type DBTX interface {
 	ExecContext(context.Context, string, ...interface{}) (sql.Result, error)

@@ -21,12 +21,12 @@ func (s *Store) Controls(ctx context.Context) (controls []storage.Control, err e
 	return controls, err
 }
 
-// forgetEnded ends the controls whose time has come.
+// forgetEnded removes the controls that have ended.
 func (db *DB) forgetEnded() {
 	db.controls = slices.DeleteFunc(db.controls, func(c storage.Control) bool { return !c.Ends.IsZero() && !c.Ends.After(db.now()) })
 }
 
-// lift ends a control, and says whether there was one.
+// lift removes a control, and reports whether it existed.
 func (db *DB) lift(control storage.Control) bool {
 	db.forgetEnded()
 	before := len(db.controls)
@@ -34,7 +34,7 @@ func (db *DB) lift(control storage.Control) bool {
 	return len(db.controls) < before
 }
 
-// log writes a line of the log.
+// log appends an action to the log and returns its id.
 func (db *DB) log(action storage.Action, changed int64) string {
 	action = action.Fits()
 	action.ID, action.At, action.Changed = outbox.NewID(), db.now(), changed

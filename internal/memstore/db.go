@@ -1,9 +1,7 @@
-// Package memstore is a table of messages in memory: a [storage.Store], a
-// [storage.Operator] and a producer's transactions. It is made for tests and
-// simulations of the engine: it starts no goroutine, takes the time from a
-// clock that may be replaced (and so works under testing/synctest), answers
-// the same calls in the same way each time, and can be told to be slow, to
-// fail, and to lose its answers.
+// Package memstore is a table of messages in memory: a [storage.Store], a [storage.Operator] and a
+// producer's transactions. Tests and simulations of the engine use it. It starts no goroutine, and
+// takes the time from a replaceable clock, so it works under testing/synctest. The same calls
+// always have the same results. Hooks can make calls slow, make them fail, or lose their responses.
 package memstore
 
 import (
@@ -15,9 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// DB is one table of messages, shared by producers, operators and relays. Its
-// methods may be called at the same time. Now and Hooks are set before it is
-// used.
+// DB is a table of messages, which producers, operators and relays share. Its methods may be called
+// concurrently. Now and Hooks must be set before it is used.
 type DB struct {
 	// Now is the database's clock. Defaults to time.Now.
 	Now func() time.Time
@@ -27,11 +24,11 @@ type DB struct {
 
 	mu       sync.Mutex
 	lastID   int64
-	written  int64 // rows so far, and so what tells messages without an ID apart
-	epochs   int   // how often the table fell back
-	again    bool  // ids come again
+	written  int64 // the number of rows so far, from which messages without an ID get theirs
+	epochs   int   // how often the table has lost commits
+	again    bool  // ids may be assigned again
 	open     map[*Tx]bool
-	appeared []int64 // for each commit the lowest id that it brought
+	appeared []int64 // for each commit its lowest id
 	hot      [storage.Lanes][]*record
 	held     heldTable
 	done     []*record // in the order in which they were finished
@@ -39,17 +36,17 @@ type DB struct {
 	relays   map[string]*relayRow
 	claim    storage.Claim
 	replays  map[string]storage.Replay
-	controls []storage.Control       // by kind and name
-	actions  []storage.Action        // the first one first
+	controls []storage.Control       // sorted by kind and name
+	actions  []storage.Action        // oldest first
 	locked   map[int64]chan struct{} // rows that LockRow has locked
-	waiting  int                     // settles that wait for them
+	waiting  int                     // settlements that wait for a locked row
 	history  []Change
 }
 
-// record is a row of one of the three tables. It is replaced, never changed.
+// record is a row of one of the three tables. A record is replaced and never changed.
 type record struct {
 	row          storage.Row
-	state        storage.State // pending in the hot table
+	state        storage.State // pending in the table of pending rows
 	lastError    string
 	claimedBy    string
 	token        string
@@ -59,8 +56,8 @@ type record struct {
 	finishedAt   time.Time
 }
 
-// identity is by what a row is known: ids may be given out again, and a message of
-// several sinks may have a row for each.
+// identity identifies a row. An id alone does not, because ids may be assigned again, and a message
+// of several sinks may have a row for each.
 type identity struct {
 	lane    int
 	id      int64
@@ -78,7 +75,7 @@ type lane struct {
 	until     time.Time
 	marks     storage.Marks
 	crashes   int
-	settling  int // settles that have locked the lane
+	settling  int // the number of settlements that have locked the lane
 	suspects  []storage.Suspect
 	batchRefs []storage.SentBatch
 }
@@ -88,7 +85,7 @@ type relayRow struct {
 	since, lastBeat, until time.Time
 }
 
-// New makes an empty table.
+// New returns an empty table.
 func New() *DB {
 	return &DB{
 		Now:     time.Now,
@@ -100,12 +97,12 @@ func New() *DB {
 	}
 }
 
-// now is the database's time, in the microseconds that databases keep.
+// now returns the database's time, rounded to microseconds as databases do.
 func (db *DB) now() time.Time {
 	return db.Now().UTC().Truncate(time.Microsecond)
 }
 
-// safe id is the highest id below which no transaction can commit any more.
+// safeID returns the highest id at or below which no row can appear any more.
 func (db *DB) safeID() int64 {
 	safeID := db.lastID
 	for tx := range db.open {
@@ -116,8 +113,8 @@ func (db *DB) safeID() int64 {
 	return safeID
 }
 
-// lowest returns the lowest of the rows' ids: not the first one's, if ids began anew
-// while their transaction was open.
+// lowest returns the lowest of the rows' ids. That may not be the first one's, because the id
+// sequence may be reset while their transaction is open.
 func lowest(rows []*record) int64 {
 	id := rows[0].row.ID
 	for _, r := range rows {
@@ -126,7 +123,7 @@ func lowest(rows []*record) int64 {
 	return id
 }
 
-// appear makes rows visible in the hot table.
+// appear makes rows visible in the table of pending rows.
 func (db *DB) appear(rows []*record) {
 	if len(rows) == 0 {
 		return
@@ -142,7 +139,7 @@ func (db *DB) insert(r *record) {
 	db.hot[r.row.Lane] = slices.Insert(db.hot[r.row.Lane], place, r)
 }
 
-// find returns the place of a row in its lane of the hot table.
+// find returns the index of a row in its lane of pending rows.
 func (db *DB) find(lane int, id int64) (place int, there bool) {
 	if lane < 0 || lane >= storage.Lanes {
 		return 0, false
@@ -152,21 +149,21 @@ func (db *DB) find(lane int, id int64) (place int, there bool) {
 	})
 }
 
-// remove takes a row out of the hot table.
+// remove deletes a pending row.
 func (db *DB) remove(r *record) {
 	if place, there := db.find(r.row.Lane, r.row.ID); there && db.hot[r.row.Lane][place].identity() == r.identity() {
 		db.hot[r.row.Lane] = slices.Delete(db.hot[r.row.Lane], place, place+1)
 	}
 }
 
-// replace puts a changed row in the place of the old one.
+// replace replaces a pending row by its changed version.
 func (db *DB) replace(r *record) {
 	if place, there := db.find(r.row.Lane, r.row.ID); there {
 		db.hot[r.row.Lane][place] = r
 	}
 }
 
-// laneOf computes a row's lane, as the table itself does elsewhere.
+// laneOf computes a row's lane, which other databases compute in the table.
 func laneOf(key string, id int64) int {
 	if key == "" {
 		return int(id & (storage.Lanes - 1))
@@ -177,7 +174,7 @@ func laneOf(key string, id int64) int {
 	return int((sum ^ sum>>32) & (storage.Lanes - 1))
 }
 
-// Claim is the way in which the table is claimed; empty before the first relay.
+// Claim returns how the table is claimed; empty before the first relay.
 func (db *DB) Claim() storage.Claim {
 	db.mu.Lock()
 	defer db.mu.Unlock()

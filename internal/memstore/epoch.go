@@ -2,10 +2,9 @@ package memstore
 
 import "strconv"
 
-// epoch names the state of the server: it grows whenever the server may have lost
-// what it had committed.
+// epoch names the state of the server. It changes whenever the server may have lost commits.
 func (db *DB) epoch() string { return strconv.Itoa(db.epochs) }
 
-// FoundLate implements [storage.LaneStore]. What a page tells comes from the table
-// itself, and needs no trust.
+// FoundLate implements [storage.LaneStore]. It does nothing, because pages are computed from the
+// table itself.
 func (s *Store) FoundLate() {}

@@ -11,8 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// A test of a handler without a database. The history tells what was done to
-// each row.
+// The example tests a handler without a database. The history has each change of a row.
 func Example() {
 	db := memstore.New()
 	order := db.Begin()

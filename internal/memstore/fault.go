@@ -8,11 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Save returns what puts the table back as it is now: its rows, its leases, its
-// relays and the ids that it has given out, all at once, as an asynchronous failover
-// does, or a crash of a server that commits before it has written to its disk.
-// Transactions and settlements that are under way are lost by it. What relays and
-// sinks have in memory stays. The restore may be called again.
+// Save returns a function that restores the table as it is now: rows, leases, relays and the last
+// assigned id. A call of it is like an asynchronous failover, or like the crash of a server that
+// commits before it has written to its disk. Open transactions and settlements in progress are
+// lost. The memory of relays and sinks is not affected. The function may be called again.
 func (db *DB) Save() (restore func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -39,15 +38,15 @@ func (db *DB) Save() (restore func()) {
 	}
 }
 
-// Renumber has the next id be this one, or the next that no row of the hot table
-// has: as TRUNCATE with RESTART IDENTITY does, or a sequence that a restore forgot.
+// Renumber sets the next id to this one, or to the next one that no pending row has. TRUNCATE with
+// RESTART IDENTITY does that, and so does a restore without the sequence.
 func (db *DB) Renumber(next int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.lastID, db.again = next-1, true
 }
 
-// Messages returns the ids of all messages that the table has, in whatever state.
+// Messages returns the ids of all messages in the table, in any state.
 func (db *DB) Messages() map[string]bool {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -58,6 +57,5 @@ func (db *DB) Messages() map[string]bool {
 	return found
 }
 
-// errLost is what a settlement gets that was under way when the server lost what
-// it had not saved.
+// errLost is the error of a settlement that was in progress when the server lost commits.
 var errLost = errors.New("the server has lost the transaction")

@@ -6,15 +6,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// heldTable is the table of held rows, with the indexes of a real one: a test may
-// have a million of them.
+// heldTable is the table of deferred rows, with indexes like a real one, because a test may have a
+// million rows.
 type heldTable struct {
 	rows   map[identity]*record
-	byTime []*record // scheduled and retries, by time and id
+	byTime []*record // scheduled rows and retries, by time and id
 	byKey  map[laneKey][]*record
 }
 
-// laneKey is the key of retries.
+// laneKey is the key of a retry, with its lane.
 type laneKey struct {
 	lane int
 	key  string
@@ -24,7 +24,7 @@ func newHeldTable() heldTable {
 	return heldTable{rows: map[identity]*record{}, byKey: map[laneKey][]*record{}}
 }
 
-// put adds a row, or takes the place of an older one.
+// put adds a row or replaces an older version.
 func (h *heldTable) put(r *record) {
 	h.take(r.identity())
 	h.rows[r.identity()] = r
@@ -37,7 +37,7 @@ func (h *heldTable) put(r *record) {
 	}
 }
 
-// take takes a row away, if it is there.
+// take removes a row if it exists.
 func (h *heldTable) take(id identity) {
 	r := h.rows[id]
 	if r == nil {
@@ -55,7 +55,7 @@ func (h *heldTable) take(id identity) {
 	}
 }
 
-// holds says that the row holds its key.
+// holds reports whether the row blocks its key.
 func (r *record) holds() bool {
 	return (r.state == storage.StateRetry || r.row.Holds != storage.NoHold) && r.row.Message.Key != ""
 }
@@ -64,7 +64,7 @@ func (r *record) heldKey() storage.BlockedKey {
 	return storage.BlockedKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, Sinks: r.row.Sinks, ID: r.row.ID}
 }
 
-// clone is another table of the same rows.
+// clone returns a copy of the table with the same rows.
 func (h *heldTable) clone() heldTable {
 	copied := newHeldTable()
 	for _, r := range h.rows {

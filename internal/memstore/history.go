@@ -7,33 +7,33 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Change is one line of the table's history: what was done to a row or to a
-// lane, by whom and under which lease.
+// Change is an entry of the table's history: a change of a row or of a lane, by which relay and
+// under which lease.
 type Change struct {
 	At    time.Time
 	Op    Op
-	Relay string // who did it; empty for producers and operators
+	Relay string // the relay that made the change; empty for producers and operators
 	Lane  int
-	Fence int64  // of the lease that was shown or given
-	Token string // by rows: the claim that was shown or given
+	Fence int64  // of the lease that the call named, or that was granted
+	Token string // by rows: the claim that the call named, or that was made
 
-	// ID is the row, or 0 for a change of a lane. From and To are its states;
-	// To is empty where the row was deleted.
+	// ID is the row, or 0 for a change of a lane. From and To are its states; To is empty if the
+	// row was deleted.
 	ID       int64
 	From, To storage.State
 	Attempts int
 
-	// For and Left are those of a settlement for some of the row's sinks. The row itself
-	// stays as it was, but for its sinks.
+	// For and Left are those of a settlement for some of the row's sinks. Apart from its sinks, the
+	// row itself did not change.
 	For, Left string
 
-	// Refused: a settlement that changed nothing, since its lease was
-	// another's (Fenced) or its row was gone.
+	// Refused marks a settlement that changed nothing, because its lease was lost (Fenced) or its
+	// row did not exist.
 	Refused bool
 	Fenced  bool
 }
 
-// History returns all changes so far, in the order in which they happened.
+// History returns all changes so far in the order of time.
 func (db *DB) History() []Change {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -5,7 +5,7 @@ import "context"
 // Op is a kind of call.
 type Op string
 
-// The calls of a Store and of an Operator, and what else changes rows.
+// The calls of a Store and an Operator, and other changes of rows.
 const (
 	OpSetClaimMode Op = "set claim mode"
 	OpHeartbeat    Op = "heartbeat"
@@ -38,24 +38,22 @@ const (
 	OpSkip         Op = "skip"
 	OpDiscard      Op = "discard"
 
-	// OpSettleLocked is the moment within a settle when its lanes are locked
-	// and nothing is written yet. Only Fail is called for it; its error rolls
-	// the settle back.
+	// OpSettleLocked is the moment in a settlement when its lanes are locked and nothing is written
+	// yet. Only Fail is called for it, and its error rolls the settlement back.
 	OpSettleLocked Op = "settle locked"
 
-	OpInsert Op = "insert" // in the history only
+	OpInsert Op = "insert" // appears only in the history
 )
 
-// Hooks are called around each call, outside of all locks: they may sleep,
-// block, and use the table. They should return when the context ends. Nil ones
-// are not called.
+// Hooks are called around each call, outside all locks. They may sleep, block, and use the table.
+// They should return when the context ends. Hooks that are nil are not called.
 type Hooks struct {
-	// Fail is called before the call is carried out; with an error it isn't.
+	// Fail is called before the call is carried out. If it returns an error, the call fails with
+	// it.
 	Fail func(ctx context.Context, op Op) error
 
-	// Lose is called after the call was carried out; with an error its answer
-	// is lost. What a read returns is what there was before Lose was called,
-	// whatever has happened since.
+	// Lose is called after the call was carried out. If it returns an error, the call's response is
+	// lost. A read returns what the table had before Lose was called.
 	Lose func(ctx context.Context, op Op) error
 }
 
@@ -66,7 +64,7 @@ func call(ctx context.Context, hook func(context.Context, Op) error, op Op) erro
 	return hook(ctx, op)
 }
 
-// do carries out one call: the hooks, and work under the lock.
+// do carries out one call: it calls the hooks, and work under the lock.
 func (s *Store) do(ctx context.Context, op Op, work func() error) error {
 	if err := s.before(ctx, op); err != nil {
 		return err
@@ -99,7 +97,7 @@ func (s *Store) after(ctx context.Context, op Op) error {
 	)
 }
 
-// firstOf calls the checks in turn, up to the first error.
+// firstOf calls the checks until one returns an error.
 func firstOf(checks ...func() error) error {
 	for _, check := range checks {
 		if err := check(); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// LockRow locks a row of the hot table, as another session's transaction
-// would: it can be read, a claim passes it over, and a settle that wants to
-// change it waits, with its lanes locked. The unlock may be called again.
+// LockRow locks a pending row, as another session's transaction would. The row can be read, a claim
+// skips it, and a settlement that has to change it waits, with its lanes locked. The function
+// unlock may be called again.
 func (db *DB) LockRow(id int64) (unlock func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -24,15 +24,14 @@ func (db *DB) LockRow(id int64) (unlock func()) {
 	}
 }
 
-// Waiting is the number of settles that wait for a locked row.
+// Waiting returns the number of settlements that wait for a locked row.
 func (db *DB) Waiting() int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.waiting
 }
 
-// unlocked carries out the work under the lock once none of the rows is
-// locked by another.
+// unlocked calls work under the lock when none of the rows is locked by another session.
 func (s *Store) unlocked(ctx context.Context, settlements []storage.Settlement, work func() error) error {
 	for {
 		var lock <-chan struct{}

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// allLanes reads every lane from its start.
+// allLanes returns the positions at the start of all lanes.
 func allLanes() []storage.Position {
 	positions := make([]storage.Position, storage.Lanes)
 	for i := range positions {
@@ -142,7 +142,7 @@ func TestTakeoverPassesOverALaneThatASettleHasLocked(t *testing.T) {
 	})
 }
 
-// checkHistory wants the one settle of the row, with its relay and fence.
+// checkHistory requires one settlement of the row, with its relay and fence.
 func checkHistory(t *testing.T, history []memstore.Change, id, fence int64) {
 	t.Helper()
 	var settles []memstore.Change
@@ -197,10 +197,11 @@ func TestKeysSpreadOverAllLanes(t *testing.T) {
 	}
 }
 
-// message is the id of a message that was written without one.
+// message returns the id of a message that was written without one.
 func message(number int64) string { return fmt.Sprintf("00000000-0000-7000-8000-%012x", number) }
 
-// Ids begin anew while a transaction is open: its later rows have lower ids.
+// If the id sequence is reset while a transaction is open, the transaction's later rows have lower
+// ids.
 func TestTransactionOpenWhileIDsBeginAnew(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()

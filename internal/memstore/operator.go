@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// sampled is how many pending rows Status counts by topic.
+// sampled is the most pending rows that Status counts by topic.
 const sampled = 1000
 
-// listed is the length of a listing without a limit.
+// listed is the most rows of a listing without a limit.
 const listed = 100
 
 // List implements [storage.Operator].
@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storag
 	return infos, err
 }
 
-// Find implements [storage.Operator]. It always looks at all rows.
+// Find implements [storage.Operator]. It always searches all rows.
 func (s *Store) Find(ctx context.Context, filter storage.Filter, _ time.Duration) (storage.Found, error) {
 	infos, err := s.List(ctx, filter)
 	return storage.Found{Infos: infos}, err
@@ -76,7 +76,7 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 	})
 }
 
-// redirectWaiting is Redirect of messages that wait.
+// redirectWaiting redirects pending, retrying and scheduled messages.
 func (s *Store) redirectWaiting(ctx context.Context, filter storage.Filter, sink string, alone func(*record) bool) (changed int, err error) {
 	from := filter.Sink
 	filter.State = ""
@@ -126,7 +126,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 	var found []storage.Parked
 	filter.AfterID = 0
 	err := s.do(ctx, OpParked, func() error {
-		last := map[string]int64{} // delivered id of each key
+		last := map[string]int64{} // the last delivered id of each key
 		for _, r := range s.db.selected(filter) {
 			if r.state != storage.StateError {
 				continue
@@ -160,8 +160,8 @@ func shortError(text string) string {
 
 func parked(*record) bool { return true }
 
-// relaysChange says that a relay has to carry out what an operator wants of the row, so that
-// its key goes on: by lanes, where it is a retry.
+// relaysChange reports whether a relay has to carry out an operator's change of the row, so that
+// the key continues. That is so by lanes if the row is a retry or holds its key.
 func (db *DB) relaysChange(r *record) bool {
 	if r.state == storage.StateRetry {
 		return db.claim != storage.ByRows
@@ -169,7 +169,7 @@ func (db *DB) relaysChange(r *record) bool {
 	return r.holds()
 }
 
-// changeParked changes those of the parked rows that which approves of.
+// changeParked changes the parked rows that the function which accepts.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
@@ -190,7 +190,7 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, 
 	return changed, err
 }
 
-// selected returns the rows of all tables that the filter matches, by id.
+// selected returns the rows of all tables that the filter selects, by id.
 func (db *DB) selected(filter storage.Filter) []*record {
 	rows := slices.Concat(db.hotRows(func(*record) bool { return true }), db.done)
 	for _, r := range db.held.rows {
@@ -214,7 +214,7 @@ func (r *record) matches(filter storage.Filter, now time.Time) bool {
 		strings.Contains(r.lastError, filter.Error)
 }
 
-// shown is the row's state in the words of the view.
+// shown returns the row's state as the view outbox_messages shows it.
 func (r *record) shown(now time.Time) storage.State {
 	switch {
 	case r.state == storage.StatePending && r.token != "" && r.claimedUntil.After(now):

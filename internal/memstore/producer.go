@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Tx is a producer's transaction. One goroutine uses it.
+// Tx is a producer's transaction. Only one goroutine may use it.
 type Tx struct {
 	db        *DB
 	rows      []*record
@@ -28,9 +28,9 @@ func (db *DB) Begin() *Tx {
 	return tx
 }
 
-// Insert writes a message and returns the id of its row, which is given now
-// and for good: a rollback leaves a gap, a late commit a row below others that
-// have been read. A message without an ID gets one that counts the rows that were written.
+// Insert writes a message and returns the id of its row, which is final: a rollback leaves a gap,
+// and after a late commit the row appears below rows that were already read. A message without an
+// ID gets one from the number of rows written so far.
 func (tx *Tx) Insert(message outbox.Message) int64 {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -39,17 +39,17 @@ func (tx *Tx) Insert(message outbox.Message) int64 {
 	return id
 }
 
-// nextID gives an id out.
+// nextID assigns the next id.
 func (db *DB) nextID(key string) int64 {
 	db.lastID++
 	for db.again && db.taken(key, db.lastID) {
-		db.lastID++ // a producer that is refused an id tries again
+		db.lastID++ // a producer whose id is taken tries the next one
 	}
 	return db.lastID
 }
 
-// InsertAs writes a message with an id that was given out before, and is no row's
-// of the hot table: as a database does after its numbering has begun anew.
+// InsertAs writes a message with an id that was assigned before and that no pending row has. A
+// database does that after its sequence was reset.
 func (tx *Tx) InsertAs(id int64, message outbox.Message) {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -66,7 +66,7 @@ func (tx *Tx) insert(id int64, message outbox.Message) {
 	}})
 }
 
-// taken says that a row of the hot table has the id, or is about to have it.
+// taken reports whether a pending row, or one of an open transaction, has the id.
 func (db *DB) taken(key string, id int64) bool {
 	lane := laneOf(key, id)
 	if _, there := db.find(lane, id); there {
@@ -82,18 +82,18 @@ func (db *DB) taken(key string, id int64) bool {
 	return false
 }
 
-// Commit makes the rows visible, all at once.
+// Commit makes the rows visible in one step.
 func (tx *Tx) Commit() { tx.end(true) }
 
-// Committed says that Commit did what it says: a table that has fallen back to what was
-// saved has lost the transactions that were open.
+// Committed reports whether Commit has taken effect. When a table loses commits, the open
+// transactions are lost, too.
 func (tx *Tx) Committed() bool {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
 	return tx.committed
 }
 
-// Rollback takes the rows back. After a Commit it does nothing.
+// Rollback discards the rows. After Commit it does nothing.
 func (tx *Tx) Rollback() { tx.end(false) }
 
 func (tx *Tx) end(commit bool) {
@@ -113,7 +113,7 @@ func (tx *Tx) end(commit bool) {
 	}
 }
 
-// Write inserts messages in a transaction of their own and returns their ids.
+// Write inserts messages in one transaction and returns the ids of their rows.
 func (db *DB) Write(messages ...outbox.Message) []int64 {
 	tx := db.Begin()
 	defer tx.Commit()
@@ -124,8 +124,8 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 	return ids
 }
 
-// Cancel deletes scheduled messages that aren't due within the time ahead, in a
-// transaction of its own, as a producer does; it returns their ids, in lower case and sorted.
+// Cancel deletes scheduled messages that are due no sooner than ahead from now, in one transaction,
+// as a producer does. It returns the deleted ids in lower case, sorted.
 func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -141,8 +141,8 @@ func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []str
 	return cancelled
 }
 
-// Delete takes pending and held rows out of the table, as a statement of somebody's own does,
-// and returns how many they were.
+// Delete deletes the pending and deferred rows that match, as an SQL statement by hand would, and
+// returns their number.
 func (db *DB) Delete(match func(storage.Row) bool) (deleted int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -159,14 +159,14 @@ func (db *DB) Delete(match func(storage.Row) bool) (deleted int) {
 	return deleted
 }
 
-// delete takes a row away that is pending or held.
+// delete deletes a pending or deferred row.
 func (db *DB) delete(r *record) {
 	db.remove(r)
 	db.held.take(r.identity())
 	db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: r.state})
 }
 
-// own copies a message, so that the table shares nothing with its writer.
+// own copies a message, so that the table shares no memory with the writer.
 func own(message outbox.Message, number int64) outbox.Message {
 	if message.ID == "" {
 		message.ID = fmt.Sprintf("00000000-0000-7000-8000-%012x", number)

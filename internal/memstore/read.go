@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Read implements [storage.LaneStore]. It visits the positions in their order,
-// each to its end, and stops before a row that would exceed maxBytes.
+// Read implements [storage.LaneStore]. It reads the positions in their order, each to its end, and
+// stops before a row that would exceed maxBytes.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	var seen int
 	err = s.do(ctx, OpRead, func() error {
@@ -28,8 +28,8 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	return page, nil
 }
 
-// lateAfter is below all rows that appeared since so many commits; -1 if none
-// did.
+// lateAfter returns an id below all rows that appeared in the commits after the first seen ones;
+// -1: no row has appeared.
 func (db *DB) lateAfter(seen int) int64 {
 	if seen == len(db.appeared) {
 		return -1
@@ -50,7 +50,8 @@ func (db *DB) read(request storage.ReadRequest) (page storage.Page) {
 	return page
 }
 
-// pending goes over the rows of the table of pending rows at the positions, without those of the topics in except that name no sinks.
+// pending iterates over the pending rows at the positions, without rows of the topics in except
+// that name no sinks.
 func (db *DB) pending(positions []storage.Position, except []string) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
 		for _, p := range positions {
@@ -68,14 +69,14 @@ func (db *DB) pending(positions []storage.Position, except []string) func(yield 
 	}
 }
 
-// room is what a reader has left.
+// room is how many rows and bytes a read may still return.
 type room struct {
 	rows, bytes int
 	started     bool
 }
 
-// take says whether the row still fits. The first always does if there is room
-// for a row.
+// take reports whether the row fits, and counts it. The first row always fits if there is room for
+// a row.
 func (left *room) take(r *record) bool {
 	size := len(r.row.Message.Payload)
 	if left.rows <= 0 || left.started && size > left.bytes {
@@ -87,15 +88,15 @@ func (left *room) take(r *record) bool {
 	return true
 }
 
-// read returns the row as a reader of the hot table sees it now.
+// read returns the row as a read of pending rows shows it now.
 func (r *record) read(now time.Time) storage.Row {
 	row := r.row
 	row.Later = row.Message.AvailableAt.After(now)
 	return row
 }
 
-// Scan implements [storage.LaneStore]. The rows are those that there were when
-// it began. It walks the positions in their order, each to its end.
+// Scan implements [storage.LaneStore]. It returns rows that existed when it began. It reads the
+// positions in their order, each to its end.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	var met []storage.Row
 	err = s.do(ctx, OpScan, func() error {
@@ -232,7 +233,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 	return rows, next, nil
 }
 
-// due says that a held row may be delivered.
+// due reports whether a deferred row may be delivered.
 func (r *record) due(now time.Time) bool {
 	return r.state != storage.StateError && !r.row.Message.AvailableAt.After(now)
 }

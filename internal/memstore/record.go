@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// settled returns the row as the settlement makes it.
+// settled returns the row after the settlement.
 func (r *record) settled(name string, s storage.Settlement, now time.Time) *record {
 	changed := *r.unclaimed()
 	changed.state = s.State
@@ -28,7 +28,7 @@ func (r *record) settled(name string, s storage.Settlement, now time.Time) *reco
 	return &changed
 }
 
-// copied returns the new message that is written from the row, which still has the row's id.
+// copied returns the new message that is copied from the row. It still has the row's id.
 func (r *record) copied(c *storage.Copy, now time.Time) *record {
 	message := outbox.Message{ID: c.MessageID, Topic: c.Topic, Key: r.row.Message.Key, Payload: r.row.Message.Payload, Priority: r.row.Message.Priority}
 	row := storage.Row{ID: r.row.ID, Sinks: c.Sinks, NeverExpires: r.row.NeverExpires}
@@ -44,7 +44,7 @@ func (r *record) copied(c *storage.Copy, now time.Time) *record {
 	return &record{state: storage.StatePending, row: row}
 }
 
-// claimed returns the row with a claim on it.
+// claimed returns the row with a claim.
 func (r *record) claimed(by, token string, until time.Time) *record {
 	changed := *r
 	changed.claimedBy, changed.token, changed.claimedUntil = by, token, until
@@ -56,7 +56,7 @@ func (r *record) unclaimed() *record {
 	return r.claimed("", "", time.Time{})
 }
 
-// crashed returns the row free again after its claim has ended.
+// crashed returns the row without its expired claim and with one more crash.
 func (r *record) crashed() *record {
 	changed := r.unclaimed()
 	changed.row.Crashes++
@@ -77,14 +77,14 @@ func (r *record) inState(state storage.State) *record {
 	return &changed
 }
 
-// wanted returns a parked row that holds its key, with what an operator wants of it.
+// wanted returns a parked row that holds its key, with the operator's decision.
 func (r *record) wanted(hold storage.Hold, now time.Time) *record {
 	changed := r.inState(storage.StateRetry)
 	changed.row.Holds, changed.row.Message.AvailableAt = hold, now
 	return changed
 }
 
-// requeued returns a parked row that is due at once, uncharged.
+// requeued returns a parked row that is due now, with its attempts reset.
 func (r *record) requeued(now time.Time) *record {
 	changed := r.inState(storage.StateScheduled)
 	if r.holds() {

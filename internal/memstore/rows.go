@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Claim implements [storage.RowStore]. It also returns rows whose time is still
-// to come, marked as such.
+// Claim implements [storage.RowStore]. It also returns rows whose time is still to come, with Later
+// set.
 func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) (rows []storage.Row, err error) {
 	err = s.do(ctx, OpClaim, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) (rows [
 	return rows, nil
 }
 
-// byRows refuses a relay that slept while the table was changed to lanes.
+// byRows returns an error if the table was changed to lanes, perhaps while the relay was suspended.
 func (db *DB) byRows() error {
 	if db.claim != storage.ByRows {
 		return fmt.Errorf("table claimed by %q: %w", db.claim, storage.ErrOtherClaim)
@@ -50,7 +50,7 @@ func wanted(r *record, request storage.ClaimRequest) bool {
 		!slices.Contains(request.Except, topic)
 }
 
-// order is how a claim sorts rows that stand in the order of ids.
+// order returns the comparison by which a claim sorts rows.
 func order(pick storage.Pick) func(a, b *record) int {
 	switch pick {
 	case storage.Newest:
@@ -62,7 +62,7 @@ func order(pick storage.Pick) func(a, b *record) int {
 	}
 }
 
-// hotRows returns the rows of the hot table that match, in the order of ids.
+// hotRows returns the pending rows that match, in the order of ids.
 func (db *DB) hotRows(match func(*record) bool) []*record {
 	var rows []*record
 	for _, lane := range db.hot {
@@ -76,8 +76,8 @@ func (db *DB) hotRows(match func(*record) bool) []*record {
 	return rows
 }
 
-// Extend implements [storage.RowStore]. A claim that has ended and was not taken
-// back is extended like any other.
+// Extend implements [storage.RowStore]. An expired claim that was not freed is extended like any
+// other.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	err = s.do(ctx, OpExtend, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -93,8 +93,8 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	return still, err
 }
 
-// Reclaim implements [storage.RowStore]. A held row whose id is another row's of the
-// hot table stays until that one is gone.
+// Reclaim implements [storage.RowStore]. A deferred row whose id a pending row has stays deferred
+// until that row is gone.
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.do(ctx, OpReclaim, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -134,7 +134,8 @@ func (db *DB) bringBack(limit int) int {
 		due[i] = r.inState(storage.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: storage.StatePending})
 	}
-	// They come with old ids, and nobody tells a reader by lanes of them: by rows there is none.
+	// These rows have old ids, but they need not be reported as late, because by rows no relay
+	// reads by lanes.
 	for _, r := range due {
 		db.insert(r)
 	}

@@ -12,8 +12,8 @@ import (
 // Parallelism implements [storage.Store].
 func (*Store) Parallelism() storage.Parallelism { return storage.Parallelism{Claims: 2, Settles: 2} }
 
-// Settle implements [storage.Store]. It locks its lanes first; between that and
-// the change the hook Fail is called with [OpSettleLocked].
+// Settle implements [storage.Store]. It locks its lanes first, and calls the hook Fail with
+// [OpSettleLocked] before it changes rows.
 func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	if err := firstOf(
 		func() error { return checkSettlements(settlements) },
@@ -55,7 +55,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 		deferred bool
 		fence    int64
 	}
-	seen := map[row]string{} // what the settlement of each leaves, of those that leave something
+	seen := map[row]string{} // the sinks that each row's settlement leaves, if it leaves some
 	for _, settlement := range settlements {
 		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
@@ -91,8 +91,8 @@ func checkSettlements(settlements []storage.Settlement) error {
 	return nil
 }
 
-// withLanes keeps the lanes of the settlements from being taken over
-// meanwhile. The work is told the epoch in which that was.
+// withLanes prevents takeovers of the settlements' lanes while work runs. It passes the epoch of
+// the locks to work.
 func (s *Store) withLanes(settlements []storage.Settlement, work func(epoch int) error) error {
 	epoch := s.lock(settlements, 1)
 	defer s.lock(settlements, -1)
@@ -108,8 +108,7 @@ func (s *Store) lock(settlements []storage.Settlement, by int) (epoch int) {
 	return s.db.epochs
 }
 
-// settle writes one settlement back and counts what it did. It returns the row that it
-// changed, as it is now.
+// settle writes one settlement and counts its result. It returns the changed row.
 func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *storage.Settled) (settled *record) {
 	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts, For: s.For, Left: s.Left}
 	r := db.settleable(s)
@@ -133,7 +132,8 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 	return settled
 }
 
-// write inserts copies of rows, whose ids they have still: in the order of these they get new ones.
+// write inserts copies of rows. They still have the original ids, and get new ids in the order of
+// these.
 func (db *DB) write(copies []*record) {
 	slices.SortStableFunc(copies, byID)
 	for _, r := range copies {
@@ -145,10 +145,9 @@ func (db *DB) write(copies []*record) {
 	db.appear(copies)
 }
 
-// settleable finds the row where the settlement says that it is. A pending row's sinks
-// count only where the settlement is for some of them. A parked row
-// is an operator's, not a relay's, and what he wants of one outlives a park or a retry that is
-// written once more.
+// settleable finds the row where the settlement expects it. A pending row's sinks matter only if
+// the settlement is for some of them. Relays can't settle parked rows. An operator's decision about
+// a row is not undone by a repeated park or retry.
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
 		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID, s.Sinks}]
@@ -168,13 +167,14 @@ func (db *DB) settleable(s storage.Settlement) *record {
 	return r
 }
 
-// changedSince says that the held row was settled, or changed by an operator, after it was read.
+// changedSince reports whether the deferred row was settled, or changed by an operator, after it
+// was read.
 func changedSince(r *record, s storage.Settlement) bool {
 	stays := s.Left == "" && s.State != storage.StateDone && s.State != storage.StateDiscarded
 	return stays && !s.AvailableAt.IsZero() && r.row.Message.AvailableAt.After(s.AvailableAt.Add(time.Millisecond))
 }
 
-// move takes a row from its table to that of its new state.
+// move moves a row from its table to that of its new state.
 func (db *DB) move(from, to *record, keep bool) {
 	if to.state == storage.StatePending {
 		db.replace(to)
@@ -185,8 +185,7 @@ func (db *DB) move(from, to *record, keep bool) {
 	db.put(to, keep)
 }
 
-// split writes what became of a row for some of its sinks beside it, and leaves the row with
-// the others.
+// split writes a separate row for some of a row's sinks, and leaves the row with the others.
 func (db *DB) split(from, part, left *record, keep bool) {
 	if from.state == storage.StatePending {
 		db.replace(left)
@@ -197,7 +196,7 @@ func (db *DB) split(from, part, left *record, keep bool) {
 	db.put(part, keep)
 }
 
-// put writes a settled row to the table of its state.
+// put adds a settled row to the table of its state.
 func (db *DB) put(to *record, keep bool) {
 	switch {
 	case to.state == storage.StateDiscarded:

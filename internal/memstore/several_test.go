@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A row of three sinks comes apart: one sink has the message, one has refused it, and the
+// A row of three sinks is settled in parts: one sink delivers the message, one rejects it, and the
 // last one's settlement is that of the whole row.
 func TestSettleForSomeSinks(t *testing.T) {
 	t.Parallel()

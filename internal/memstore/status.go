@@ -9,8 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Status implements [storage.Operator]. A row's age counts from when it could be
-// delivered first.
+// Status implements [storage.Operator]. A row's age counts from when it could first be delivered.
 func (s *Store) Status(ctx context.Context) (status storage.Status, err error) {
 	err = s.do(ctx, OpStatus, func() error {
 		s.db.forgetEnded()
@@ -51,7 +50,7 @@ func (db *DB) countRows(status *storage.Status) {
 	}
 }
 
-// deliverableAt is when the row could be delivered first.
+// deliverableAt returns when the row could first be delivered.
 func (r *record) deliverableAt() time.Time {
 	if at := r.row.Message.AvailableAt; at.After(r.row.CreatedAt) {
 		return at

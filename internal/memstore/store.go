@@ -9,13 +9,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// longDead is how long after its end a relay is forgotten.
+// longDead is how long after its lease a relay is kept in the table.
 const longDead = 24 * time.Hour
 
-// Store is one relay's handle on a table: it knows what its own reads have
-// seen. Hooks is set before it is used.
+// Store is a relay's handle on a table. It knows what its own reads have seen. Hooks must be set
+// before it is used.
 type Store struct {
-	// Hooks apply to the calls of this handle, within those of the table.
+	// Hooks apply to the calls of this handle, inside those of the table.
 	Hooks Hooks
 
 	db   *DB
@@ -28,11 +28,11 @@ var (
 	_ storage.Journaler = (*Store)(nil)
 )
 
-// Store returns a new handle, as another process would have one.
+// Store returns a new handle, like a handle of another process.
 func (db *DB) Store() *Store { return &Store{db: db} }
 
-// SetClaimMode implements [storage.Store]. A change of the way takes away what the other
-// way has left: leases and marks and what parked rows hold, or claims.
+// SetClaimMode implements [storage.Store]. A change removes the state of the other way of claiming:
+// leases, marks and holds, or claims.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return s.do(ctx, OpSetClaimMode, func() error {
 		if s.db.claim == claim {
@@ -67,8 +67,8 @@ func (db *DB) forgetClaims() {
 	}
 }
 
-// Heartbeat implements [storage.Store]. It fails with [storage.ErrOtherClaim] if the way
-// of claiming was changed.
+// Heartbeat implements [storage.Store]. It fails with [storage.ErrOtherClaim] if the way of
+// claiming has changed.
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (members storage.Members, err error) {
 	err = s.do(ctx, OpHeartbeat, func() error {
 		if s.db.claim != "" && s.db.claim != self.Claim {
@@ -89,7 +89,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 	return members, err
 }
 
-// living returns the names of the relays that live, sorted.
+// living returns the names of the relays that are alive, sorted.
 func (db *DB) living() []string {
 	var names []string
 	for name, r := range db.relays {
@@ -128,7 +128,7 @@ func (s *Store) FenceRelay(ctx context.Context, name string, claim storage.Claim
 	})
 }
 
-// Purge implements [storage.Store]. The relays that it deletes are not counted.
+// Purge implements [storage.Store]. Deleted relays are not counted.
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (deleted int, err error) {
 	err = s.do(ctx, OpPurge, func() error {
 		before := s.db.now().Add(-retention)

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 )
 
-// Whatever the Writer accepts, the database takes and gives back unchanged.
+// The database stores whatever the Writer accepts, and returns it unchanged.
 func TestWhatIsAcceptedIsStored(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		const seed = 1
@@ -31,7 +31,7 @@ func TestWhatIsAcceptedIsStored(t *testing.T) {
 		}
 		tx := db.begin(t)
 		for rest := accepted; len(rest) > 0; {
-			part := rest[:min(1+random.IntN(40), len(rest))] // few and many go in by different statements
+			part := rest[:min(1+random.IntN(40), len(rest))] // writes of few and of many messages use different statements
 			if err := writer.Write(t.Context(), tx, part...); err != nil {
 				t.Fatalf("seed %d, %+v: %v", seed, part, err)
 			}
@@ -41,7 +41,7 @@ func TestWhatIsAcceptedIsStored(t *testing.T) {
 	})
 }
 
-// nowhere is a handle that runs nothing.
+// nowhere is a handle that executes nothing.
 type nowhere struct{}
 
 func (nowhere) ExecContext(context.Context, string, ...any) (sql.Result, error) { return nil, nil }
@@ -60,7 +60,7 @@ func randomMessage(random *rand.Rand) outbox.Message {
 	return message
 }
 
-// randomText is made of what statements, arrays, JSON or UTF-8 could trip over.
+// randomText returns a text with characters that could break statements, arrays, JSON or UTF-8.
 func randomText(random *rand.Rand) string {
 	pieces := []string{"a", `"`, `'`, `\`, "{", "}", ",", "NULL", "null", " ", "\t", "\n", "\r", "?", "$1", "::", ";", "--", "/*", "%s",
 		"ü", "日", "🚀", "\u2028", "\u0085", "\ufeff", "\ufffd", "\uffff", "\x7f", "\x01", "\\x00", "\\N", "\x00", "\xff", "\xed\xa0\x80"}

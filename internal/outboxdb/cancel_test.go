@@ -23,7 +23,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// later writes a message that is due in so long, and returns its id.
+// later writes a message that is due after this time, and returns its id.
 func (db database) later(t testing.TB, in time.Duration) string {
 	t.Helper()
 	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
@@ -40,7 +40,7 @@ func (db database) later(t testing.TB, in time.Duration) string {
 const toHeld = `INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, priority, attempts, crashes, available_at, created_at)
 	SELECT id, lane, 'scheduled', message_id, topic, message_key, priority, attempts, crashes, available_at, created_at FROM outbox`
 
-// hold moves all hot rows to the held ones, as a relay does.
+// hold moves all pending rows to the deferred ones, as a relay does.
 func (db database) hold(t testing.TB, state string) {
 	t.Helper()
 	db.exec(t, strings.Replace(toHeld, "scheduled", state, 1))
@@ -65,7 +65,7 @@ func (db database) left(t testing.TB) (ids []string) {
 	return ids
 }
 
-// cancels wants that these are cancelled of those that are given.
+// cancels requires that Cancel returns these ids of the given ones.
 func (db database) cancels(t testing.TB, tx outbox.Execer, given []string, want ...string) {
 	t.Helper()
 	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
@@ -109,7 +109,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// What was tried, or is parked, isn't scheduled, whatever its time is.
+// Cancel leaves retries and parked messages, whatever their time.
 func TestCancelLeavesWhatWasTried(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		retried := db.later(t, time.Hour)
@@ -120,12 +120,12 @@ func TestCancelLeavesWhatWasTried(t *testing.T) {
 	})
 }
 
-// A relay moves the message at that moment: the transaction that cancels it finds it where
-// it is then.
+// A relay moves the message while a transaction cancels it. The transaction finds the message in
+// its new table.
 func TestCancelFindsWhatIsMoved(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
-			return // one writer at a time
+			return // the database has one writer
 		}
 		id, moving := db.later(t, time.Hour), db.begin(t)
 		for _, statement := range []string{toHeld, "DELETE FROM outbox"} {
@@ -150,12 +150,12 @@ func TestCancelFindsWhatIsMoved(t *testing.T) {
 	})
 }
 
-// While a transaction that cancels is open, writers and relays go on: also where it has found
-// nothing, and where the tables are empty but for the message.
+// Writers and relays are not blocked while a transaction that cancels is open, even if it has found
+// nothing, or if the tables contain only the message.
 func TestCancelHoldsNobodyUp(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
-			return // one writer at a time
+			return // the database has one writer
 		}
 		held := db.later(t, time.Hour)
 		db.hold(t, "scheduled")
@@ -172,7 +172,7 @@ func TestCancelHoldsNobodyUp(t *testing.T) {
 			if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), others, messages...); err != nil {
 				t.Errorf("%s: a writer beside it: %v", name, err)
 			}
-			for i := range 64 { // a relay puts rows aside
+			for i := range 64 { // a relay defers rows
 				if _, err := others.ExecContext(t.Context(), db.placeholders(`INSERT INTO outbox_held (id, lane, state, message_id, topic, priority, attempts, crashes, created_at)
 					VALUES (?, ?, 'scheduled', ?, 't', 0, 0, 0, CURRENT_TIMESTAMP)`), 1_000_000+i, i, outbox.NewID()); err != nil {
 					t.Errorf("%s: a relay beside it: %v", name, err)
@@ -185,8 +185,7 @@ func TestCancelHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// A relay delivers nothing of which a transaction that has committed was told that it is
-// cancelled, and everything else.
+// A relay delivers no message that a committed transaction has cancelled, and delivers all others.
 func TestCancelledIsNeverSent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes eight seconds")
@@ -263,7 +262,7 @@ func TestCancelledIsNeverSent(t *testing.T) {
 			for _, id := range got {
 				cancelled[id] = true
 			}
-			time.Sleep(10 * time.Millisecond) // over the seconds in which messages become due
+			time.Sleep(10 * time.Millisecond) // spread over the seconds in which messages become due
 		}
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline) && len(db.left(t)) > 0; {
 			time.Sleep(50 * time.Millisecond)

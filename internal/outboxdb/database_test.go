@@ -12,13 +12,13 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// database is one with an outbox table.
+// database is a database with an outbox table.
 type database struct {
 	testdb.Database
 	dialect dialect.Dialect
 }
 
-// targets are those whose words these tests speak.
+// targets returns the targets whose SQL these tests know.
 func targets() []testdb.Target {
 	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
@@ -80,7 +80,7 @@ func (db database) exec(t testing.TB, query string, args ...any) {
 	}
 }
 
-// placeholders turns ?, and the type text, into what the database calls it.
+// placeholders replaces ?, and the type text, by the database's syntax.
 func (db database) placeholders(query string) string {
 	if isMySQL(db.Kind) {
 		return strings.ReplaceAll(query, " AS text)", " AS char)")
@@ -115,14 +115,14 @@ func newWriter(t *testing.T, d dialect.Dialect, options outbox.Options) *outbox.
 	return writer
 }
 
-// stored is a row as the database has it.
+// stored is a row as it is in the database.
 type stored struct {
 	ID                   int64
 	Lane                 int
 	MessageID, Topic     string
 	Key, Text, Headers   sql.NullString
 	Payload              []byte
-	NoPayload            bool // NULL; some drivers read an empty one as nil too
+	NoPayload            bool // NULL; some drivers also return nil for an empty value
 	Priority             int
 	AvailableAt, Created sql.NullString
 }

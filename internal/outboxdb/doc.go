@@ -1,4 +1,3 @@
-// Package outboxdb has no code. Its tests are those of the module outbox that
-// need a database, a driver or the tables: that module requires nothing, not even
-// for its tests.
+// Package outboxdb has no code. It has those tests of the module outbox that need a database, a
+// driver or the tables, because that module requires nothing, not even for its tests.
 package outboxdb

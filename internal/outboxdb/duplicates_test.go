@@ -33,7 +33,7 @@ func newIDs(count int) []string {
 	return ids
 }
 
-// withIDs has a message for each id; its topic says which write it is of.
+// withIDs returns a message for each id. Its topic identifies the write.
 func withIDs(topic string, ids ...string) (messages []outbox.Message) {
 	for _, id := range ids {
 		messages = append(messages, outbox.Message{ID: id, Topic: topic})
@@ -41,7 +41,7 @@ func withIDs(topic string, ids ...string) (messages []outbox.Message) {
 	return messages
 }
 
-// topics are those of the rows, in their order.
+// topics returns the topics of the rows, in order.
 func (db database) topics(t testing.TB) (topics []string) {
 	t.Helper()
 	for _, row := range db.rows(t) {
@@ -72,7 +72,7 @@ func TestDuplicatesAreRefused(t *testing.T) {
 		wantDuplicates(t, write("again", ids[0]), ids[0])
 		wantDuplicates(t, write("some", ids[2], strings.ToUpper(ids[1]), ids[3], ids[0]), ids[1], ids[0])
 		wantDuplicates(t, write("twice", ids[2], ids[3], ids[2]), ids[2])
-		if err := write("new", ids[2], ids[3]); err != nil { // the transaction goes on, and none was kept
+		if err := write("new", ids[2], ids[3]); err != nil { // the transaction continues, and neither message was written
 			t.Fatal(err)
 		}
 		if err := writer.Write(t.Context(), tx, outbox.Message{Topic: "no id"}, outbox.Message{Topic: "no id"}); err != nil {
@@ -116,8 +116,8 @@ func TestFirstIsKept(t *testing.T) {
 	})
 }
 
-// The second of two transactions with the same id waits for the first: where that commits it
-// has a duplicate, where it is rolled back it has none.
+// The second of two transactions with the same id waits for the first one. If the first commits,
+// the second has a duplicate; if it is rolled back, the second has none.
 func TestDuplicateWaitsForTheFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		for _, duplicates := range []outbox.Duplicates{outbox.RefuseDuplicates, outbox.KeepFirst} {
@@ -170,7 +170,7 @@ func TestDuplicateWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// between is a transaction that calls then, once, after its first statement.
+// between is a transaction that calls then once, after its first statement.
 type between struct {
 	*sql.Tx
 	then func()
@@ -185,9 +185,9 @@ func (tx *between) ExecContext(ctx context.Context, query string, args ...any) (
 	return result, err
 }
 
-// A Write's first statement finds that an id is known, and a Cancel that forgets the id commits before
-// the Write's next statement. The Write may then write its messages or refuse them, but the table has
-// to know the ids of those that are there.
+// A Write's first statement finds that an id is known, and a Cancel that forgets the id commits
+// before the Write's next statement. The Write may then write its messages or refuse them, but the
+// table must know the ids of all messages that exist.
 func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		for _, duplicates := range []outbox.Duplicates{outbox.RefuseDuplicates, outbox.KeepFirst} {
@@ -199,7 +199,7 @@ func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 			cancelled := make(chan struct{})
 			cancel := func() {
 				defer close(cancelled)
-				for { // as long as it is the victim of a deadlock, as an application does
+				for { // retries after deadlocks, as an application does
 					tx := db.begin(t)
 					_, err := writer.Cancel(t.Context(), tx, ids[1])
 					if err != nil && db.dialect.Busy(err) {
@@ -223,7 +223,7 @@ func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 			}}
 			err := writer.Write(t.Context(), tx, withIDs("second", ids...)...)
 			switch {
-			case err != nil && db.Kind != testdb.Postgres && db.dialect.Busy(err): // the victim of a deadlock with the Cancel, which waits there
+			case err != nil && db.Kind != testdb.Postgres && db.dialect.Busy(err): // the victim of a deadlock with the Cancel, which waits on those databases
 				_ = tx.Rollback()
 			case err != nil && !errors.Is(err, outbox.ErrDuplicate):
 				t.Fatal(err)
@@ -257,8 +257,7 @@ func commit(t testing.TB, tx *sql.Tx, do func(*sql.Tx) error) {
 	}
 }
 
-// A message that was cancelled may be written again, in the same transaction, with another
-// time.
+// A cancelled message may be written again in the same transaction, with another time.
 func TestCancelledIsNoDuplicate(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		writer, tx := newWriter(t, db.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates}), db.begin(t)

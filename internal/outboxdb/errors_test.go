@@ -49,7 +49,7 @@ func TestTheRightToInsertIsEnough(t *testing.T) {
 	})
 }
 
-// role makes a user with no rights, named after the test's own database.
+// role creates a user without rights, named after the test's database.
 func (db database) role(t *testing.T) string {
 	t.Helper()
 	role := db.roleName(t)
@@ -67,7 +67,7 @@ func (db database) roleName(t *testing.T) string {
 	return name
 }
 
-// dropRole is for cleanups, when the test's own context has ended.
+// dropRole drops the user in a cleanup, when the test's context has ended.
 func (db database) dropRole(t *testing.T, role string) {
 	t.Helper()
 	for _, query := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {

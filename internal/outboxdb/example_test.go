@@ -27,13 +27,13 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	// The order and its message: both are there, or neither.
+	// The order and its message are either both written or neither.
 	pay := func(order string, accepted bool) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback() }() // does nothing after the commit
+		defer func() { _ = tx.Rollback() }() // has no effect after the commit
 		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", order); err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func Example() {
 	// pending orders.paid order-1 {"order": "order-1"}
 }
 
-// shop opens a database in memory that has orders and an outbox.
+// shop opens a database in memory with orders and an outbox.
 func shop(ctx context.Context) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:shop?mode=memory&cache=shared")
 	if err != nil {

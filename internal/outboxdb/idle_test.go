@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// reporting is a listener that reports each wake and the error that each connection ended with.
+// reporting is a listener that reports each wake-up and the error with which each connection ended.
 type reporting struct {
 	relay.Listener
 	woken chan struct{}
@@ -34,8 +34,8 @@ func (l reporting) Listen(ctx context.Context, wake func()) error {
 	return err
 }
 
-// With idle_session_timeout the server ends the listener's connection again and again. A relay that doesn't look by itself
-// delivers what is written, also after several such ends.
+// With idle_session_timeout the server repeatedly ends the listener's connection. A relay that
+// doesn't poll still delivers what is written, even after several such ends.
 func TestListensAgainAfterIdleSessionTimeout(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		inner, err := relaypgx.NewListener(db.URL+"&idle_session_timeout=1000", relaypgx.ListenerOptions{Patience: time.Minute})
@@ -61,7 +61,7 @@ func TestListensAgainAfterIdleSessionTimeout(t *testing.T) {
 			}
 		}
 		message := outbox.Message{ID: outbox.NewID(), Topic: "t"}
-		for written := false; ; { // each connection that works wakes once, at its start
+		for written := false; ; { // each working connection wakes once at its start
 			select {
 			case <-listener.woken:
 				if written {

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// A plain INSERT is the contract with producers in other languages.
+// A plain INSERT is the interface for producers in other languages.
 func TestPlainInsert(t *testing.T) {
 	const text = `{"path": "C:\\new\x00", "quote": "''"}`
 	onEach(t, func(t *testing.T, db database) {
@@ -20,7 +20,7 @@ func TestPlainInsert(t *testing.T) {
 		db.exec(t, "INSERT INTO outbox (topic, payload_text) VALUES (?, ?)", "text", text)
 		db.exec(t, "INSERT INTO outbox (topic, payload_text) VALUES (?, ?)", "text in bytes", []byte(text))
 		literal := `a\nb\\c`
-		if isMySQL(db.Kind) { // where a backslash escapes what comes after it
+		if isMySQL(db.Kind) { // a backslash is an escape character there
 			literal = strings.ReplaceAll(literal, `\`, `\\`)
 		}
 		db.exec(t, "INSERT INTO outbox (topic, payload_text) VALUES ('literal', '"+literal+"')")
@@ -70,8 +70,7 @@ func TestPlainInsertRefuses(t *testing.T) {
 	})
 }
 
-// Go code and a plain INSERT can't disagree about a lane, however the key is
-// sent.
+// Go code and a plain INSERT always compute the same lane, however the driver sends the key.
 func TestEveryInsertOfAKeyGetsTheSameLane(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		writer := newWriter(t, db.dialect, outbox.Options{})
@@ -101,8 +100,8 @@ func TestEveryInsertOfAKeyGetsTheSameLane(t *testing.T) {
 	})
 }
 
-// asBytes is text as a driver of PostgreSQL may send it too. SQLite takes bytes
-// for a blob, which the table refuses as a topic or key.
+// asBytes returns the text as bytes, which a driver of PostgreSQL may also send. SQLite treats
+// bytes as a blob, which the table refuses as a topic or key.
 func asBytes(db database, text string) any {
 	if db.Kind == testdb.SQLite {
 		return text
@@ -124,7 +123,7 @@ func TestMessagesWithoutAKeyAreInAllLanes(t *testing.T) {
 			t.Errorf("128 rows are in %d lanes", len(lanes))
 		}
 		for lane := range 64 {
-			if lanes[lane] != 2 && !isMySQL(db.Kind) { // which draws lots
+			if lanes[lane] != 2 && !isMySQL(db.Kind) { // MySQL chooses lanes at random
 				t.Errorf("%d of 128 rows are in lane %d", lanes[lane], lane)
 			}
 		}

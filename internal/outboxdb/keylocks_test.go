@@ -16,7 +16,7 @@ import (
 func TestKeyLocksHoldOthersBack(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
-			return // one writer at a time
+			return // the database has one writer
 		}
 		first := db.begin(t)
 		locking := newWriter(t, db.dialect, outbox.Options{KeyLocks: true})
@@ -50,8 +50,7 @@ func (db database) impatient(t *testing.T) *sql.Tx {
 	return tx
 }
 
-// A producer in another language is held back by the statement that the documentation
-// shows.
+// The documented statement for other languages takes the same lock.
 func TestDocumentedLockIsTheSame(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		documented := "SELECT pg_advisory_xact_lock(hashtextextended($1, 'outbox'::regclass::oid::bigint))"
@@ -70,9 +69,8 @@ func TestDocumentedLockIsTheSame(t *testing.T) {
 	})
 }
 
-// Each writer sees, once it has its locks, how many messages of its key are
-// committed. If ids are in the order of commits, these are all that have lower
-// ids, then and for ever.
+// Each writer sees, once it has its locks, how many messages of its key are committed. If ids have
+// the order of commits, these are all messages with lower ids, now and later.
 func TestIDsOfAKeyAreInTheOrderOfCommits(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		const writers, each = 8, 20
@@ -100,10 +98,10 @@ func TestIDsOfAKeyAreInTheOrderOfCommits(t *testing.T) {
 	})
 }
 
-// writeAndSee writes messages of two out of three keys, in any order.
+// writeAndSee writes messages of two out of three keys, in random order.
 func (db database) writeAndSee(ctx context.Context, writer *outbox.Writer) error {
 	var options *sql.TxOptions
-	if isMySQL(db.Kind) { // whose INSERT … SELECT locks what it reads, and what isn't there, at its usual level
+	if isMySQL(db.Kind) { // at its default level MySQL's INSERT … SELECT locks the rows that it reads and the gaps between them
 		options = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
 	tx, err := db.DB.BeginTx(ctx, options)

@@ -6,8 +6,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// The lane of a key is the same whatever the session of its writer is set to: in one with session_replication_role =
-// replica, which skips other triggers, and where a schema that is searched first has a function of the hash's name.
+// The lane of a key doesn't depend on the session's settings: session_replication_role = replica
+// skips other triggers, and a schema that is searched first may have a function with the hash's
+// name.
 func TestLaneOfAKeyDependsOnNoSetting(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		db.exec(t, "CREATE SCHEMA first")

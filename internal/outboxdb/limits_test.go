@@ -42,7 +42,7 @@ func (db database) limited(t *testing.T, setting, value string) *sql.DB {
 	return pool
 }
 
-// has says whether the server knows a setting.
+// has reports whether the server knows a setting.
 func (db database) has(t *testing.T, setting string) bool {
 	t.Helper()
 	query := "SELECT count(*) FROM pg_settings WHERE name = '" + setting + "'"
@@ -59,7 +59,8 @@ func (db database) has(t *testing.T, setting string) bool {
 	return count == 1
 }
 
-// lock keeps a relay from settling what is in the table now, until release is called: by locks of rows, or of a table.
+// lock prevents a relay from settling the messages in the table until release is called, with locks
+// of rows or of a table.
 func (db database) lock(t *testing.T, rows bool) (release func()) {
 	t.Helper()
 	lock := "LOCK TABLE outbox_done IN EXCLUSIVE MODE"
@@ -89,7 +90,7 @@ func (db database) lock(t *testing.T, rows bool) (release func()) {
 	}
 }
 
-// failing is an Observer that passes on each failure of a relay.
+// failing is an Observer that reports each failure of a relay.
 type failing struct {
 	relay.NoObserver
 	failed chan failure
@@ -102,15 +103,15 @@ type failure struct {
 
 func (f failing) Failed(stage string, err error) { f.failed <- failure{stage, err} }
 
-// A limit of the server's ends each settlement, as another session has a lock. The relay reports why, sets no outcome aside, and
-// writes all of them once they take less time.
+// A time limit of the server cancels each settlement, because another session has a lock. The relay
+// reports the reason, sets no outcome aside, and writes all outcomes once settlements are faster.
 func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 	type limit struct {
 		setting, value, says string
-		rows                 bool // a lock of rows is waited for
-		failures             int  // that the test waits for
+		rows                 bool // settlements wait for locked rows
+		failures             int  // how many failures the test waits for
 	}
-	const many = 12 // 3 rows fail twice, and then a single one more often than any refusal would
+	const many = 12 // 3 rows fail twice, and then a single row fails more often than a refusal would
 	limits := map[string][]limit{
 		testdb.Postgres: {{"statement_timeout", "1000", "statement timeout", true, many}, {"lock_timeout", "1000", "lock timeout", true, 2}, {"transaction_timeout", "1000", "transaction timeout", false, many}},
 		testdb.MariaDB:  {{"max_statement_time", "1", "max_statement_time exceeded", true, many}, {"lock_wait_timeout", "1", "Lock wait timeout", false, 2}, {"innodb_lock_wait_timeout", "1", "Lock wait timeout", true, 2}},
@@ -124,9 +125,9 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 			if limit.setting == "transaction_timeout" && db.Driver == "postgres" { // lib/pq hides why a server ends a connection
 				limit.says, limit.failures = "bad connection", 2
 			}
-			t.Run(limit.setting, func(t *testing.T) { // one after the other, on one table
+			t.Run(limit.setting, func(t *testing.T) { // sequential, on one table
 				var store *sqlstore.Store
-				for pool, err := db.limited(t, limit.setting, limit.value), error(nil); store == nil; { // a slow server may not manage it within the limit
+				for pool, err := db.limited(t, limit.setting, limit.value), error(nil); store == nil; { // a slow server may exceed the limit
 					if store, err = sqlstore.Open(t.Context(), pool, db.dialect, sqlstore.Options{}); err != nil && !strings.Contains(err.Error(), limit.says) {
 						t.Fatal(err)
 					}
@@ -186,7 +187,7 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 	}
 	t.Parallel()
 	for _, target := range testdb.Targets() {
-		if limits[target.Kind] == nil || isMySQL(target.Kind) && target.Driver != "mysql" { // go-mysql-org's driver sets no variable
+		if limits[target.Kind] == nil || isMySQL(target.Kind) && target.Driver != "mysql" { // go-mysql-org's driver sets no variables
 			continue
 		}
 		t.Run(target.Name, func(t *testing.T) {
@@ -196,15 +197,16 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 	}
 }
 
-// The server ends connections that are idle. Whatever is called next goes over a new one, and doesn't fail. With lib/pq it may
-// fail before: that driver looks at no connection before it uses one, and tells a reset as an error of the call.
+// The server ends idle connections. The next call uses a new connection and doesn't fail. With
+// lib/pq one call may fail first, because that driver doesn't check connections before it uses
+// them, and returns a reset as the call's error.
 func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
 		setting, value := "wait_timeout", "1"
 		switch {
 		case target.Kind == testdb.Postgres:
-			setting, value = "idle_session_timeout", "1000" // pgx looks at what was idle for a second
+			setting, value = "idle_session_timeout", "1000" // pgx checks connections that were idle for a second
 		case target.Driver != "mysql":
 			continue
 		}
@@ -212,7 +214,8 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 			t.Parallel()
 			db := migrated(t, target, "outbox")
 			pool := db.limited(t, setting, value)
-			// unhurried repeats a call that failed and took so long that the server may have ended its connection meanwhile.
+			// unhurried repeats a call that failed if it took so long that the server may have
+			// ended its connection meanwhile.
 			unhurried := func(call func() error) (err error) {
 				for soon := time.Now().Add(5 * time.Minute); time.Now().Before(soon); {
 					began := time.Now()
@@ -256,7 +259,7 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 			} {
 				for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
 					err := observer.QueryRowContext(t.Context(), connected).Scan(&left)
-					if err != nil && !strings.Contains(err.Error(), "3854") { // MySQL: some session is in a statement with an emoji
+					if err != nil && !strings.Contains(err.Error(), "3854") { // MySQL: a session is executing a statement with an emoji
 						t.Fatal(err)
 					}
 				}

@@ -66,7 +66,7 @@ func TestMessagesOfAMissingTable(t *testing.T) {
 	}
 }
 
-// fatal runs what has to end its test, and returns what it says.
+// fatal runs a function that must end its test, and returns the message.
 func fatal(t *testing.T, test func(testing.TB)) string {
 	t.Helper()
 	ended := &ended{TB: t}

@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 )
 
-// onPgx runs a test on PostgreSQL, each server once: it makes its own connections.
+// onPgx runs a test on each PostgreSQL server once. The test makes its own connections.
 func onPgx(t *testing.T, test func(*testing.T, database)) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -43,8 +43,7 @@ func connect(t *testing.T, db database) *pgx.Conn {
 	return conn
 }
 
-// some are as many as the count says: few and many go in by different
-// statements.
+// some returns count messages. Writes of few and of many use different statements.
 func some(count int) []outbox.Message {
 	messages := make([]outbox.Message, count)
 	for i := range messages {
@@ -112,7 +111,7 @@ func TestPgxTakesConnectionsAndPools(t *testing.T) {
 	})
 }
 
-// A test that has a pgx.Tx looks at what was written in it, and one without a database records it.
+// A test with a pgx.Tx reads what was written in it, and a test without a database records it.
 func TestPgxMessagesAreWhatWasWritten(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
 		conn, written, no := connect(t, db), append(some(30), everyField...), errors.New("it is rolled back")
@@ -188,7 +187,7 @@ func TestPgxMissingTableSaysWhatToDo(t *testing.T) {
 	})
 }
 
-// A consumer's inbox takes the same transactions.
+// A consumer's inbox accepts the same transactions.
 func TestPgxServesAnInbox(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
 		tables, err := migrations.NewInbox(db.DB, dialect.Postgres(), "")

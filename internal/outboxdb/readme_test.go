@@ -12,7 +12,7 @@ import (
 
 var sqlInReadme = regexp.MustCompile("(?s)```sql\n(.*?)```")
 
-// TestReadme runs the SQL that is shown to producers in other languages.
+// TestReadme runs the SQL in the README for producers in other languages.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../outbox/README.md")
 	if err != nil {
@@ -32,11 +32,11 @@ func TestReadme(t *testing.T) {
 			outbox.Message{Topic: "orders.paid", Key: "order-42", Payload: []byte(`{"order": 42}`)},
 			outbox.Message{Topic: "paths", Payload: []byte(`{"path": "C:\\new"}`)},
 			outbox.Message{Topic: "orders.paid", Key: "order-42"},
-			outbox.Message{Topic: "invoices.sent", Payload: []byte(`{"invoice": 42}`)}) // and no reminder, which is cancelled
+			outbox.Message{Topic: "invoices.sent", Payload: []byte(`{"invoice": 42}`)}) // the reminder was cancelled
 	})
 }
 
-// script runs statements one after the other; some drivers take only one.
+// script runs statements one by one, because some drivers accept only one.
 func (db database) script(t *testing.T, statements string) {
 	t.Helper()
 	for statement := range strings.SplitSeq(statements, ";\n") {

@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Both ways of the insert, a list of values and arrays, must store the same:
-// hence the copies.
+// copies returns the messages count times. Few messages are inserted as a list of values, many as
+// arrays, and both must store the same.
 func copies(messages []outbox.Message, count int) []outbox.Message {
 	var all []outbox.Message
 	for range count {
@@ -199,8 +199,8 @@ func (c *counter) ExecContext(ctx context.Context, query string, args ...any) (s
 	return c.Execer.ExecContext(ctx, query, args...)
 }
 
-// More than fit into one statement: too many parameters for SQLite, too many
-// bytes for the others.
+// These messages need several statements: they have too many parameters for SQLite, and too many
+// bytes for the other databases.
 func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		messages := copies(difficult, 500)
@@ -233,8 +233,8 @@ func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 	})
 }
 
-// The drivers' other ways to send a statement, which poolers such as PgBouncer
-// ask for, tell the server less about the parameters' types.
+// With other modes of sending statements, which poolers such as PgBouncer need, drivers tell the
+// server less about the types of parameters.
 func TestEveryModeOfTheDriversWorks(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		parameters := []string{"default_query_exec_mode=exec", "default_query_exec_mode=simple_protocol",
@@ -287,8 +287,8 @@ func TestTableInASchema(t *testing.T) {
 	}
 }
 
-// On MySQL and MariaDB the column has no time zone: what a plain INSERT puts there is
-// taken for UTC, whichever zone its session is in. The Writer's times are in UTC.
+// On MySQL and MariaDB the column has no time zone. The value of a plain INSERT is interpreted as
+// UTC, whatever the time zone of its session. The Writer's times are in UTC.
 func TestAvailableAtIsInUTC(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if !isMySQL(db.Kind) {
@@ -302,7 +302,7 @@ func TestAvailableAtIsInUTC(t *testing.T) {
 		for _, statement := range []string{
 			"SET SESSION time_zone = '+05:00'",
 			"INSERT INTO outbox (topic, available_at) VALUES ('utc', utc_timestamp(6))",
-			"INSERT INTO outbox (topic, available_at) VALUES ('local', now(6))", // five hours late
+			"INSERT INTO outbox (topic, available_at) VALUES ('local', now(6))", // five hours late, because the session's zone is not UTC
 		} {
 			if _, err := conn.ExecContext(t.Context(), statement); err != nil {
 				t.Fatal(err)

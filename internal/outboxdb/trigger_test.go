@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// setNotify makes the trigger of a table, or drops it.
+// setNotify creates or drops the trigger of a table.
 func (db database) setNotify(t *testing.T, table, notify string) *migrations.Migrations {
 	t.Helper()
 	m, err := migrations.New(db.DB, db.dialect, migrations.Options{Table: table, Notify: notify})
@@ -32,7 +32,7 @@ func (db database) setNotify(t *testing.T, table, notify string) *migrations.Mig
 	return m
 }
 
-// heard returns the payloads of what was notified on a channel before now.
+// heard returns the payloads of earlier notifications on a channel.
 func (db database) heard(t *testing.T, listener *pgx.Conn, channel string) (payloads []string) {
 	t.Helper()
 	db.exec(t, "SELECT pg_notify('"+channel+"', 'end')")
@@ -53,7 +53,7 @@ const plainInsert = "INSERT INTO outbox (topic) VALUES ('a')"
 func TestTheTriggerAnnounces(t *testing.T) {
 	others := []string{"ALTER TABLE outbox RENAME TO events", "ALTER TABLE events RENAME TO outbox", "CREATE SCHEMA app", "ALTER TABLE outbox SET SCHEMA app", "ALTER TABLE app.outbox SET SCHEMA public"}
 	cases := map[string]struct {
-		run     []string // in one session
+		run     []string // statements in one session
 		channel string
 		want    int
 	}{
@@ -105,8 +105,8 @@ func TestTheTriggerAnnounces(t *testing.T) {
 	})
 }
 
-// Two tables in one transaction, in turns: each is announced once, and holds one lock, however
-// long it lasts.
+// A transaction writes to two tables in turn. Each table is announced once, and the transaction
+// holds one lock, however long it lasts.
 func TestATransactionHoldsOneLockForTheTrigger(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		db.exec(t, "CREATE SCHEMA app")
@@ -137,7 +137,7 @@ func TestATransactionHoldsOneLockForTheTrigger(t *testing.T) {
 	})
 }
 
-// A writer that stays open and is going to announce holds nobody back, and within a hundredth of a
+// An open transaction that will announce at its commit blocks no other, and within a hundredth of a
 // second others announce again.
 func TestAnOpenWriterDelaysNoOther(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
@@ -148,7 +148,7 @@ func TestAnOpenWriterDelaysNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			db.exec(t, plainInsert) // it returns, at whatever time
+			db.exec(t, plainInsert) // returns without waiting for the open transaction
 			db.exec(t, "SELECT pg_sleep(0.011)")
 		}
 		if got := db.heard(t, listener, "rowrelay_outbox"); len(got) == 0 {
@@ -157,7 +157,7 @@ func TestAnOpenWriterDelaysNoOther(t *testing.T) {
 	})
 }
 
-// patience is for what must happen sooner or later, on the slowest machine.
+// patience is the limit for waiting on the slowest machine.
 const patience = 5 * time.Minute
 
 // A relay whose polls are an hour apart delivers each plain INSERT.
@@ -166,7 +166,7 @@ func TestTheTriggerWakesARelay(t *testing.T) {
 		db.setNotify(t, "outbox", "on")
 		arrived := make(chan string, 1)
 		deliver := startRelay(t, db, func(m sinks.Message) { arrived <- m.Topic })
-		for n := range 20 { // the first ones may come by its first looks
+		for n := range 20 { // the relay's first polls may find the first messages
 			db.exec(t, "INSERT INTO outbox (topic, payload_text) VALUES ('a', 'x')")
 			select {
 			case <-arrived:
@@ -179,7 +179,7 @@ func TestTheTriggerWakesARelay(t *testing.T) {
 	})
 }
 
-// startRelay starts a relay that listens, and doesn't look by itself.
+// startRelay starts a relay that listens and doesn't poll.
 func startRelay(t *testing.T, db database, take func(sinks.Message)) (ended <-chan error) {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), db.OpenAnother(t), db.dialect, sqlstore.Options{})

@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqliteKeywords is the list in SQLite's documentation; PostgreSQL has a
-// function that tells its own.
+// sqliteKeywords is the list in SQLite's documentation; PostgreSQL has a function that returns its
+// own.
 const sqliteKeywords = `abort action add after all alter always analyze and as asc attach autoincrement before begin
 	between by cascade case cast check collate column commit conflict constraint create cross current current_date
 	current_time current_timestamp database default deferrable deferred delete desc detach distinct do drop each else
@@ -21,13 +21,12 @@ const sqliteKeywords = `abort action add after all alter always analyze and as a
 	ties to transaction trigger unbounded union unique update using vacuum values view virtual when where window with
 	without`
 
-// Any word may be a table's name: a database that would take it for something
-// else gets it quoted.
+// Any word may be a table's name, because keywords are quoted.
 func TestEveryKeywordCanNameATable(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {
 		if target.Kind != testdb.Postgres && target.Kind != testdb.SQLite {
-			continue // MySQL's names are always quoted; the others have lists of their own
+			continue // MySQL's names are always quoted; other databases have their own lists
 		}
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()

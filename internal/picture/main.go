@@ -1,9 +1,9 @@
-// Command picture runs `rowrelay demo` and prints it as an SVG that moves as the demo did:
+// Command picture runs `rowrelay demo` and prints its output as an animated SVG:
 //
 //	go run ./internal/picture > docs/demo.svg
 //
-// Each line appears when it was printed, in an animation that begins anew at its end; where nothing
-// moves, as in print, all of it is there.
+// Each line appears at the time when the demo printed it, and the animation repeats. Without
+// animation, for example in print, all lines are visible.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// line is what the demo printed, and when.
+// line is a line of the demo's output, and when it was printed.
 type line struct {
 	text string
 	at   time.Duration
@@ -63,7 +63,7 @@ const (
 	rowHeight = 19
 	charWidth = 7.3
 	margin    = 16
-	hold      = 5 * time.Second // the last picture stays so long
+	hold      = 5 * time.Second // how long the last picture stays
 )
 
 func picture(lines []line) string {

@@ -1,5 +1,5 @@
-// Protogen generates Go code from a .proto file, with the generators of go.mod
-// and a compiler in Go, so that nothing else need be installed:
+// Protogen generates Go code from a .proto file. It uses the generators in go.mod
+// and a compiler written in Go, so nothing else has to be installed:
 //
 //	go run . FOLDER FILE.proto
 package main

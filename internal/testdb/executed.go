@@ -15,12 +15,12 @@ import (
 	"sync"
 )
 
-// RecordExecuted is the variable that names a directory for the statements that each
-// target has executed: each once, its numbers and lists made alike, in a file of the
-// target's name. So it is seen what a change of the code changes for a database.
+// RecordExecuted is the environment variable that names a directory for executed statements. Each
+// target writes a file there with each of its statements once, with numbers and lists normalised. A
+// comparison of two runs shows what a change of the code changes for a database.
 const RecordExecuted = "ROWRELAY_TEST_RECORD_SQL"
 
-// executed are the statements of one target.
+// executed has the statements of one target.
 type executed struct {
 	mu         sync.Mutex
 	statements map[string]bool
@@ -36,7 +36,7 @@ var (
 	again   = regexp.MustCompile(`(?s)\(([^()]*lane = N[^()]*)\)(\s*OR \([^()]*lane = N[^()]*\))+`)
 )
 
-// normal makes statements alike that differ in numbers and in how many there are.
+// normal returns the query without its numbers and the lengths of its lists.
 func normal(query string) string {
 	query = uuids.ReplaceAllString(query, "UUID")
 	query = tokens.ReplaceAllString(query, "TOKEN")
@@ -55,7 +55,7 @@ func (e *executed) add(query string) {
 	e.statements[query] = true
 }
 
-// write adds the statements to those of an earlier pool of the target.
+// write adds the statements to those of earlier pools of the target.
 func (e *executed) write(directory, target string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -75,9 +75,9 @@ func (e *executed) write(directory, target string) error {
 	return os.WriteFile(file, []byte(strings.Join(slices.Sorted(maps.Keys(e.statements)), between)+between), 0o600)
 }
 
-var writing sync.Mutex // one pool after the other
+var writing sync.Mutex // serialises the pools that write
 
-// openRecorded opens a pool that notes what is executed, and the end of it.
+// openRecorded opens a pool that records the statements, and writes them when it is closed.
 func openRecorded(name, dsn, target, directory string) (pool *sql.DB, end func() error, err error) {
 	plain, err := sql.Open(name, dsn)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *recordingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &recordingConn{all, c.into}, nil
 }
 
-// wholeConn is what the connections of the drivers have that are recorded.
+// wholeConn has the methods of all drivers' connections that are recorded.
 type wholeConn interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -154,7 +154,7 @@ func (c *recordingConn) PrepareContext(ctx context.Context, query string) (drive
 	return c.wholeConn.PrepareContext(ctx, query)
 }
 
-// CheckNamedValue has the driver take the arguments that it knows beyond the usual.
+// CheckNamedValue lets the driver take its own types of arguments.
 func (c *recordingConn) CheckNamedValue(value *driver.NamedValue) error {
 	if checker, ok := c.wholeConn.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(value)

@@ -32,10 +32,10 @@ func onMySQL() []Target {
 	return targets
 }
 
-// mysql is a server of the family. Its drivers are "gosql", which puts arguments
-// into the text of statements, as the rowrelay command has it do; "prepared", the
-// same driver but the server prepares each statement; and "gomysql", which needs
-// what the Makefile's test has.
+// mysql returns a target for a server of the family. Its drivers are "gosql", which puts arguments
+// into the text of statements, as the rowrelay command configures it; "prepared", the same driver
+// with statements that the server prepares; and "gomysql", which needs the linker flags of the
+// Makefile's test target.
 func mysql(server, name, kind string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
 	target := Target{
@@ -63,11 +63,11 @@ func mysqlDSN(driver string, address *url.URL) string {
 	}
 	settings := mysqlSettings(address)
 	settings.InterpolateParams = driver == "gosql"
-	settings.ClientFoundRows = driver == "gosql" // the other one is as applications have it
+	settings.ClientFoundRows = driver == "gosql" // "prepared" has the default, as applications do
 	return settings.FormatDSN()
 }
 
-// mysqlSettings are what the rowrelay command sets as well.
+// mysqlSettings are settings that the rowrelay command uses, too.
 func mysqlSettings(address *url.URL) *driver.Config {
 	config := driver.NewConfig()
 	config.User = address.User.Username()
@@ -80,8 +80,8 @@ func mysqlSettings(address *url.URL) *driver.Config {
 	return config
 }
 
-// createMySQL makes an empty database and returns its name. It compares texts
-// without regard to case unless it is told otherwise.
+// createMySQL creates an empty database and returns its name. By default the database compares
+// texts case-insensitively.
 func createMySQL(t testing.TB, server *driver.Config) string {
 	t.Helper()
 	keepAdmin(t, "mysql", server.FormatDSN())

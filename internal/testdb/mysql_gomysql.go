@@ -9,14 +9,13 @@ import (
 	"errors"
 
 	"github.com/go-mysql-org/go-mysql/client"
-	gomysql "github.com/go-mysql-org/go-mysql/driver" // driver "gomysql", if linked as the Makefile does
+	gomysql "github.com/go-mysql-org/go-mysql/driver" // driver "gomysql", if linked as in the Makefile
 	protocol "github.com/go-mysql-org/go-mysql/mysql"
 )
 
-// The driver registers itself as "mysql", as the other one does, so it has to be
-// linked with another name. It knows no parameters for what tests need: rows
-// found are counted by an option of ours, the time zone is set by a driver
-// around it.
+// This driver registers itself as "mysql", like the other one, so it must be linked with another
+// name. It has no parameters for what tests need: our own option counts found rows, and a driver
+// around it sets the time zone.
 func init() {
 	gomysql.SetDSNOptions(map[string]gomysql.DriverOption{"clientFoundRows": countFoundRows})
 	sql.Register("gomysql-utc", inUTC{})

@@ -13,7 +13,7 @@ import (
 // Oracle is the kind of Oracle.
 const Oracle = "oracle"
 
-// onOracle needs the build tag oracle, since the driver is large.
+// onOracle needs the build tag oracle, because the driver is large.
 func onOracle() []Target {
 	const variable = "ROWRELAY_TEST_ORACLE"
 	return given(Target{
@@ -37,20 +37,20 @@ func onOracle() []Target {
 	})
 }
 
-// createOracle makes a user whose schema is empty, which is what Oracle has for
-// a database, and returns the URL to log in as that user.
+// createOracle creates a user with an empty schema, which is Oracle's equivalent of a database, and
+// returns the URL for that user.
 func createOracle(t testing.TB, server string) string {
 	t.Helper()
 	address, err := url.Parse(server)
 	if err != nil {
 		t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
 	}
-	// Names had 30 characters at most for long.
+	// Older versions limit names to 30 characters.
 	name, password := "ROWRELAY_"+rand.Text()[:16], "p"+strings.ToLower(rand.Text())
 	execute(t, "oracle", server, "CREATE USER "+name+` IDENTIFIED BY "`+password+`" QUOTA UNLIMITED ON users`)
 	t.Cleanup(func() { execute(t, "oracle", server, "DROP USER "+name+" CASCADE") })
 	execute(t, "oracle", server, "GRANT CREATE SESSION, CREATE TABLE, CREATE VIEW, CREATE SEQUENCE, CREATE TRIGGER, CREATE PROCEDURE TO "+name)
-	// So that the user sees which transactions are open.
+	// The user must see which transactions are open.
 	execute(t, "oracle", server, "GRANT SELECT_CATALOG_ROLE TO "+name)
 	address.User = url.UserPassword(name, password)
 	return address.String()

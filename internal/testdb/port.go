@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// portsFolder has a folder for each port that is given away. Test programs and deploy/servers, of all clones on the
-// machine, share it.
+// portsFolder has a folder for each port in use. Test programs and deploy/servers share it, in all
+// clones on the machine.
 const portsFolder = "/tmp/rowrelay-ports"
 
-// FreePort returns a port of 127.0.0.1 for a server that the test starts, and may stop and start again. Nobody else gets
-// the port until the test ends. It lies below the range from which clients get theirs.
+// FreePort returns a port of 127.0.0.1 for a server that the test starts, and may stop and restart.
+// No other test gets the port until the test ends. The port is below the range of client ports.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	if err := os.Mkdir(portsFolder, 0o700); err == nil {
-		err = os.Chmod(portsFolder, 0o777|os.ModeSticky) // without the process's mask
+		err = os.Chmod(portsFolder, 0o777|os.ModeSticky) // independent of the process's umask
 		if err != nil {
 			t.Fatal(err)
 		}

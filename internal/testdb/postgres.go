@@ -45,12 +45,13 @@ func postgres(server, driverName, driver string) Target {
 		module:       map[string]string{"pgx": "github.com/jackc/pgx/v5", "pq": "github.com/lib/pq"}[driverName],
 		Driver:       driver,
 		missing:      missingServer(variable),
-		create:       from(func(testing.TB) string { return "template0" }), // nobody can be connected to it, so it can always be copied
+		create:       from(func(testing.TB) string { return "template0" }), // nobody can be connected to template0, so it can always be copied
 		createOutbox: from(func(t testing.TB) string { return outboxTemplate(t, driver, os.Getenv(variable)) }),
 	}
 }
 
-// withoutJIT turns off, as the rowrelay command does, what a check would tell of.
+// withoutJIT turns the JIT compiler off, as the rowrelay command does; otherwise check would report
+// it.
 func withoutJIT(dsn string) string {
 	if strings.Contains(dsn, "?") {
 		return dsn + "&jit=off"
@@ -58,18 +59,18 @@ func withoutJIT(dsn string) string {
 	return dsn + "?jit=off"
 }
 
-// createDatabase copies a database beside the one that the server's URL names, and
-// returns its URL.
+// createDatabase copies a database of the server and returns the copy's URL.
 func createDatabase(t testing.TB, driver, server, template string) string {
 	t.Helper()
 	name := "rowrelay_test_" + strings.ToLower(rand.Text())
-	// By default each page is copied through the log: that takes a server in memory twice as long.
+	// By default each page is copied through the WAL, which takes twice as long on a server in
+	// memory.
 	execute(t, driver, server, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY file_copy")
 	t.Cleanup(func() { execute(t, driver, server, "DROP DATABASE "+name+" WITH (FORCE)") })
 	return beside(t, server, name)
 }
 
-// beside is the URL of another database of the server.
+// beside returns the URL of another database of the server.
 func beside(t testing.TB, server, name string) string {
 	t.Helper()
 	address, err := url.Parse(server)
@@ -80,8 +81,8 @@ func beside(t testing.TB, server, name string) string {
 	return address.String()
 }
 
-// outboxTemplate is the database with the tables of an outbox that others are copied
-// from. It is made once on a server and stays there: its name tells the tables.
+// outboxTemplate returns the name of a database with the tables of an outbox, from which others are
+// copied. It is created once per server and stays there. Its name depends on the tables.
 func outboxTemplate(t testing.TB, driver, server string) string {
 	t.Helper()
 	name := "rowrelay_template_" + printed(t, Postgres)
@@ -107,10 +108,10 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	do("SELECT pg_advisory_lock(767693)") // of all tests that make it now, one does
+	do("SELECT pg_advisory_lock(767693)") // one of the concurrent tests creates it
 	defer do("SELECT pg_advisory_unlock(767693)")
 	if ask(); !is {
-		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // somebody was interrupted
+		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // an earlier run was interrupted
 		do("CREATE DATABASE " + name + " TEMPLATE template0")
 		pool, err := sql.Open(driver, beside(t, server, name))
 		if err != nil {
@@ -118,18 +119,17 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 		}
 		migrate(t, pool, Postgres)
 		_ = pool.Close()
-		for connected := true; connected; { // a session ends a little later, and until then the database can't be copied
+		for connected := true; connected; { // a session ends with a delay, and until then the database can't be copied
 			if err := conn.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '"+name+"' AND backend_type = 'client backend')").Scan(&connected); err != nil {
 				t.Fatal(err)
 			}
 		}
-		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // nor can anybody be connected to this
+		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // so that nobody can be connected to the template
 	}
 	return name
 }
 
-// execute has a context of its own, because a test's has ended when its
-// cleanups run.
+// execute uses its own context, because a test's context has ended when its cleanups run.
 func execute(t testing.TB, driver, dsn, statement string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -141,16 +141,15 @@ func execute(t testing.TB, driver, dsn, statement string) {
 	}
 }
 
-// admins are the pools that make and drop databases, by driver and server, shared by
-// those who need one: a connection for each statement would cost as much as the statement.
+// admins has the pools that create and drop databases, by driver and server. Tests share them,
+// since a connection per statement would cost as much as the statement.
 var admins = struct {
 	mu    sync.Mutex
 	pools map[string]*sql.DB
 	users map[string]int
 }{pools: map[string]*sql.DB{}, users: map[string]int{}}
 
-// admin opens a server's pool, unless others have it open. The last one who releases
-// it closes it.
+// admin opens a server's pool, or returns the open one. The last caller of release closes it.
 func admin(t testing.TB, driver, dsn string) (pool *sql.DB, release func()) {
 	t.Helper()
 	admins.mu.Lock()
@@ -173,7 +172,7 @@ func admin(t testing.TB, driver, dsn string) (pool *sql.DB, release func()) {
 	}
 }
 
-// keepAdmin keeps the server's pool open as long as the test has its database.
+// keepAdmin keeps the server's pool open while the test has its database.
 func keepAdmin(t testing.TB, driver, dsn string) {
 	t.Helper()
 	_, release := admin(t, driver, dsn)

@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// Run is what the conformance suite of stores did on a target when it was last
-// recorded: go test ./relay/sqlstore -run TestStore -update. README's table of
-// databases is made from these.
+// Run is the result of the conformance suite of stores on a target when it was last recorded, with
+// go test ./relay/sqlstore -run TestStore -update. README's table of databases is generated from
+// these.
 type Run struct {
 	Target string
-	Server string // its product and version, such as "PostgreSQL 15.14"
-	Driver string // its module and version
-	Passed int    // checks
-	Of     int    // checks that there are; the rest can't be made on such a server
+	Server string // the product and version, such as "PostgreSQL 15.14"
+	Driver string // the module and version
+	Passed int    // checks that passed
+	Of     int    // all checks; the others can't run on such a server
 	Date   string
 }
 
 //go:embed runs.json
 var recorded []byte
 
-// Runs returns what is recorded, in the order of [Targets], and then the rest.
+// Runs returns the recorded runs, in the order of [Targets], followed by runs of other targets.
 func Runs() ([]Run, error) { return ParseRuns(recorded) }
 
-// ParseRuns reads the text of a record.
+// ParseRuns parses a record.
 func ParseRuns(text []byte) (runs []Run, err error) {
 	if err := json.Unmarshal(text, &runs); err != nil {
 		return nil, fmt.Errorf("read runs.json: %w", err)
@@ -41,11 +41,10 @@ func ParseRuns(text []byte) (runs []Run, err error) {
 	return runs, nil
 }
 
-// recording is held by who reads and writes the record.
+// recording serialises reads and writes of the record.
 var recording sync.Mutex
 
-// Record writes the runs down in place of those of the same targets. Root is the
-// way to the module's folder.
+// Record replaces the recorded runs of the same targets. Root is the path to the module's folder.
 func Record(root string, fresh map[string]Run) error {
 	recording.Lock()
 	defer recording.Unlock()
@@ -72,7 +71,7 @@ func Record(root string, fresh map[string]Run) error {
 func inOrder(runs map[string]Run) []Run {
 	place := map[string]int{}
 	for i, target := range Targets() {
-		place[target.Name] = i - 1000 // before all others, which only other builds have
+		place[target.Name] = i - 1000 // before all others, which only exist in other builds
 	}
 	return slices.SortedFunc(maps.Values(runs), func(a, b Run) int {
 		return cmp.Or(cmp.Compare(place[a.Target], place[b.Target]), cmp.Compare(a.Target, b.Target))
@@ -81,7 +80,7 @@ func inOrder(runs map[string]Run) []Run {
 
 var numbers = regexp.MustCompile(`^\d+(\.\d+)*`)
 
-// NewRun describes a run on this database, today, but for what it passed.
+// NewRun describes a run on this database today, without its counts.
 func (db Database) NewRun(t testing.TB, root string) Run {
 	t.Helper()
 	var version string
@@ -94,7 +93,7 @@ func (db Database) NewRun(t testing.TB, root string) Run {
 	}
 }
 
-// withVersion adds to a module the version that go.mod has.
+// withVersion adds the version in go.mod to a module's name.
 func withVersion(t testing.TB, root, module string) string {
 	t.Helper()
 	text, err := os.ReadFile(root + "/go.mod")

@@ -10,8 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Tests that end at the same time record beside each other, in the targets'
-// order.
+// Tests that end at the same time record concurrently, and the record has the targets' order.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

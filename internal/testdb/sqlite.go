@@ -15,8 +15,7 @@ import (
 // SQLite is the kind of SQLite.
 const SQLite = "sqlite"
 
-// Each driver has a spelling of its own for the same settings, and passes over
-// the other's without a word.
+// Each driver spells the same settings in its own way, and silently ignores the other's spelling.
 const (
 	moderncParameters = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)&_pragma=foreign_keys(1)"
 	mattnParameters   = "_txlock=immediate&_journal_mode=WAL&_busy_timeout=120000&_foreign_keys=1"
@@ -67,14 +66,14 @@ func sqlite(name, driver, module, parameters string) Target {
 	}
 }
 
-// outboxFiles are, by driver, a file with the tables of an outbox, of which others are
-// copies: to write it takes several times as long.
+// outboxFiles has, by driver, the content of a file with the tables of an outbox. Copying it is
+// several times as fast as migrating.
 var outboxFiles = struct {
 	sync.Mutex
 	of map[string][]byte
 }{of: map[string][]byte{}}
 
-// outboxFile makes these tables in a file, and returns what is in it then.
+// outboxFile creates these tables in a file, and returns the file's content.
 func outboxFile(t testing.TB, driver, dsn, path string) []byte {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
@@ -82,7 +81,7 @@ func outboxFile(t testing.TB, driver, dsn, path string) []byte {
 		t.Fatal(err)
 	}
 	migrate(t, db, SQLite)
-	if err := db.Close(); err != nil { // the last one who closes it leaves nothing beside the file
+	if err := db.Close(); err != nil { // the last connection that closes removes the WAL
 		t.Fatal(err)
 	}
 	file, err := os.ReadFile(path)

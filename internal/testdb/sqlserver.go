@@ -31,8 +31,8 @@ func onSQLServer() []Target {
 	})
 }
 
-// createSQLServer makes an empty database that compares texts without regard to
-// case, and returns its URL.
+// createSQLServer creates an empty database that compares texts case-insensitively, and returns its
+// URL.
 func createSQLServer(t testing.TB, server string) string {
 	t.Helper()
 	address, err := url.Parse(server)

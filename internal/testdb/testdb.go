@@ -1,10 +1,10 @@
-// Package testdb gives tests an empty database of their own, on every database
-// and driver that the project supports.
+// Package testdb gives each test its own empty database, on every database and driver that the
+// project supports.
 //
-// The servers are the ones that deploy/servers brings up. Where one is not
-// configured its tests are skipped, or fail if REQUIRE_SERVERS=1 is set. Only
-// tests import this package: it imports the drivers. Two of them need a build tag
-// of their own; one also a flag for the linker, as the Makefile's test has it.
+// The servers are those that deploy/servers starts. If one is not configured, its tests are
+// skipped, or fail if REQUIRE_SERVERS=1 is set. Only tests may import this package, because it
+// imports the drivers. Two of the drivers need a build tag, and one needs a linker flag, which the
+// Makefile's test target sets.
 package testdb
 
 import (
@@ -21,23 +21,22 @@ import (
 
 // Target is a database server, or an embedded database, through one driver.
 type Target struct {
-	Name   string // unique, such as "postgres15/pgx"; good as a subtest's name
+	Name   string // unique, such as "postgres15/pgx"; usable as a subtest's name
 	Kind   string // the name of the dialect, such as [Postgres]
-	Driver string // as sql.Open takes it
+	Driver string // as sql.Open expects it
 
-	product string // as people know the database
+	product string // the database's usual name
 	version string // the query that selects the server's version
 	module  string // the driver's
 
-	// optional targets are skipped where they are missing, even with
-	// REQUIRE_SERVERS=1.
+	// optional targets are skipped if they are missing, even with REQUIRE_SERVERS=1.
 	optional bool
-	// repeated: other targets have its server, and others its driver.
+	// repeated: other targets have the same server, and others the same driver.
 	repeated bool
-	// missing says what isn't there that Open needs; empty if all is.
+	// missing returns what Open needs and can't find; empty if nothing is missing.
 	missing func() string
 	create  func(t testing.TB) (dsn, url string)
-	// createOutbox is for servers that can copy databases.
+	// createOutbox is set for servers that can copy databases.
 	createOutbox func(t testing.TB) (dsn, url string)
 }
 
@@ -45,23 +44,23 @@ type Target struct {
 type Database struct {
 	Name   string // the target's
 	Kind   string // the target's
-	Driver string // as sql.Open takes it
-	DSN    string // as sql.Open takes it
-	URL    string // as the rowrelay command takes it: postgres://…, mysql://…, sqlite:path and so on
+	Driver string // as sql.Open expects it
+	DSN    string // as sql.Open expects it
+	URL    string // as the rowrelay command expects it: postgres://…, mysql://…, sqlite:path and so on
 
-	// DB is a pool on the database. It is closed when the test ends.
+	// DB is a pool of the database. It is closed when the test ends.
 	DB *sql.DB
 
 	target Target
 }
 
-// Targets returns all targets, whether or not their servers are there.
+// Targets returns all targets, whether or not their servers are configured.
 func Targets() []Target {
 	return slices.Concat(onPostgres(), onSQLite(), onMySQL(), onSQLServer(), onOracle())
 }
 
-// Each returns fewer targets, which still have every server and every driver: for tests of
-// what depends on the server or on the driver, and not on the pair of both.
+// Each returns a subset of the targets that still has every server and every driver, for tests that
+// depend on the server or on the driver and not on the pair.
 func Each() []Target {
 	return slices.DeleteFunc(Targets(), func(target Target) bool { return target.repeated })
 }
@@ -71,7 +70,7 @@ func repeated(target Target) Target {
 	return target
 }
 
-// given returns the target if the environment names its server, which nothing brings up unasked.
+// given returns the target if the environment names its server, which no script starts by default.
 func given(target Target) []Target {
 	if target.missing() != "" {
 		return nil
@@ -84,18 +83,17 @@ func (target Target) withoutRequiring() Target {
 	return target
 }
 
-// Open creates an empty database and drops it when the test and its subtests
-// have ended. Where the target can't be had it skips the test, or fails it if
-// REQUIRE_SERVERS=1 is set and the target isn't optional. It may be called many
-// times, also in parallel.
+// Open creates an empty database and drops it when the test and its subtests have ended. If the
+// target is missing, Open skips the test, or fails it if REQUIRE_SERVERS=1 is set and the target
+// isn't optional. It may be called repeatedly and concurrently.
 func (target Target) Open(t testing.TB) Database {
 	t.Helper()
 	return target.open(t, target.create)
 }
 
-// OpenOutbox is Open, with the tables of an outbox in place, as migrations makes them
-// by default. Where the server can copy databases they are made once on it, and
-// copied: that is half the work.
+// OpenOutbox is like Open, but the database has the tables of an outbox, with the defaults of
+// migrations. If the server can copy databases, they are created once and then copied, which is
+// twice as fast.
 func (target Target) OpenOutbox(t testing.TB) Database {
 	t.Helper()
 	if target.createOutbox != nil {
@@ -137,7 +135,7 @@ func migrate(t testing.TB, db *sql.DB, kind string) {
 	}
 }
 
-// printed is a short name for what is migrated.
+// printed returns a short fingerprint of the migrations.
 func printed(t testing.TB, kind string) string {
 	t.Helper()
 	sum := sha256.New()
@@ -147,8 +145,8 @@ func printed(t testing.TB, kind string) string {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:8])
 }
 
-// OpenAnother opens a second, independent pool on the same database. It is
-// closed when the test ends.
+// OpenAnother opens a second, independent pool of the same database. It is closed when the test
+// ends.
 func (db Database) OpenAnother(t testing.TB) *sql.DB {
 	t.Helper()
 	pool, err := db.open(t)
@@ -178,7 +176,8 @@ func (db Database) open(t testing.TB) (*sql.DB, error) {
 	return pool, err
 }
 
-// missingServer says that nobody has brought up a server; empty if it is there.
+// missingServer returns a function that reports a server that isn't configured; it returns "" if it
+// is.
 func missingServer(variable string) func() string {
 	return func() string {
 		if os.Getenv(variable) == "" {

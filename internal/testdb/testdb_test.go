@@ -112,7 +112,7 @@ func mentions(err error, some ...string) bool {
 	return err != nil && slices.ContainsFunc(some, func(one string) bool { return strings.Contains(err.Error(), one) })
 }
 
-// The servers are set so that tests notice who leans on a setting.
+// The servers have unusual settings, so that tests fail if the code relies on a default.
 func TestMySQLSettingsAreInForce(t *testing.T) {
 	each(t, mysqls, func(t *testing.T, target testdb.Target) {
 		db := target.Open(t)
@@ -146,7 +146,7 @@ func TestMySQLCountsRowsFoundAndTimesInUTC(t *testing.T) {
 			t.Fatal(err)
 		}
 		found := int64(1)
-		if strings.HasSuffix(target.Name, "/prepared") { // as applications have it
+		if strings.HasSuffix(target.Name, "/prepared") { // with the defaults of applications
 			found = 0
 		}
 		if rows, err := result.RowsAffected(); rows != found || err != nil {
@@ -171,8 +171,8 @@ func TestSQLiteSettingsAreInForce(t *testing.T) {
 	})
 }
 
-// A transaction that reads first and then writes fails at once if it was begun
-// deferred and another one wrote in between; an immediate one keeps others out.
+// A deferred transaction that reads and then writes fails immediately if another one wrote in
+// between. An immediate transaction excludes other writers.
 func TestSQLiteTransactionsAreImmediate(t *testing.T) {
 	each(t, files, func(t *testing.T, target testdb.Target) {
 		db := target.Open(t)
@@ -203,7 +203,7 @@ func TestMissingServer(t *testing.T) {
 			variable := "ROWRELAY_TEST_POSTGRES15"
 			switch {
 			case strings.HasPrefix(target.Name, "mysql/"):
-				variable, want = "ROWRELAY_TEST_MYSQL", "skipped" // it is optional
+				variable, want = "ROWRELAY_TEST_MYSQL", "skipped" // this target is optional
 			case !strings.HasPrefix(target.Name, "postgres15/"):
 				continue
 			}
@@ -215,7 +215,7 @@ func TestMissingServer(t *testing.T) {
 	}
 }
 
-// verdict opens a target in a test that only notes how it ends.
+// verdict opens a target in a test that only records whether it is skipped or fails.
 func verdict(target testdb.Target) string {
 	notes := &noted{}
 	done := make(chan struct{})
@@ -242,7 +242,7 @@ func (n *noted) end(how string, args []any) {
 	panic(n.verdict)
 }
 
-// Outboxes of several tests have all tables, and share nothing.
+// The outboxes of several tests have all tables, and share nothing.
 func TestEachOutboxIsWholeAndItsOwn(t *testing.T) {
 	each(t, all, func(t *testing.T, target testdb.Target) {
 		for range 2 {

@@ -31,7 +31,7 @@ func main() {
 		os.Exit(2)
 	}
 	name, arguments := os.Args[1], os.Args[2:]
-	// An interrupt ends go test, which gets it as well; what it prints then is still to be read.
+	// go test receives an interrupt, too, and ends. Its last output must still be read.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	command := exec.Command("go", append([]string{"test", "-json"}, arguments...)...)
 	lines := make(chan string)
@@ -63,7 +63,7 @@ func main() {
 	os.Exit(status)
 }
 
-// readLines sends each line without its end, and closes the channel after the last one.
+// readLines sends each line without its line end, and closes the channel after the last line.
 func readLines(from io.Reader, to chan<- string) {
 	buffered := bufio.NewReader(from)
 	for {
@@ -78,27 +78,27 @@ func readLines(from io.Reader, to chan<- string) {
 	}
 }
 
-// event is what go test -json prints; go doc test2json describes it.
+// event is an event of go test -json; go doc test2json describes it.
 type event struct{ Action, Package, Test, Output string }
 
-// test names a test, or with an empty name all that its package prints outside of tests.
+// test names a test. With an empty name it stands for what its package prints outside tests.
 type test struct{ folder, name string }
 
 type report struct {
 	out        io.Writer
 	name       string
-	all        bool // prints what tests print that pass
+	all        bool // print the output of passing tests, too
 	output     map[test][]string
-	running    map[test]time.Time // since when
+	running    map[test]time.Time // with the times of their starts
 	passed     int
-	ok, failed []string // what save writes
+	ok, failed []string // the lines for save
 }
 
 func newReport(out io.Writer, name string, all bool) *report {
 	return &report{out: out, name: name, all: all, output: map[test][]string{}, running: map[test]time.Time{}}
 }
 
-// print writes each line by itself, so that lines of other targets can't get into it.
+// print writes each line with one call, so that lines of other targets can't mix with it.
 func (r *report) print(lines ...string) {
 	for _, line := range lines {
 		fmt.Fprintf(r.out, "%s: %s\n", r.name, line)
@@ -109,7 +109,7 @@ func (r *report) read(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
 		if line != "" {
-			r.print(line) // go's own words, as of modules that it downloads
+			r.print(line) // the go command's own messages, for example about downloads
 		}
 		return
 	}
@@ -155,8 +155,8 @@ func (r *report) end(t test, action string) {
 	delete(r.output, t)
 }
 
-// endPackage prints the package's closing line. Of a package that failed it prints all that is not printed yet: a program
-// that panics or runs out of time leaves tests without an end.
+// endPackage prints the package's closing line. For a failed package it also prints all output that
+// is not printed yet, because tests don't end if the program panics or times out.
 func (r *report) endPackage(t test, action string) {
 	lines := r.output[t]
 	if action != "fail" {
@@ -188,7 +188,7 @@ func (r *report) endPackage(t test, action string) {
 	}
 }
 
-// shortened leaves out steps, and the middle of what is long.
+// shortened removes steps, and the middle of long output.
 func shortened(lines []string) []string {
 	const first, last = 20, 5
 	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, "=== ") })
@@ -207,7 +207,7 @@ func prefixed(lines []string, prefixes ...string) (found []string) {
 	return found
 }
 
-// printRunning names the three tests that have been running for longest.
+// printRunning prints the three tests that have been running longest.
 func (r *report) printRunning(now time.Time) {
 	var tests []test
 	for t := range r.running {

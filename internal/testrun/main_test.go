@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The Makefile of TestFailedSuiteLetsOthersRun runs this program as bin/testrun.
+// TestFailedSuiteLetsOthersRun's Makefile runs this test program as bin/testrun.
 func TestMain(m *testing.M) {
 	if os.Getenv("AS_TESTRUN") != "" {
 		main()
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// step is one line that go test -json prints.
+// step returns one line of go test -json.
 func step(action, folder, name, output string) string {
 	line, err := json.Marshal(map[string]string{"Action": action, "Package": folder, "Test": name, "Output": output})
 	if err != nil {
@@ -135,7 +135,8 @@ func TestRunningTestsArePrinted(t *testing.T) {
 	}
 }
 
-// goCommand stands for go: it lists a package of each suite. Where a test fails it is one of relay's.
+// goCommand is a fake go command: it reports one package for each suite. The failing test is in
+// relay's suite.
 const goCommand = `#!/bin/sh
 case $1 in
 list) printf 'm%s\n' /sinks /cmd/rowrelay /relay /relay/sqlstore /internal/e2e ;;
@@ -152,7 +153,7 @@ test)
 esac
 `
 
-// TestFailedSuiteLetsOthersRun runs the Makefile's suites with a go that runs nothing.
+// TestFailedSuiteLetsOthersRun runs the Makefile's suites with the fake go command.
 func TestFailedSuiteLetsOthersRun(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

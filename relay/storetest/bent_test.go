@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// These are stores that make one call in another way. A mistake is one of them
-// with a function that makes the call wrongly.
+// These stores make one call in another way. A mutant is such a store with a function that makes
+// the call wrongly.
 
 type onAcquire struct {
 	Store
@@ -186,7 +186,7 @@ func (s onPurge) Purge(ctx context.Context, retention time.Duration, limit int) 
 	return s.purge(ctx, retention, limit)
 }
 
-// onPick changes what Pick returns, of the journals that are kept with the store.
+// onPick changes what Pick returns. The journals are kept with the store.
 type onPick struct {
 	Store
 	pick func([]storage.Row) []storage.Row

@@ -21,14 +21,14 @@ func (w *worker) acquire(count int, ttl time.Duration) (grants []storage.Grant) 
 	return grants
 }
 
-// takeOver acquires lanes until it has so many more.
+// takeOver acquires lanes until it has count more.
 func (w *worker) takeOver(count int, ttl time.Duration) (grants []storage.Grant) {
 	w.Helper()
 	eventually(w, w.name+" takes over "+strconv.Itoa(count)+" lanes", func() bool {
 		grants = append(grants, w.acquire(count-len(grants), long)...)
 		return len(grants) >= count
 	})
-	if ttl != long { // a short lease may end, and its lane be granted again, before the last lane is there
+	if ttl != long { // a short lease may end, and its lane may be granted again, before the last lane is acquired
 		w.renewAll(ttl)
 	}
 	return grants
@@ -48,7 +48,7 @@ func (w *worker) release(renewals ...storage.Renewal) {
 	w.do("release", func(ctx context.Context) error { return w.store.Release(ctx, w.name, renewals) })
 }
 
-// lease is the worker's right to the lane, as far as it knows.
+// lease returns the worker's right to the lane, as far as the worker knows.
 func (w *worker) lease(lane int) storage.Lease {
 	return storage.Lease{Lane: lane, Fence: w.fences[lane]}
 }
@@ -62,7 +62,7 @@ func (w *worker) read(positions []storage.Position, limit, maxBytes int) (page s
 	return page
 }
 
-// pending reads everything that is to be delivered now.
+// pending reads all rows that can be delivered now.
 func (w *worker) pending() []storage.Row {
 	w.Helper()
 	return w.read(everything(), plenty, plentyBytes).Rows
@@ -88,7 +88,7 @@ func (w *worker) due() (rows []storage.Row) {
 	return rows
 }
 
-// heldKeys are sorted by the rows that hold them.
+// heldKeys returns the blocked keys, sorted by the rows that block them.
 func (w *worker) heldKeys() (keys []storage.BlockedKey) {
 	w.Helper()
 	w.do("blocked keys", func(ctx context.Context) (err error) {
@@ -108,7 +108,7 @@ func (w *worker) list(filter storage.Filter) (infos []storage.Info) {
 	return infos
 }
 
-// info is what is known of one row.
+// info returns what Find reports about one row.
 func (w *worker) info(id int64) storage.Info {
 	w.Helper()
 	infos := w.list(storage.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
@@ -118,7 +118,7 @@ func (w *worker) info(id int64) storage.Info {
 	return infos[0]
 }
 
-// wantState requires that the rows are in this state.
+// wantState requires that the rows have this state.
 func (w *worker) wantState(want storage.State, ids ...int64) {
 	w.Helper()
 	for _, id := range ids {

@@ -2,23 +2,22 @@ package storetest
 
 import "testing"
 
-// check is one part of what a store promises.
+// check is one check of the suite.
 type check struct {
 	name string
 	run  func(t testing.TB, table Table)
 
-	// manyWriters: keeps several writing transactions open at once, or rows
-	// locked.
+	// manyWriters: the check keeps several writing transactions open, or rows locked.
 	manyWriters bool
 
-	// byRows: does nothing by lanes.
+	// byRows: the check does nothing by lanes.
 	byRows bool
 
-	// passesOver: wants a claim to pass over rows that are locked.
+	// passesOver: the check requires that a claim skips locked rows.
 	passesOver bool
 }
 
-// checks is the suite.
+// checks returns all checks of the suite.
 func checks() []check {
 	return []check{
 		{name: "acquire shares the lanes out", run: acquireSharesOut},

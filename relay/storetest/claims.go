@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A claim that has ended is freed, a crash is counted, and nothing else is
-// freed; the row can then be claimed again, and only its new claim settles it.
+// Reclaim frees the rows of an expired claim and no others, and counts a crash for each. The rows
+// can then be claimed again, and only the new claim can settle them.
 func reclaimFreesEndedClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	written := write(t, table, plain(5)...)
@@ -39,7 +39,7 @@ func reclaimFreesEndedClaims(t testing.TB, table Table) {
 	b.mustSettle(allClaimed("again", storage.StateDone, again)...)
 }
 
-// Several relays reclaim at once: each claim that has ended is freed once.
+// If several relays call Reclaim concurrently, each expired claim is freed once.
 func reclaimConcurrently(t testing.TB, table Table) {
 	const count, relays = 40, 5
 	a := byRows(t, table, "a")
@@ -75,8 +75,8 @@ func reclaimConcurrently(t testing.TB, table Table) {
 	}
 }
 
-// A claim that is extended doesn't end; only what is still claimed with the
-// token is extended.
+// An extended claim does not expire. Extend changes only the rows that are still claimed with the
+// token.
 func extendKeepsTheClaim(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(4)...)
@@ -100,8 +100,8 @@ func (w *worker) extend(token string, ids []int64) (still []int64) {
 	return still
 }
 
-// Reclaim brings held rows back when they are due, with what they had been
-// charged; not those that aren't, and none that is parked.
+// Reclaim moves deferred rows back when they are due, and keeps their attempts. It moves no row
+// that isn't due and no parked row.
 func reclaimBringsBackDueRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
@@ -132,8 +132,8 @@ func reclaimBringsBackDueRows(t testing.TB, table Table) {
 	}
 }
 
-// A row can be settled in each way by the token that it was claimed with, and
-// by no other; the second time it is gone.
+// A row can be settled to each state with the token of its claim, and with no other token. Settled
+// once more, the row is missing.
 func settleByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {
@@ -146,7 +146,7 @@ func settleByToken(t testing.TB, table Table) {
 		a.mustSettle(claimed("right", state, row))
 		want := storage.Settled{Missing: 1}
 		if state == storage.StatePending {
-			want = storage.Settled{Fenced: 1} // it is there, and claimed by nobody
+			want = storage.Settled{Fenced: 1} // the row exists and is not claimed
 		}
 		if got := a.settle(claimed("right", state, row)); got != want {
 			t.Errorf("settled as %s for the second time: %+v, want %+v", state, got, want)
@@ -155,8 +155,8 @@ func settleByToken(t testing.TB, table Table) {
 	}
 }
 
-// A claim that is given back can be claimed again at once, with what the
-// settlement says that it was charged.
+// A row that was given back can be claimed again immediately, with the attempts that the settlement
+// charged.
 func pendingGivesBack(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	id := write(t, table, plain(1)...)[0]

@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// calls are all calls of a store, each with something to do.
+// calls returns all calls of a store. Each call has work to do.
 func (w *worker) calls(row storage.Row) map[string]func(context.Context) error {
 	calls := w.storeCalls(row)
 	journaler, able := w.store.(storage.Journaler)
@@ -97,8 +97,7 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 	}
 }
 
-// A call whose context has ended returns at once, with an error, and has
-// changed nothing.
+// A call whose context has ended returns immediately with an error and changes nothing.
 func endedContext(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)

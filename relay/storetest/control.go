@@ -32,8 +32,8 @@ func (w *worker) actions(limit int) (actions []storage.Action) {
 	return actions
 }
 
-// What is put in force is there for all until it is lifted, one of a kind and name, in their
-// order; names are compared as bytes.
+// A control is visible to all relays until it is removed. Only one exists for a kind and name, and
+// controls are listed in order. Names are compared as bytes.
 func controlsAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	if got := a.controls(); len(got) != 0 {
@@ -86,8 +86,7 @@ func controlsAreKept(t testing.TB, table Table) {
 	check(put[0], put[1], put[2], put[3], put[5])
 }
 
-// A control ends at its time, by the database's clock; one that is put in its place has a time
-// of its own.
+// A control ends at its time, by the database's clock. A control that replaces it has its own time.
 func controlsEnd(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	lasting := storage.Control{Kind: storage.PauseTopic, Name: "lasting"}
@@ -119,8 +118,8 @@ func controlsEnd(t testing.TB, table Table) {
 	}
 }
 
-// Each change of a control is a line of the log, and so is each change of messages by an
-// operator that is logged: the last one first.
+// The log has a line for each change of a control, and for each change of messages that an operator
+// makes and that is logged. The latest line comes first.
 func actionsAreLogged(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.control(storage.Control{Kind: storage.PauseSink, Name: "s", By: "ann", Reason: "why"}, 90*time.Minute)

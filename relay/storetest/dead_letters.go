@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// dying is the settlement of a row that is parked, with a dead letter of that number.
+// dying returns the settlement that parks a row, with the dead letter of this number.
 func dying(parked storage.Settlement, number int) storage.Settlement {
 	parked.State = storage.StateError
 	parked.DeadLetter = &storage.Copy{
@@ -23,7 +23,7 @@ func dying(parked storage.Settlement, number int) storage.Settlement {
 	return parked
 }
 
-// deadLetters are those that are pending, in the order of their ids.
+// deadLetters returns the pending dead letters, in the order of their ids.
 func (w *worker) deadLetters() (rows []storage.Row) {
 	w.Helper()
 	for _, row := range w.pending() {
@@ -35,8 +35,9 @@ func (w *worker) deadLetters() (rows []storage.Row) {
 	return rows
 }
 
-// A dead letter has what its message had, wherever that was parked from, as a new message that
-// is due at once, and expires when its message does, unless that has expired. Its message is parked as any other.
+// A dead letter is a new message that is due immediately and has the content of the parked message,
+// in whichever table that was. It expires when the parked message does, unless that time has
+// passed. The message is parked as without a dead letter.
 func deadLettersAreWritten(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for i, message := range append(variants(), expired) {
@@ -80,10 +81,10 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 	}
 }
 
-// expired is a message that was too old long ago.
+// expired is a message that expired long ago.
 var expired = outbox.Message{ID: "0197a3b4-0e0e-7abc-8def-0123456789ab", Topic: "expired", ExpiresAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 
-// unlessExpired is the time when a copy expires.
+// unlessExpired returns the time when a copy expires.
 func unlessExpired(at time.Time) time.Time {
 	if at.Before(time.Now()) {
 		return time.Time{}
@@ -91,8 +92,8 @@ func unlessExpired(at time.Time) time.Time {
 	return at
 }
 
-// A settlement that changes nothing writes no dead letter: one that is repeated, fenced, of another
-// relay, of another message, or over an operator's decision.
+// A settlement that changes nothing writes no dead letter. That is, one that is repeated or fenced,
+// by another relay, of another message, or one that comes after an operator's decision.
 func deadLettersOnce(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, keyed("k", 3)...)
@@ -130,7 +131,8 @@ func deadLettersOnce(t testing.TB, table Table) {
 	}
 }
 
-// Dead letters of one batch have ids in the order of their messages, whatever else is in it.
+// The dead letters of one batch have ids in the order of their messages, whatever else is in the
+// batch.
 func deadLettersInOrder(t testing.TB, table Table) {
 	const count = 60
 	a := holder(t, table, "a")
@@ -169,7 +171,7 @@ func deadLettersInOrder(t testing.TB, table Table) {
 	}
 }
 
-// By rows, too, and only by the token that the row was claimed with.
+// By rows a dead letter is written only with the token of the row's claim.
 func deadLettersByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	fill(t, table, plain(3)...)
@@ -191,7 +193,7 @@ func deadLettersByToken(t testing.TB, table Table) {
 	}
 }
 
-// Of several settles of the same rows at the same time one writes their dead letters.
+// If several settlements of the same rows run concurrently, one of them writes the dead letters.
 func deadLettersConcurrently(t testing.TB, table Table) {
 	const settles, count = 6, 10
 	a := holder(t, table, "a")
@@ -212,8 +214,9 @@ func deadLettersConcurrently(t testing.TB, table Table) {
 	}
 }
 
-// A settlement for one of a row's sinks writes its dead letter, and the next one, for the other,
-// its own: from the hot row and from the held one, once each, whatever is repeated.
+// A settlement for one of a row's sinks writes a dead letter, and the settlement for the other sink
+// writes another one. This holds for pending and deferred rows, and each dead letter is written
+// once even if settlements are repeated.
 func deadLettersOfSinks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, keyed("k", 2)...)

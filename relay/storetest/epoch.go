@@ -6,13 +6,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A page comes from the epoch that the sign of life was taken in, and knows of every
-// id that it has, and of those up to which another relay has read.
+// A page has the same epoch as the heartbeat. Its last id covers its own rows and all ids up to
+// which another relay has read.
 func pageTellsTheEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(3)...)
 	epoch := a.beat(storage.ByLanes, long).Epoch
-	for range 2 { // the second time it may be answered by less
+	for range 2 { // the second read may use a cheaper query
 		page := a.read(everything(), plenty, plentyBytes)
 		if page.Epoch != epoch {
 			t.Errorf("a page comes from the epoch %q, and the sign of life was taken in %q", page.Epoch, epoch)
@@ -31,13 +31,12 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 	}
 }
 
-// Marks that were made in another epoch than the server's are not stored; the lease
-// is extended, and given back, all the same.
+// Marks of another epoch are not stored. The lease is renewed or released all the same.
 func marksOfAnotherEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	epoch := a.beat(storage.ByLanes, long).Epoch
 	if epoch == "" {
-		return // nothing is ever lost there
+		return // this store never loses commits
 	}
 	right, wrong := storage.Marks{Main: 1}, storage.Marks{Main: 666}
 	a.renew(long, storage.Renewal{Lease: a.lease(3), Marks: right, Epoch: epoch}, storage.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})

@@ -12,15 +12,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-// table is the table in memory as the suite wants one: with stores that share
-// nothing else, and with producers' transactions.
+// table is a memstore table in the form that the suite requires: its stores share nothing else, and
+// producers have transactions.
 type table struct{ *memstore.DB }
 
 func (t table) Store(testing.TB) storetest.Store { return t.DB.Store() }
 func (t table) Begin(testing.TB) storetest.Tx    { return t.DB.Begin() }
 
-// What the suite is given, and in short what it does with it. A test passes
-// the harness to Run.
+// The example shows what the suite gets, and outlines what it does with it. A test passes the
+// harness to Run.
 func ExampleHarness() {
 	harness := storetest.Harness{Open: func(testing.TB) storetest.Table { return table{memstore.New()} }}
 

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A sign of life tells the database's time: what is written before has an earlier one, and
-// what is written after a later one.
+// A heartbeat returns the database's time: messages written earlier have earlier times, and
+// messages written later have later ones.
 func beatTellsTheTime(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	before := a.row(write(t, table, plain(1)...)[0]).CreatedAt
@@ -22,7 +22,7 @@ func beatTellsTheTime(t testing.TB, table Table) {
 	}
 }
 
-// Nothing is left of what is discarded, though done rows are kept, wherever the row was and
+// Discarding deletes a row even if delivered rows are kept, in whichever table the row was and
 // whatever else is in its batch.
 func discardedRowsAreGone(t testing.TB, table Table) {
 	a := holder(t, table, "a")
@@ -35,7 +35,7 @@ func discardedRowsAreGone(t testing.TB, table Table) {
 	if got, want := a.settle(batch...), (storage.Settled{Missing: len(batch)}); got != want {
 		t.Errorf("settled once more: %+v, want %+v", got, want)
 	}
-	a.mustSettle(a.as(storage.StateDiscarded, a.row(written[5]))) // and alone
+	a.mustSettle(a.as(storage.StateDiscarded, a.row(written[5]))) // a batch of one
 	a.wantState(storage.StateDone, due[1].ID, written[3])
 	a.wantState(storage.StateError, written[4])
 	if left := a.list(storage.Filter{}); len(left) != 3 {
@@ -43,7 +43,7 @@ func discardedRowsAreGone(t testing.TB, table Table) {
 	}
 }
 
-// By rows, too, and only by the token that the row was claimed with.
+// By rows a row is discarded only with the token of its claim.
 func discardByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	written := write(t, table, plain(3)...)
@@ -64,8 +64,8 @@ func discardByToken(t testing.TB, table Table) {
 	}
 }
 
-// expiring are messages that were parked: as they had expired, for another reason, and as
-// they had expired by their route.
+// expiring returns messages and the errors with which they are parked: one that has expired, one
+// parked for another reason, and one that has expired by its route.
 func expiring() (messages []outbox.Message, errors []string) {
 	at := time.Now().Add(time.Hour)
 	return []outbox.Message{{Topic: "t", ExpiresAt: at}, {Topic: "t", ExpiresAt: at}, {Topic: "t"}},
@@ -83,8 +83,8 @@ func wantExpiry(t testing.TB, what string, row storage.Row, message outbox.Messa
 	wantTime(t, what+": expires_at", row.Message.ExpiresAt, message.ExpiresAt)
 }
 
-// What was parked as it had expired never expires again once it is requeued, through all
-// further attempts; what was parked for another reason expires as before.
+// A message that was parked because it had expired never expires again once it is requeued,
+// whatever attempts follow. A message that was parked for another reason expires as before.
 func requeuedNeverExpires(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	messages, errors := expiring()
@@ -113,7 +113,7 @@ func requeuedNeverExpires(t testing.TB, table Table) {
 	}
 }
 
-// By rows, too: a requeued row comes back to where it is claimed.
+// By rows a requeued row keeps this when it is moved back to the table where it is claimed.
 func requeuedByRowsNeverExpires(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages, errors := expiring()

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// facts is what a mistaken store knows of its table beside what it asks for.
+// facts has what a mutant knows about its table in addition to what it asks the store.
 type facts struct {
 	mu     sync.Mutex
 	owners map[int]string
@@ -19,9 +19,9 @@ type facts struct {
 	tokens map[int64]string // of claimed rows
 
 	table   memory // the table behind it
-	reader  Store  // one handle for all
+	reader  Store  // one handle for all calls
 	memory  []storage.Row
-	locks   map[int64]func() // what the table's LockRow has locked
+	locks   map[int64]func() // the rows that the table's LockRow has locked
 	waiting bool
 }
 
@@ -34,7 +34,7 @@ func newFacts(table memory) *facts {
 	}
 }
 
-// fence is the lane's fence now.
+// fence returns the lane's current fence.
 func (f *facts) fence(lane int) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *facts) setWaiting(waiting bool) {
 	f.waiting = waiting
 }
 
-// lockedRows counts the rows that are locked now.
+// lockedRows returns the number of rows that are locked.
 func (f *facts) lockedRows() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +68,7 @@ func (f *facts) lockedRows() int {
 
 func (f *facts) locked() bool { return f.lockedRows() > 0 }
 
-// unlock takes all locks away.
+// unlock releases all locks.
 func (f *facts) unlock() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,8 +78,7 @@ func (f *facts) unlock() {
 	}
 }
 
-// mutantTable is a table whose stores have a mistake, and which tells them of
-// its row locks.
+// mutantTable is a table whose stores have a mistake. It records row locks for them.
 type mutantTable struct {
 	memory
 	facts *facts
@@ -112,7 +111,7 @@ func (f *facts) isWaiting() bool {
 	return f.waiting
 }
 
-// observed is a store that notes the facts.
+// observed returns a store that records the facts.
 func (f *facts) observed(s Store) Store {
 	s = onAcquire{s, f.acquire(s)}
 	s = onRenew{s, f.renew(s)}

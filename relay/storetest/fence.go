@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Who lost a lane changes nothing in it, whatever it settles; every attempt is
-// counted.
+// A relay that has lost a lane can't change the lane's rows, whatever state it settles. Each such
+// settlement is counted as fenced.
 func oldFenceChangesNothing(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)
@@ -47,8 +47,8 @@ func (w *worker) renewAll(ttl time.Duration) {
 	}
 }
 
-// A relay that has a lane again may still have outcomes of the lease before in the same
-// settlement as new ones, of the same row, too: those of the new lease count.
+// A relay that has leased a lane again may settle outcomes of the old lease together with new ones,
+// even of the same row. Only those of the new lease change rows.
 func oneRowUnderTwoFences(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	write(t, table, plain(8)...)
@@ -70,7 +70,7 @@ func oneRowUnderTwoFences(t testing.TB, table Table) {
 	a.wantState(storage.StateDone, ids(rows)...)
 }
 
-// A fence that was never given out is no better than an old one.
+// A fence that was never granted is rejected like an old one.
 func wrongFenceChangesNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
@@ -85,8 +85,8 @@ func wrongFenceChangesNothing(t testing.TB, table Table) {
 	a.wantState(storage.StatePending, id)
 }
 
-// One batch may show leases that hold, leases that are lost, and rows that are
-// gone: each is counted as what it is.
+// A batch may have rows of current leases, rows of lost leases, and rows that no longer exist. Each
+// is counted as what it is.
 func someFenced(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes/2, long)
@@ -118,9 +118,9 @@ func someFenced(t testing.TB, table Table) {
 	}
 }
 
-// A settle that began before a takeover and commits after it: the takeover
-// waits for it, or passes the lane over, or the settle changes nothing. What
-// the new holder has read is not changed by the old one any more.
+// A settlement begins before a takeover and commits after it. Then the takeover waits for the
+// settlement, or skips the lane, or the settlement changes nothing. The old holder no longer
+// changes what the new holder has read.
 func settleAcrossTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)
@@ -134,7 +134,7 @@ func settleAcrossTakeover(t testing.TB, table Table) {
 		settled <- settleOrReport(t, a, a.as(storage.StateDone, row))
 	}()
 	eventually(t, "the settle waits for the row", waiting)
-	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits
+	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits for the settlement
 	b.takeOverPassing(row.Lane, unlock)
 	read := slices.Contains(ids(b.pending()), id)
 	unlock()
@@ -147,8 +147,7 @@ func settleAcrossTakeover(t testing.TB, table Table) {
 	}
 }
 
-// takeOverPassing takes over all lanes, and says when it has them all but this
-// one.
+// takeOverPassing takes over all lanes, and calls allOthers when it has all except this one.
 func (w *worker) takeOverPassing(lane int, allOthers func()) {
 	w.Helper()
 	eventually(w, w.name+" takes over all lanes", func() bool {
@@ -171,7 +170,7 @@ func settleOrReport(t testing.TB, w *worker, settlements ...storage.Settlement) 
 	return counts
 }
 
-// The same by chance: settles and takeovers race, round after round.
+// Settlements race takeovers at random, for many rounds, with the same requirement.
 func settleRacesTakeover(t testing.TB, table Table) {
 	const rounds, ttl = 20, 15 * time.Millisecond
 	a, b := hire(t, table, "a"), hire(t, table, "b")

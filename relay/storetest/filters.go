@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Filters select by each field, by all that are set, the same way for a
-// listing and for a change.
+// Filters select by each field, and by all set fields together. Listings and changes select the
+// same rows.
 func filtersSelect(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	const none = "0197a3b4-ffff-7abc-8def-0123456789ab"
@@ -32,7 +32,7 @@ func filtersSelect(t testing.TB, table Table) {
 	id := func(i int) string { return strconv.FormatInt(written[i], 10) }
 	tests := []struct {
 		filter storage.Filter
-		want   []int64 // of the parked rows
+		want   []int64 // the indexes of the parked rows that are selected
 	}{
 		{storage.Filter{}, written},
 		{storage.Filter{State: storage.StateError}, written},
@@ -72,7 +72,7 @@ func filtersSelect(t testing.TB, table Table) {
 	a.wantState(storage.StatePending, pending)
 }
 
-// wantFound requires that Find finds these parked rows, and looks at all there are.
+// wantFound requires that Find returns these parked rows, and has searched all parked rows.
 func (w *worker) wantFound(filter storage.Filter, want []int64) {
 	w.Helper()
 	var found storage.Found
@@ -92,13 +92,13 @@ func (w *worker) wantFound(filter storage.Filter, want []int64) {
 	wantIDs(w, fmt.Sprintf("find %+v", filter), ids, want)
 }
 
-// parkAgain parks what was requeued.
+// parkAgain parks the requeued rows again.
 func (w *worker) parkAgain() {
 	w.Helper()
 	w.mustSettle(w.allAs(storage.StateError, w.due())...)
 }
 
-// discardEach discards one row, then the rest, and requires what is left.
+// discardEach discards one row, then the rest, and requires the rows that are left.
 func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	w.Helper()
 	one := filter
@@ -115,8 +115,8 @@ func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	}
 }
 
-// A listing has a hundred rows, or as many as it was told, or as many bytes, and goes on
-// after the last one.
+// A listing ends after a hundred rows, the limit, or the limit of bytes, and the next page begins
+// after its last row.
 func listPages(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(130)...)
@@ -135,7 +135,7 @@ func listPages(t testing.TB, table Table) {
 	wantIDs(t, "all pages", got, written)
 
 	large := write(t, table, slices.Repeat([]outbox.Message{{Topic: "large", Payload: make([]byte, 20_000)}}, 5)...)
-	for i, want := range [][]int64{large[:2], large[2:4], large[4:]} { // the row that crosses the bound still comes
+	for i, want := range [][]int64{large[:2], large[2:4], large[4:]} { // the row that exceeds the limit of bytes is still returned
 		page := a.list(storage.Filter{Topic: "large", MaxBytes: 30_000, AfterID: large[2*i] - 1})
 		wantIDs(t, "a page of 30,000 bytes", infoIDs(page), want)
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Due returns held rows by their time, page after page, each once; of the
-// lanes that were asked for, and only those that are due.
+// Due returns deferred rows in the order of their times, page by page, each row once. It returns
+// only due rows of the requested lanes.
 func dueInOrder(t testing.TB, table Table) {
 	const count = 25
 	a := holder(t, table, "a")
 	now := time.Now()
 	messages := plain(count)
 	for i := range messages {
-		// Several have the same time, one has none, and some are not due.
+		// Several rows have the same time, one has none, and some are not due.
 		messages[i].AvailableAt = now.Add(-time.Duration(i*7%10) * time.Minute)
 	}
 	messages[3].AvailableAt = time.Time{}
@@ -50,7 +50,7 @@ func byTime(a, b storage.Row) int {
 	return int(a.ID - b.ID)
 }
 
-// duePages reads due rows to the end, page by page.
+// duePages reads all due rows, page by page.
 func (w *worker) duePages(lanes []int, limit int) (rows []storage.Row) {
 	w.Helper()
 	var cursor storage.DueCursor
@@ -69,8 +69,7 @@ func (w *worker) duePages(lanes []int, limit int) (rows []storage.Row) {
 	}
 }
 
-// A due row says whether it waits for another attempt, and so holds its key,
-// or for its time.
+// A due row shows whether it is a retry, which blocks its key, or a scheduled message.
 func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, slices.Concat(keyed("a", 1), keyed("b", 1))...)
@@ -84,8 +83,8 @@ func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
 	}
 }
 
-// A retry holds its key, due or not; a scheduled, a parked, a requeued and a
-// finished row doesn't, nor does one without a key.
+// A retry blocks its key, whether it is due or not. Scheduled, parked, requeued and finished rows
+// block no key, and neither does a row without a key.
 func retriesHoldTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -116,7 +115,7 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 	a.wantHeldKeys(want)
 }
 
-// wantHeldKeys asks for some of the held keys.
+// wantHeldKeys queries some of the blocked keys.
 func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	w.Helper()
 	for _, want := range all {
@@ -142,8 +141,8 @@ func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	}
 }
 
-// Of a page's keys those are found that a retry holds, each with its first row of
-// each topic: whatever else is held, and though others differ by a blank or by case.
+// BlockedAmong finds the keys of a page that a retry blocks, each with its first row of each topic.
+// Other deferred rows, and keys that differ by a blank or by case, make no difference.
 func heldAmongOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -206,7 +205,7 @@ func (w *worker) wantHeldAmong(asked []storage.LaneKey, want []storage.BlockedKe
 	})
 }
 
-// Whoever takes a lane over finds what is held there: the keys and the rows.
+// A relay that takes a lane over finds its blocked keys and deferred rows.
 func heldAcrossTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)

@@ -8,8 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A renewed lease lasts as long as the renewal says, also beyond what it was
-// first given for.
+// A renewed lease lasts as long as the renewal requests, even beyond its first end.
 func renewExtends(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, short)
@@ -27,8 +26,7 @@ func renewExtends(t testing.TB, table Table) {
 	}
 }
 
-// A lease that has ended and that nobody has taken over is renewed like any
-// other.
+// An expired lease that no relay has taken over is renewed like any other.
 func renewAfterTheEnd(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, short)
@@ -46,8 +44,8 @@ func renewAfterTheEnd(t testing.TB, table Table) {
 	}
 }
 
-// Only the holder renews: neither who held the lane before, nor who shows a
-// wrong fence or a wrong name. What they say of the marks is not stored.
+// Only the holder can renew a lane. A former holder, a wrong fence and a wrong name are refused,
+// and their marks are not stored.
 func renewIsForTheHolder(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(storage.Lanes, short)
@@ -68,7 +66,7 @@ func renewIsForTheHolder(t testing.TB, table Table) {
 	}
 }
 
-// Release is the holder's alone, too.
+// Only the holder can release a lane.
 func releaseIsForTheHolder(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(storage.Lanes, short)
@@ -77,14 +75,13 @@ func releaseIsForTheHolder(t testing.TB, table Table) {
 	a.release(storage.Renewal{Lease: a.lease(3), Marks: wrong}, storage.Renewal{Lease: b.lease(4), Marks: wrong})
 	b.release(storage.Renewal{Lease: a.lease(5), Marks: wrong})
 	grants := c.takeOver(storage.Lanes, long)
-	wantCrashes(t, grants, 2) // none was released
+	wantCrashes(t, grants, 2) // no lane was released
 	for _, grant := range grants {
 		wantMarks(t, grant, storage.Marks{})
 	}
 }
 
-// A lane is granted with the marks that were stored last, by a renewal or a
-// release.
+// A lane is granted with the marks that the last renewal or release stored.
 func marksAreKept(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	for _, grant := range a.acquire(storage.Lanes, short) {

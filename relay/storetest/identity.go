@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// writeAs writes a message with an id that was given out before.
+// writeAs writes a message with an id that was assigned before.
 func writeAs(t testing.TB, table Table, id int64, message outbox.Message) {
 	t.Helper()
 	tx := table.Begin(t)
@@ -18,12 +18,12 @@ func writeAs(t testing.TB, table Table, id int64, message outbox.Message) {
 	tx.Commit()
 }
 
-// named is a message of one key with an id of its own.
+// named returns a message of one key with its own message id.
 func named(key string) outbox.Message {
 	return outbox.Message{ID: outbox.NewID(), Topic: "named", Key: key}
 }
 
-// wantStateOf requires that one message is in this state; "": that there is none.
+// wantStateOf requires that one message has this state; "": that it doesn't exist.
 func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	w.Helper()
 	infos := w.list(storage.Filter{IDs: []string{message.ID}})
@@ -32,7 +32,7 @@ func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	}
 }
 
-// only returns the row of a message among some.
+// only returns the row of a message among some rows.
 func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row {
 	t.Helper()
 	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Message.ID == message.ID })
@@ -42,8 +42,8 @@ func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row 
 	return rows[at]
 }
 
-// ofAnother are the settlements with every third one for a message that was given
-// another row's id before.
+// ofAnother returns the settlements, with every third one changed to be about a message whose row
+// id was assigned again.
 func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, others int) {
 	changed = slices.Clone(settlements)
 	for i := range changed {
@@ -55,8 +55,8 @@ func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, 
 	return changed, others
 }
 
-// A settlement changes its own message, not another one that has its id: it is
-// missing then. So in both tables, alone and in a batch, whatever the new state.
+// A settlement changes the row only if the row has its message. If another message has the id, the
+// settled one is missing. This holds in both tables, alone and in a batch, for every new state.
 func settleKeepsToTheMessage(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, slices.Concat(keyed("k", 40), plain(20))...)
@@ -80,7 +80,7 @@ func settleKeepsToTheMessage(t testing.TB, table Table) {
 	}
 }
 
-// keepsToTheMessage settles some rows, of which a third for other messages.
+// keepsToTheMessage settles some rows, a third of them for other messages.
 func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 	w.Helper()
 	before := map[int64]storage.State{}
@@ -97,14 +97,14 @@ func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 			want = state
 		}
 		if want == storage.StateScheduled {
-			want = storage.StatePending // it is due
+			want = storage.StatePending // the row is due
 		}
 		w.wantState(want, row.ID)
 	}
 	w.settle(w.allAs(storage.StateDone, rows)...)
 }
 
-// The same with a token in the place of the lease: one token may have claimed both.
+// The same holds for settlements with a token: one token may have claimed both messages.
 func tokenKeepsToTheMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {
@@ -123,7 +123,7 @@ func tokenKeepsToTheMessage(t testing.TB, table Table) {
 	}
 }
 
-// A fence may be given out again, to another relay.
+// A settlement needs the owner's name, because a fence may be granted again to another relay.
 func settleIsForTheOwner(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	b.fences = a.fences
@@ -138,8 +138,8 @@ func settleIsForTheOwner(t testing.TB, table Table) {
 	a.mustSettle(a.allAs(storage.StateDone, rows)...)
 }
 
-// What was delivered is no obstacle for a message that has its id, and stays what
-// it is when that one is delivered, too.
+// A delivered row doesn't prevent settling another message with its id, and stays unchanged when
+// that one is delivered, too.
 func doneMeetsItsIDAgain(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second, third := named("k"), named("k"), named("k")
@@ -157,8 +157,8 @@ func doneMeetsItsIDAgain(t testing.TB, table Table) {
 	}
 }
 
-// A row that waits is no obstacle either: each is settled, requeued and discarded
-// by itself.
+// A deferred row doesn't prevent it either: each message is settled, requeued and discarded
+// separately.
 func heldMeetsItsIDAgain(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k"), named("k"), named("k")}
@@ -184,8 +184,8 @@ func heldMeetsItsIDAgain(t testing.TB, table Table) {
 	a.wantStateOf(messages[3], storage.StateRetry)
 }
 
-// By rows a held row whose id is another row's now stays where it is until that one
-// is gone, and keeps no other from coming back.
+// By rows a deferred row whose id belongs to another pending row now stays deferred until that row
+// is gone. Meanwhile other rows are moved back.
 func returnMeetsItsIDAgain(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	first, second, other := named("k"), named("k"), named("k")
@@ -206,7 +206,7 @@ func returnMeetsItsIDAgain(t testing.TB, table Table) {
 	a.mustSettle(claimed("3", storage.StateDone, only(t, rows, first)))
 }
 
-// Of several held rows with one id one comes back, and then the next one.
+// Of several deferred rows with one id, one is moved back, and the next one later.
 func returnsOneOfAnID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k")}
@@ -227,7 +227,7 @@ func returnsOneOfAnID(t testing.TB, table Table) {
 	}
 }
 
-// Whoever looks for a row by its id gets all that have it, and tells them apart.
+// A search by id returns all rows that have the id, each with its message.
 func picksAllOfAnID(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second := named("k"), named("k")

@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// journal writes what is being sent of one lane and returns the leases that held.
+// journal writes which messages of a lane are being sent, and returns the leases that held.
 func (w *worker) journal(lease storage.Lease, suspects ...storage.Suspect) (held []storage.Lease) {
 	w.Helper()
 	w.do("write journal", func(ctx context.Context) (err error) {
@@ -18,8 +18,8 @@ func (w *worker) journal(lease storage.Lease, suspects ...storage.Suspect) (held
 	return held
 }
 
-// What the holder of a lane has written down last is told to the next one,
-// unless the lane was released or renewed as calm; nobody else writes it down.
+// The next holder of a lane gets the journal that its last holder wrote, unless the lane was
+// released or the renewal was calm. Other relays can't write it.
 func journalsAreKept(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	suspects := []storage.Suspect{{ID: 1 << 40, Check: 1<<32 - 1, Crashes: 2, Alone: true}, {ID: 7}}
@@ -30,7 +30,7 @@ func journalsAreKept(t testing.TB, table Table) {
 			t.Errorf("wrote the journal of %+v, held are %+v", a.lease(lane), held)
 		}
 	}
-	a.journal(a.lease(1)) // nothing is being sent any more
+	a.journal(a.lease(1)) // no message is in flight any more
 	a.renew(short, storage.Renewal{Lease: a.lease(2), Calm: true})
 	a.release(storage.Renewal{Lease: a.lease(3)})
 	for _, grant := range b.takeOver(storage.Lanes, short) {
@@ -43,7 +43,7 @@ func journalsAreKept(t testing.TB, table Table) {
 	}
 	b.journal(b.lease(0), suspects[1])
 	for _, grant := range c.takeOver(storage.Lanes, long) {
-		if grant.Lane != 4 { // whose second holder has written nothing
+		if grant.Lane != 4 { // its second holder has written no journal
 			wantSuspects(t, grant, map[int][]storage.Suspect{0: suspects[1:]}[grant.Lane])
 		}
 	}

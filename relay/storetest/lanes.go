@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Several relays that acquire at the same time share the lanes out: each lane
-// goes to one of them, and none gets more than it asked for.
+// Several relays that acquire concurrently share the lanes: each lane has one owner, and no relay
+// gets more lanes than it requested.
 func acquireSharesOut(t testing.TB, table Table) {
 	const relays, count = 8, 5
 	var mu sync.Mutex
@@ -55,7 +55,7 @@ func acquireSharesOut(t testing.TB, table Table) {
 	}
 }
 
-// Nobody gets more lanes than it asked for, and nobody a lane twice.
+// No relay gets more lanes than it requested, or a lane twice.
 func acquireKeepsToTheCount(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	if got := a.acquire(0, long); len(got) != 0 {
@@ -72,8 +72,8 @@ func acquireKeepsToTheCount(t testing.TB, table Table) {
 	}
 }
 
-// A lane changes hands when its lease has ended and not before, with a higher
-// fence each time; holders that didn't release it are counted.
+// A lane can be taken over only after its lease has ended. The fence grows each time, and holders
+// that didn't release the lane are counted.
 func takeoverAfterExpiry(t testing.TB, table Table) {
 	a, b, c, d := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c"), hire(t, table, "d")
 	start := time.Now()
@@ -109,7 +109,7 @@ func wantCrashes(t testing.TB, grants []storage.Grant, want int) {
 	}
 }
 
-// A calm renewal clears the count of crashes.
+// A calm renewal resets the count of crashes.
 func calmRenewal(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(2, short)
@@ -136,7 +136,7 @@ func (w *worker) anyLane(n int) int {
 	return held[n]
 }
 
-// takeOverThese acquires whatever is free until it has these lanes.
+// takeOverThese acquires free lanes until it has these.
 func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	w.Helper()
 	got := map[int]storage.Grant{}
@@ -153,7 +153,7 @@ func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	return grants
 }
 
-// A fence grows by another number each time, so that one that a server has lost doesn't come
+// A fence grows by a different number each time, so a fence that a server has lost is not granted
 // again.
 func fencesGrowAtRandom(t testing.TB, table Table) {
 	a := hire(t, table, "a")

@@ -9,20 +9,20 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// reader reads everything, again and again, and checks what each page promises
-// about the rows that weren't there yet.
+// reader reads all lanes repeatedly, and checks what each page promises about the rows that earlier
+// pages did not have.
 type reader struct {
 	*worker
 	seen    map[int64]bool // rows of earlier pages
-	highest int64          // of them
-	safeID  int64          // the highest of earlier pages
+	highest int64          // the highest of those
+	safeID  int64          // the highest safe id of earlier pages
 }
 
 func newReader(t testing.TB, table Table, name string) *reader {
 	return &reader{worker: hire(t, table, name), seen: map[int64]bool{}}
 }
 
-// look reads a page and holds it against the pages before.
+// look reads a page and compares it with the earlier pages.
 func (r *reader) look() storage.Page {
 	r.Helper()
 	page := r.read(everything(), plenty, plentyBytes)
@@ -39,7 +39,7 @@ func (r *reader) look() storage.Page {
 	return page
 }
 
-// met checks a row that the pages before didn't have.
+// met checks a row that the earlier pages did not have.
 func (r *reader) met(id, lateAfter int64) {
 	r.Helper()
 	if id <= r.safeID {
@@ -50,9 +50,8 @@ func (r *reader) met(id, lateAfter int64) {
 	}
 }
 
-// A transaction that commits after later ids were read and settled is not
-// lost: the page says that it may have appeared, a scan finds it, and no
-// safe id had passed it.
+// A transaction that commits after later ids were read and settled is not lost: a page reports that
+// rows may have appeared, a scan finds its row, and no earlier safe id was above the row.
 func lateCommit(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
@@ -76,7 +75,7 @@ func lateCommit(t testing.TB, table Table) {
 	r.wantSafeID(r.highest)
 }
 
-// wantSafeID waits until nothing is expected any more up to the id.
+// wantSafeID waits until the safe id has reached the id.
 func (r *reader) wantSafeID(id int64) {
 	r.Helper()
 	eventually(r, "the safe id passes the last row", func() bool {
@@ -93,12 +92,12 @@ func after(id int64) []storage.Position {
 	return positions
 }
 
-// The interleaving in which a mark by snapshots that are not careful enough
-// loses a key's order: T2 begins; T1 begins, inserts a row of key A and stays
-// open; T2 inserts and commits; the relay reads; T1 commits; A writes again.
-// Whoever is shown A's second row has been told of the first.
+// In this order of events a mark that is computed too simply from snapshots loses a key's order: T2
+// begins; T1 begins, inserts a row of key A and stays open; T2 inserts and commits; the relay
+// reads; T1 commits; A writes again. A reader that gets A's second row must have a report of the
+// first.
 func lateWithinAKey(t testing.TB, table Table) {
-	for range 3 { // what else happens on the server matters, too
+	for range 3 { // repeated, because other transactions on the server matter, too
 		for _, first := range []string{"T1", "T2", "a row of T2's own"} {
 			for looks := 1; looks <= 2; looks++ {
 				lateWithin(t, table, first, looks)
@@ -107,8 +106,8 @@ func lateWithinAKey(t testing.TB, table Table) {
 	}
 }
 
-// A read at no positions has no rows, and tells what has appeared: also to a store
-// that had found nothing, and takes that for what it would find again.
+// A read without positions returns no rows, but still reports whether rows have appeared. A store
+// that has found nothing may not assume that it will find nothing again.
 func lateToldWithoutRows(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")
 	slow := table.Begin(t)
@@ -116,7 +115,7 @@ func lateToldWithoutRows(t testing.TB, table Table) {
 	write(t, table, plain(3)...)
 	last := highestOf(r.look().Rows)
 	for range 2 {
-		r.read(after(last), plenty, plentyBytes) // nothing
+		r.read(after(last), plenty, plentyBytes) // finds nothing
 	}
 	slow.Commit()
 	page := r.read(nil, plenty, plentyBytes)
@@ -135,7 +134,7 @@ func highestOf(rows []storage.Row) (id int64) {
 	return id
 }
 
-// lateWithin reads so many pages before T1 commits.
+// lateWithin reads looks pages before T1 commits.
 func lateWithin(t testing.TB, table Table, first string, looks int) {
 	r := newReader(t, table, "reader")
 	t1, t2 := beginBoth(t, table, first)
@@ -152,15 +151,14 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	if !(one < two && two < three) {
 		t.Fatalf("ids %d, %d, %d were given in turn", one, two, three)
 	}
-	// The engine reads on from where it was, and is told to look again.
+	// The engine continues to read after its position, and then scans.
 	page := r.read(after(two), plenty, plentyBytes)
 	if !slices.Equal(ids(page.Rows), []int64{three}) || page.LateAfter < 0 || page.LateAfter >= one {
 		t.Errorf("%s first: read on to %v, late after %d, and row %d has appeared", first, ids(page.Rows), page.LateAfter, one)
 	}
 }
 
-// beginBoth begins two transactions, of which the named one is known to the
-// database first.
+// beginBoth begins two transactions. The database knows the named one first.
 func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	if first == "T1" {
 		return table.Begin(t), table.Begin(t)
@@ -172,8 +170,8 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	return table.Begin(t), t2
 }
 
-// A settle that takes long is no yardstick of what came after it: what it
-// learns about transactions is as old as its beginning.
+// A slow settlement is no measure for later transactions: what a store learns about transactions
+// from it is as old as its beginning.
 func lateBesideASlowSettle(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
@@ -203,7 +201,7 @@ func lateBesideASlowSettle(t testing.TB, table Table) {
 	r.wantSafeID(r.highest)
 }
 
-// Gaps hold nothing up, and a rolled-back row never appears.
+// Gaps in the ids hold nothing up, and rows of rolled-back transactions never appear.
 func gapsByRollbacks(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")
 	var want []int64
@@ -219,8 +217,8 @@ func gapsByRollbacks(t testing.TB, table Table) {
 	r.wantSafeID(want[len(want)-1])
 }
 
-// A read that failed has told nobody anything: the next one still says what
-// has appeared since the one before.
+// A read that fails must not use up the report of late rows: the next read still reports what has
+// appeared since the read before.
 func failedReadTellsNothing(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")
 	slow := table.Begin(t)
@@ -236,7 +234,7 @@ func failedReadTellsNothing(t testing.TB, table Table) {
 	r.look()
 }
 
-// Two readers of one table, in one process or in two, each hear of a late row.
+// Two readers of one table, in one process or in two, both get the report of a late row.
 func everyReaderHears(t testing.TB, table Table) {
 	one, two := newReader(t, table, "one"), newReader(t, table, "two")
 	slow := table.Begin(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A lease that isn't renewed ends, though its relay lives, beats and renews another one.
+// A lease that isn't renewed ends, even if its relay is alive, beats, and renews another lease.
 func leaseEndsThoughItsRelayLives(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.beat(storage.ByLanes, long)
@@ -33,8 +33,8 @@ func leaseEndsThoughItsRelayLives(t testing.TB, table Table) {
 	}
 }
 
-// A relay that was started again under its name has none of the leases of the one before, and doesn't keep them: they
-// end at their time, and the one before, should it live, can neither renew nor settle.
+// A relay that restarts under its name has none of its predecessor's leases and doesn't renew them.
+// They end at their time, and the predecessor, if it is alive, can neither renew nor settle.
 func namesakeHasNoLeases(t testing.TB, table Table) {
 	before, after, b := hire(t, table, "a"), hire(t, table, "a"), hire(t, table, "b")
 	before.beat(storage.ByLanes, long)
@@ -45,7 +45,7 @@ func namesakeHasNoLeases(t testing.TB, table Table) {
 	before.renewAll(short)
 
 	after.beat(storage.ByLanes, long)
-	own := after.takeOver(1, long)[0] // so the others have ended, too, as they were renewed together
+	own := after.takeOver(1, long)[0] // the other leases have ended, too, because they were renewed together with this one
 	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
 		t.Fatalf("renewed %+v, held are %+v", own.Lease, held)
 	}
@@ -67,7 +67,8 @@ func namesakeHasNoLeases(t testing.TB, table Table) {
 	}
 }
 
-// What a relay leaves behind when it deregisters ends at its time: it may still be sending.
+// Leases that a relay still has when it deregisters end at their time, because it may still be
+// sending.
 func leavingKeepsLeases(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.beat(storage.ByLanes, long)
@@ -86,13 +87,13 @@ func leavingKeepsLeases(t testing.TB, table Table) {
 	}
 }
 
-// A renewal beside a takeover of leases that have ended: each lane is the one relay's or the other's.
+// If a renewal of expired leases races a takeover, each lane has exactly one owner afterwards.
 func renewalRacesTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.beat(storage.ByLanes, long)
 	for range 20 {
 		a.acquire(storage.Lanes, long)
-		a.renewAll(-time.Second) // they have ended
+		a.renewAll(-time.Second) // they are expired now
 		var renewals []storage.Renewal
 		for lane := range storage.Lanes {
 			renewals = append(renewals, storage.Renewal{Lease: a.lease(lane)})

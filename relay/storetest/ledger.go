@@ -10,16 +10,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The table is a ledger: a settlement decides about a row once, and every reader goes by it. A relay relies on that when it
-// returns to an earlier place of a lane, after a page that it couldn't take in or from a mark of long ago.
+// The table is a ledger: a settlement decides about a row once, and every read respects that. A
+// relay relies on this when it returns to an earlier position of a lane, because it dropped a page
+// or starts from an old mark.
 
 // byID returns rows in the order of their ids.
 func byID(rows []storage.Row) []storage.Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// readersLeaveOutSettledRows: Read, Scan, Due and Pick return only what isn't settled, wherever they begin, also after
-// the same settlements were written once more.
+// Read, Scan, Due and Pick return only unsettled rows, wherever they begin, also after the same
+// settlements were repeated.
 func readersLeaveOutSettledRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(24)...)
@@ -77,14 +78,15 @@ func readersLeaveOutSettledRows(t testing.TB, table Table) {
 	compare("after the same settlements once more")
 }
 
-// A lane's next holder finds everything that isn't settled above the mark that the lane is granted with, and nothing else: also
-// what its last holder settled above the mark is gone. What that one settles afterwards changes nothing.
+// A lane's next holder finds all unsettled rows above the mark of its grant and no others. Rows
+// that the last holder settled above the mark are not among them. What the last holder settles
+// after the takeover changes nothing.
 func grantsAreTrueAboveTheirMarks(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(6*storage.Lanes)...)
 	var settlements []storage.Settlement
 	var pending []int64
-	left := map[int]storage.Row{} // the first row of each lane that isn't settled
+	left := map[int]storage.Row{} // the first unsettled row of each lane
 	for i, row := range byID(a.pending()) {
 		switch _, found := left[row.Lane]; {
 		case i%2 == 0:

@@ -12,7 +12,7 @@ func TestMemstore(t *testing.T) {
 	Run(t, inMemory(func(store *memstore.Store) Store { return store }))
 }
 
-// inMemory is the harness of the store in memory, or of one made of it.
+// inMemory returns the harness of memstore, or of a store made from it.
 func inMemory(handle func(*memstore.Store) Store) Harness {
 	open := func(testing.TB) Table { return memory{memstore.New(), handle} }
 	return Harness{Open: open, Within: inBubble}

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// write inserts messages in one transaction of their own.
+// write inserts messages in one transaction.
 func write(t testing.TB, table Table, messages ...outbox.Message) []int64 {
 	tx := table.Begin(t)
 	written := make([]int64, len(messages))
@@ -20,7 +20,7 @@ func write(t testing.TB, table Table, messages ...outbox.Message) []int64 {
 	return written
 }
 
-// fill is write where nobody asks for the ids.
+// fill writes messages and discards their ids.
 func fill(t testing.TB, table Table, messages ...outbox.Message) {
 	tx := table.Begin(t)
 	if filler, able := tx.(Filler); able {
@@ -33,7 +33,7 @@ func fill(t testing.TB, table Table, messages ...outbox.Message) {
 	tx.Commit()
 }
 
-// lockRow locks a row as another session.
+// lockRow locks a row from another session.
 func lockRow(t testing.TB, table Table, id int64) (waiting func() bool, unlock func()) {
 	t.Helper()
 	locker, able := table.(RowLocker)
@@ -43,7 +43,7 @@ func lockRow(t testing.TB, table Table, id int64) (waiting func() bool, unlock f
 	return locker.LockRow(t, id)
 }
 
-// plain makes messages without a key, and so in many lanes.
+// plain returns messages without a key, which are in many lanes.
 func plain(count int) []outbox.Message {
 	messages := make([]outbox.Message, count)
 	for i := range messages {
@@ -52,7 +52,7 @@ func plain(count int) []outbox.Message {
 	return messages
 }
 
-// keyed makes messages of one key, and so in one lane.
+// keyed returns messages of one key, which are in one lane.
 func keyed(key string, count int) []outbox.Message {
 	messages := plain(count)
 	for i := range messages {
@@ -69,7 +69,7 @@ func lanes() []int {
 	return all
 }
 
-// everything is all lanes from their start.
+// everything returns the positions at the start of all lanes.
 func everything() []storage.Position {
 	positions := make([]storage.Position, storage.Lanes)
 	for i := range positions {
@@ -85,7 +85,7 @@ func ids(rows []storage.Row) []int64 {
 	return found
 }
 
-// inOrder returns the rows' ids as they stand.
+// inOrder returns the rows' ids in the order of the rows.
 func inOrder(rows []storage.Row) []int64 {
 	found := make([]int64, len(rows))
 	for i, row := range rows {

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// variants are messages that a careless store would change.
+// variants returns messages that a store could change by mistake.
 func variants() []outbox.Message {
 	allBytes := make([]byte, 256)
 	for i := range allBytes {
@@ -29,8 +29,7 @@ func variants() []outbox.Message {
 	}
 }
 
-// A message is the same wherever its row goes: pending, retry, parked,
-// requeued, done.
+// A message stays the same while its row is pending, a retry, parked, requeued and done.
 func movesKeepTheMessage(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, message := range variants() {
@@ -60,8 +59,8 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 	step(storage.Settlement{State: storage.StateDone, Attempts: 4, Receipt: "receipt ✓"}, storage.Info{State: storage.StateDone, LastError: "boom 2", Receipt: "receipt ✓"})
 }
 
-// stepper settles the row, wherever it is, and compares what is known of it
-// then.
+// stepper returns a function that settles the row, in whichever table it is, and compares the
+// result.
 func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info) {
 	return func(settlement storage.Settlement, want storage.Info) {
 		w.Helper()
@@ -83,8 +82,7 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 	}
 }
 
-// wantSame requires that the row is the one from before, but for what the
-// settlement says.
+// wantSame requires that only what the settlement names has changed.
 func wantSame(t testing.TB, got, before storage.Row, s storage.Settlement) {
 	t.Helper()
 	wantMessage(t, string(s.State), got.Message, before.Message)
@@ -98,7 +96,7 @@ func wantSame(t testing.TB, got, before storage.Row, s storage.Settlement) {
 	}
 }
 
-// wantMessage requires that two messages are the same, but for their time.
+// wantMessage requires that two messages are equal, except for their times.
 func wantMessage(t testing.TB, what string, got, want outbox.Message) {
 	t.Helper()
 	same := got.ID == want.ID && got.Topic == want.Topic && got.Key == want.Key && got.Priority == want.Priority &&
@@ -115,8 +113,7 @@ func wantTime(t testing.TB, what string, got, want time.Time) {
 	}
 }
 
-// A retry waits as long as it was told, by the database's clock, and then is
-// due.
+// A retry is due after its delay, by the database's clock, and not earlier.
 func retryWaitsItsDelay(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
@@ -145,12 +142,12 @@ func scheduledKeepsItsTime(t testing.TB, table Table) {
 	wantTime(t, "available_at", a.info(ids[0]).Message.AvailableAt, later)
 	wantTime(t, "available_at", a.info(ids[1]).Message.AvailableAt, time.Time{})
 	a.wantState(storage.StateScheduled, ids[0])
-	a.wantState(storage.StatePending, ids[1]) // held, and due
+	a.wantState(storage.StatePending, ids[1]) // deferred, and due
 	wantIDs(t, "pending", inOrder(a.pending()), []int64{})
 	wantIDs(t, "due", inOrder(a.due()), ids[1:])
 }
 
-// Where done rows are not kept, nothing is left of them.
+// If delivered rows aren't kept, they are deleted.
 func doneRowsAreDeleted(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(3)...)

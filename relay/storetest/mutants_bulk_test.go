@@ -25,7 +25,7 @@ func (s onRedirect) Redirect(ctx context.Context, filter storage.Filter, sink st
 	return s.redirect(ctx, filter, sink)
 }
 
-// bulkMutants each break a rule of the list of parked messages.
+// Each of the bulkMutants breaks a rule of the list of parked messages.
 func bulkMutants() []mutant {
 	listing := func(mistake string, found string, ask func(*storage.Filter, *int64), change func(*storage.Parked)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {

@@ -45,7 +45,7 @@ func (s onControl) Actions(ctx context.Context, limit int) ([]storage.Action, er
 	return s.actions(ctx, limit)
 }
 
-// controlMutants each break a rule of controls, or of the log.
+// Each of the controlMutants breaks a rule of controls or of the log.
 func controlMutants() []mutant {
 	sets := func(mistake, found string, change func(c *storage.Control, lasts *time.Duration)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {

@@ -160,7 +160,7 @@ func heldWhere(ctx context.Context, s Store, match func(storage.BlockedKey) bool
 	return found, err
 }
 
-// dueTomorrow returns what is due within a day.
+// dueTomorrow returns the rows that are due within a day.
 func (f *facts) dueTomorrow(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 	now := f.table.DB.Now
 	f.table.DB.Now = func() time.Time { return now().Add(24 * time.Hour) }

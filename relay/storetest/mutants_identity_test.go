@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// identityMutants know a row by its id alone, here or there.
+// Each of the identityMutants somewhere identifies a row by its id alone.
 func identityMutants() []mutant {
 	return []mutant{
 		{"a row is settled by its id", []string{"settle keeps to the message", "token keeps to the message"}, func(s Store, _ *facts) Store {
@@ -88,7 +88,7 @@ func identityMutants() []mutant {
 	}
 }
 
-// takeTheRows gives a settlement the message that has its id now.
+// takeTheRows replaces a settlement's message by the message that has its id now.
 func takeTheRows(ctx context.Context, s Store, settlement *storage.Settlement) error {
 	rows, err := s.List(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}})
 	if len(rows) > 0 {
@@ -97,7 +97,7 @@ func takeTheRows(ctx context.Context, s Store, settlement *storage.Settlement) e
 	return err
 }
 
-// refusing is a store whose table of some state has each id once.
+// refusing returns a store that refuses two rows with the same id in one state's table.
 func refusing(s Store, state storage.State) Store {
 	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		for _, settlement := range settlements {

@@ -27,7 +27,7 @@ func eachGrant(s Store, change func(*storage.Grant)) Store {
 	})
 }
 
-// renewals changes what Renew is given.
+// renewals changes the arguments of Renew.
 func renewals(s Store, change func([]storage.Renewal) []storage.Renewal) Store {
 	return onRenew{s, func(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 		return s.Renew(ctx, name, change(slices.Clone(renewals)), ttl)
@@ -276,7 +276,7 @@ func (f *facts) settleWithoutLock(s Store) func(context.Context, string, bool, [
 	}
 }
 
-// asOwner is a store that settles each row by lanes as the owner of its lane.
+// asOwner returns a store that settles each row by lanes in the name of the lane's owner.
 func (f *facts) asOwner(s Store) Store {
 	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (total storage.Settled, err error) {
 		of := map[string][]storage.Settlement{}

@@ -113,7 +113,7 @@ func operatorMutants() []mutant {
 	}
 }
 
-// holdMutants each break a rule of parked rows that hold their keys.
+// Each of the holdMutants breaks a rule of parked rows that hold their keys.
 func holdMutants() []mutant {
 	settling := func(mistake string, found []string, change func(*storage.Settlement)) mutant {
 		return mutant{mistake, found, func(s Store, _ *facts) Store {
@@ -228,7 +228,7 @@ func holdMutants() []mutant {
 	}
 }
 
-// settleDue settles all due rows, and keeps nothing of those that are done.
+// settleDue settles all due rows, and doesn't keep delivered ones.
 func (f *facts) settleDue(ctx context.Context, s Store, state storage.State) error {
 	due, _, err := s.Due(ctx, lanes(), storage.DueCursor{}, plenty, plentyBytes)
 	if err != nil {
@@ -242,7 +242,7 @@ func (f *facts) settleDue(ctx context.Context, s Store, state storage.State) err
 	return err
 }
 
-// filterMutants each ignore one field of a filter.
+// Each of the filterMutants ignores one field of a filter.
 func filterMutants() []mutant {
 	ignores := func(field string, forget func(*storage.Filter)) mutant {
 		return mutant{"filters ignore " + field, []string{"filters select"}, func(s Store, _ *facts) Store {

@@ -32,7 +32,7 @@ func changed(rows []storage.Row, change func(*storage.Row)) []storage.Row {
 	return rows
 }
 
-// positioned changes the positions that Read is given.
+// positioned changes the positions of Read.
 func positioned(s Store, change func([]storage.Position)) Store {
 	return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 		request.Positions = slices.Clone(request.Positions)
@@ -49,7 +49,8 @@ func eachPosition(s Store, change func(*storage.Position)) Store {
 	})
 }
 
-// first remembers the first rows that a reader has returned, and returns them again where they are asked for.
+// first remembers the first rows that a reader has returned, and returns them again when the same
+// positions are read.
 type first struct {
 	mu   sync.Mutex
 	rows []storage.Row
@@ -250,7 +251,7 @@ func readMutants() []mutant {
 	}
 }
 
-// highest is the highest id of rows.
+// highest returns the highest id of the rows.
 func highest(rows []storage.Row) (id int64) {
 	for i := range rows {
 		id = max(id, rows[i].ID)

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// told changes what Status tells.
+// told changes what Status returns.
 func told(s Store, change func(*storage.Status)) Store {
 	return onStatus{s, func(ctx context.Context) (storage.Status, error) {
 		status, err := s.Status(ctx)
@@ -118,7 +118,7 @@ func statusMutants() []mutant {
 	}
 }
 
-// inOldWay does what the table refuses because it was changed to lanes.
+// inOldWay does what the table refuses since it is claimed by lanes.
 func inOldWay(ctx context.Context, s Store, work func() error) error {
 	if err := work(); !errors.Is(err, storage.ErrOtherClaim) {
 		return err

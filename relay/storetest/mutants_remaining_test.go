@@ -18,7 +18,7 @@ func (s onRemaining) Remaining(ctx context.Context, limit int, each func(*storag
 
 func remainingMutants() []mutant {
 	const due, unclaimed = "what remains is what is due", "what remains is unclaimed"
-	// only leaves rows out.
+	// only returns a mutant that leaves rows out.
 	only := func(mistake string, keep func(context.Context, Store, *storage.Row) bool, found ...string) mutant {
 		return mutant{mistake, found, func(s Store, _ *facts) Store {
 			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {

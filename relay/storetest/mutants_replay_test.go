@@ -35,7 +35,7 @@ func (s onCountPending) CountPending(ctx context.Context, rows []storage.RowID) 
 	return s.count(ctx, rows)
 }
 
-// replayMutants each break a rule of replays.
+// Each of the replayMutants breaks a rule of replays.
 func replayMutants() []mutant {
 	begins := func(mistake string, found string, change func(*storage.Replay)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {

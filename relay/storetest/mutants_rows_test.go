@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// requested changes what Claim is given.
+// requested changes the arguments of Claim.
 func requested(s Store, change func(*storage.ClaimRequest)) Store {
 	return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 		change(&request)

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// eachSettlement changes what Settle is given.
+// eachSettlement changes the settlements of Settle.
 func eachSettlement(s Store, change func(*storage.Settlement)) Store {
 	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		settlements = slices.Clone(settlements)
@@ -22,7 +22,7 @@ func eachSettlement(s Store, change func(*storage.Settlement)) Store {
 	}}
 }
 
-// counted changes what Settle says that it did with so many settlements.
+// counted changes the counts that Settle returns, by the number of settlements.
 func counted(s Store, change func(int, storage.Settled) storage.Settled) Store {
 	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		counts, err := s.Settle(ctx, name, keep, settlements)
@@ -30,7 +30,7 @@ func counted(s Store, change func(int, storage.Settled) storage.Settled) Store {
 	}}
 }
 
-// settleBetween settles the rows between two that follow each other.
+// settleBetween also settles the rows between two settled rows.
 func settleBetween(ctx context.Context, s Store, name string, keep bool, settlements []storage.Settlement) error {
 	var between []storage.Settlement
 	for i := 1; i < len(settlements); i++ {
@@ -47,7 +47,7 @@ func settleBetween(ctx context.Context, s Store, name string, keep bool, settlem
 	return err
 }
 
-// discardsAs settles what is discarded as something else.
+// discardsAs settles discarded rows to another state.
 func discardsAs(s Store, state storage.State) Store {
 	return eachSettlement(s, func(settlement *storage.Settlement) {
 		if settlement.State == storage.StateDiscarded {
@@ -173,7 +173,7 @@ func settleMutants() []mutant {
 	}
 }
 
-// messageMutants change a message on its way.
+// Each of the messageMutants changes a message.
 func messageMutants() []mutant {
 	change := func(mistake string, change func(*storage.Row)) mutant {
 		return mutant{mistake, []string{"moves keep the message", "claim returns the message"}, func(s Store, _ *facts) Store {

@@ -19,7 +19,7 @@ func eachPart(mistake string, found []string, change func(*storage.Settlement, *
 	}}
 }
 
-// sinksNow are those of the row that a settlement is about, whatever it shows.
+// sinksNow returns the sinks of the settlement's row in the table, whatever the settlement names.
 func (f *facts) sinksNow(s *storage.Settlement) string {
 	rows, _ := f.table.DB.Store().Pick(context.Background(), []storage.RowID{{Lane: s.Lane, ID: s.ID}})
 	for _, row := range rows {

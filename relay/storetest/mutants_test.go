@@ -11,7 +11,7 @@ import (
 // mutant is a store with one mistake, and the checks that find it.
 type mutant struct {
 	mistake string
-	found   []string // names of checks; each of them fails
+	found   []string // the names of the checks that must fail
 	bend    func(s Store, f *facts) Store
 }
 
@@ -20,7 +20,7 @@ func mutants() []mutant {
 		heldMutants(), remainingMutants(), claimMutants(), reclaimMutants(), operatorMutants(), holdMutants(), bulkMutants(), replayMutants(), controlMutants(), filterMutants(), statusMutants(), relayMutants(), burialMutants(), identityMutants(), severalMutants(), deadLetterMutants())
 }
 
-// Every mistake is found by the checks that are there for it.
+// Every mutant fails the checks that are meant to find it.
 func TestMutantsAreFound(t *testing.T) {
 	if underRace {
 		t.Skip("mutants are looked for without the race detector")
@@ -46,7 +46,7 @@ func (m mutant) wantFound(t testing.TB, check check) {
 	}
 }
 
-// table is one whose stores all have the mistake.
+// table returns a table whose stores have the mistake.
 func (m mutant) table() Table {
 	db := memstore.New()
 	f := newFacts(memory{DB: db})
@@ -60,7 +60,7 @@ func (m mutant) table() Table {
 	return mutantTable{memory{db, bent}, f}
 }
 
-// journaling is a store that keeps its journals with another.
+// journaling is a store that keeps its journals with another store.
 type journaling struct {
 	Store
 	storage.Journaler
@@ -75,8 +75,8 @@ func checkNamed(t testing.TB, name string) check {
 	return all[i]
 }
 
-// No check is there that can't fail: for each one there is a mistake that it
-// finds. (And none has failed by chance: TestMemstore runs the same checks.)
+// For each check a mutant exists that the check finds. TestMemstore runs the same checks on a
+// correct store, so none fails by chance.
 func TestEveryCheckCanFail(t *testing.T) {
 	t.Parallel()
 	find := map[string]bool{}
@@ -92,8 +92,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 }
 
-// A recorder notes what it is told, ends the check where a test would, and
-// fails nobody else.
+// A recorder records failures, ends the check where a test would end, and fails no other test.
 func TestRecorder(t *testing.T) {
 	t.Parallel()
 	got := record(t, func(t testing.TB) {

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// oneOfEach brings one row into each state that it can have by lanes and
-// returns the rows' ids by state. The worker holds all lanes.
+// oneOfEach gives one row each state that it can have by lanes, and returns the rows' ids by state.
+// The worker holds all lanes.
 func (w *worker) oneOfEach(table Table) map[storage.State]int64 {
 	w.Helper()
 	found := map[storage.State]int64{storage.StatePending: write(w, table, plain(1)...)[0]}
@@ -27,8 +27,8 @@ func (w *worker) oneOfEach(table Table) map[storage.State]int64 {
 	return found
 }
 
-// Requeue makes parked rows due, with nothing charged and their key free, and
-// touches no other state.
+// Requeue makes parked rows due, resets their attempts and doesn't block their keys. It changes no
+// row of another state.
 func requeueParked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table)
@@ -77,7 +77,7 @@ func discardParked(t testing.TB, table Table) {
 	}
 }
 
-// By rows, too, an operator's requeue brings a row back.
+// By rows a requeued row is also moved back and can be claimed.
 func requeueByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
@@ -94,7 +94,7 @@ func requeueByRows(t testing.TB, table Table) {
 	}
 }
 
-// parkHolding parks rows that hold their keys.
+// parkHolding parks rows so that they hold their keys.
 func (w *worker) parkHolding(rows ...storage.Row) {
 	w.Helper()
 	settlements := w.allAs(storage.StateError, rows)
@@ -104,7 +104,7 @@ func (w *worker) parkHolding(rows ...storage.Row) {
 	w.mustSettle(settlements...)
 }
 
-// wantHolders requires that keys are held by these rows, whoever asks.
+// wantHolders requires that these rows block their keys, by all calls that return blocked keys.
 func (w *worker) wantHolders(rows ...storage.Row) {
 	w.Helper()
 	var want []storage.BlockedKey
@@ -122,9 +122,9 @@ func (w *worker) wantHolders(rows ...storage.Row) {
 	w.wantHeldAmong(asked, want)
 }
 
-// A parked row may hold its key, whether it was pending or waited for another attempt. It is
-// never due, and counts as held since then. Requeued, it is a retry that is due, uncharged, and
-// holds its key until it is done.
+// A parked row may hold its key, whether it was pending or a retry. It is never due, and blocks its
+// key from then on. When it is requeued, it is a retry that is due, with its attempts reset, and
+// blocks its key until it is done.
 func parkedHoldTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	wrote := time.Now()
@@ -181,8 +181,8 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 	b.wantHolders()
 }
 
-// To skip a row that holds its key makes it due, for the relay that carries it out. It holds
-// its key until then, and is parked afterwards. Other parked rows are not touched.
+// Skipping a row that holds its key makes the row due, so that the relay can carry the skip out.
+// The row holds its key until then, and is parked afterwards. Other parked rows don't change.
 func skipLetsAKeyGoOn(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	holds, plain := a.row(write(t, table, keyed("holds", 1)...)[0]), a.row(write(t, table, keyed("plain", 1)...)[0])
@@ -214,7 +214,8 @@ func skipLetsAKeyGoOn(t testing.TB, table Table) {
 	}
 }
 
-// To discard a row that holds its key makes it due, too. Others are gone at once.
+// Discarding a row that holds its key makes the row due, too. Rows that don't hold their keys are
+// deleted immediately.
 func discardOfAHeldKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -241,8 +242,8 @@ func discardOfAHeldKey(t testing.TB, table Table) {
 	}
 }
 
-// What an operator has done with a row outlives the settlement before, which is written again as its answer was lost: so does its
-// dead letter, of which there is one.
+// An operator's change of a row is not undone by the settlement before it if that is repeated
+// because its response was lost. The settlement's dead letter is written once.
 func changesOutliveARepeatedSettlement(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for number, test := range []struct {
@@ -263,10 +264,10 @@ func changesOutliveARepeatedSettlement(t testing.TB, table Table) {
 		if test.state == storage.StateError {
 			s = dying(s, number)
 		}
-		time.Sleep(pause) // the database's clock moves on
+		time.Sleep(pause) // lets the database's clock advance
 		a.mustSettle(s)
 		letters := len(a.deadLetters())
-		time.Sleep(pause) // the database's clock moves on
+		time.Sleep(pause) // lets the database's clock advance
 		if n := test.then(storage.Filter{State: test.state, Key: test.name}); n != 1 {
 			t.Errorf("%s: changed %d rows, want 1", test.name, n)
 		}
@@ -280,13 +281,13 @@ func changesOutliveARepeatedSettlement(t testing.TB, table Table) {
 		}
 		again := a.as(storage.StateRetry, due[0])
 		again.AvailableAt = due[0].Message.AvailableAt
-		a.mustSettle(again) // as it was read by then
+		a.mustSettle(again) // with the state that was read before
 		a.mustSettle(a.allAs(storage.StateDone, a.due())...)
 	}
 }
 
-// A park or a retry that is written again, as its answer was lost, finds the row decided about by then, and
-// leaves it so.
+// A park or a retry that is repeated, because its response was lost, does not undo an operator's
+// decision that came between.
 func decisionOutlivesARepeatedSettlement(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, state := range []storage.State{storage.StateError, storage.StateRetry} {
@@ -316,9 +317,9 @@ func decisionOutlivesARepeatedSettlement(t testing.TB, table Table) {
 	}
 }
 
-// A message that waits for its next attempt is due when an operator says so, with its attempts;
-// it is skipped or discarded as one that is parked and holds its key. Others are not touched,
-// nor one that is due: a relay may be sending it.
+// An operator can make a retry due, which keeps its attempts, or skip or discard it like a parked
+// message that holds its key. Other rows don't change, and neither does a retry that is due,
+// because a relay may be sending it.
 func retriesAreChanged(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	waiting := storage.Filter{State: storage.StateRetry}
@@ -352,8 +353,8 @@ func retriesAreChanged(t testing.TB, table Table) {
 	a.wantHolders(rows[:4]...)
 }
 
-// By rows no relay has to be asked: what is discarded is gone. Nothing waits for it, so there is
-// nothing to skip.
+// By rows a discarded retry is deleted immediately, without a relay. Nothing waits for it, so it
+// can't be skipped.
 func retriesAreChangedByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	ids := write(t, table, plain(2)...)

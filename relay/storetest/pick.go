@@ -11,8 +11,8 @@ import (
 
 func picks() []storage.Pick { return []storage.Pick{storage.Oldest, storage.Newest, storage.Priority} }
 
-// A claim passes over rows that another session has locked: it waits for
-// nobody, and is filled with others.
+// A claim skips rows that another session has locked: it doesn't wait, and takes other rows
+// instead.
 func claimPassesOverLockedRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, pick := range picks() {
@@ -36,8 +36,8 @@ func claimPassesOverLockedRows(t testing.TB, table Table) {
 	}
 }
 
-// someOf returns the first so many by the order of the pick, or the last ones,
-// sorted.
+// someOf returns the first count ids by the order of the pick, or the last ones if count is
+// negative, sorted.
 func someOf(ids []int64, pick storage.Pick, count int) []int64 {
 	if pick == storage.Newest {
 		count = -count
@@ -52,7 +52,7 @@ func someOf(ids []int64, pick storage.Pick, count int) []int64 {
 	return ids[:count]
 }
 
-// claimSoon claims rows and gives up if that takes long.
+// claimSoon claims rows, and fails if that takes long.
 func (w *worker) claimSoon(pick storage.Pick, limit int) []int64 {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), patience/3)
@@ -64,11 +64,11 @@ func (w *worker) claimSoon(pick storage.Pick, limit int) []int64 {
 	return ids(rows)
 }
 
-// newToken is unique.
+// newToken returns a unique token.
 func newToken() string { return outbox.NewID() }
 
-// A claim takes the oldest first, or the newest, or the highest priority, and
-// returns them in that order.
+// A claim takes the oldest rows, the newest, or those of the highest priority first, and returns
+// them in that order.
 func claimPicks(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	priorities := []int16{0, 5, -1, 5, 0, 9}
@@ -95,10 +95,10 @@ func claimPicks(t testing.TB, table Table) {
 	}
 }
 
-// A claim can be limited to some topics, and leave out others.
+// A claim can be limited to some topics, or leave some topics out.
 func claimKeepsToTopics(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
-	topics := []string{"a", "A", "a ", "b", "c", `d'"\`} // blanks at the end count
+	topics := []string{"a", "A", "a ", "b", "c", `d'"\`} // trailing blanks make a difference
 	var messages []outbox.Message
 	for _, topic := range topics {
 		messages = append(messages, outbox.Message{Topic: topic})

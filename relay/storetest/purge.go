@@ -18,8 +18,8 @@ func (w *worker) purge(retention time.Duration, limit int) (deleted int) {
 	return deleted
 }
 
-// Only done rows are purged, only those that finished long enough ago, and no
-// more at once than the limit.
+// Purge deletes only delivered rows that finished before the retention began, and at most the limit
+// per call.
 func purgeKeepsToRetention(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	kept := a.oneOfEach(table)
@@ -30,7 +30,7 @@ func purgeKeepsToRetention(t testing.TB, table Table) {
 	if n := a.purge(time.Hour, plenty); n != 0 {
 		t.Errorf("purged %d rows that finished within the hour", n)
 	}
-	delete(kept, storage.StateDone) // with the others 5
+	delete(kept, storage.StateDone) // the second purge deletes the other 5
 	total := 0
 	eventually(t, "5 rows are purged", func() bool {
 		n := a.purge(short, 2)
@@ -51,14 +51,13 @@ func purgeKeepsToRetention(t testing.TB, table Table) {
 	}
 }
 
-// What a message had before it was done doesn't matter: its time counts from
-// when it finished.
+// The retention of a row begins when the row finished, whatever its times were before.
 func purgeCountsFromTheFinish(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
 	eventually(t, "the row is old", func() bool { return a.status().OldestPending > short })
 	done := a.as(storage.StateDone, a.row(id))
-	start := time.Now() // it finishes after this
+	start := time.Now() // the row finishes after this
 	a.mustSettle(done)
 	if n := a.purge(short, plenty); n != 0 && time.Since(start) < short-slack {
 		t.Errorf("purged %d rows that had finished just now", n)

@@ -2,6 +2,6 @@
 
 package storetest
 
-// The race detector makes the mutants, which tell of stores and not of races, take ten
-// times as long: under it they are left out.
+// The mutants prove something about stores and not about races. The race detector makes them ten
+// times as slow, so they are skipped under it.
 const underRace = true

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Read keeps to its positions: lane, after, until, key.
+// Read obeys its positions: the lane, After, Until and the key.
 func readKeepsToPositions(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	one := write(t, table, keyed("one", 6)...)
@@ -48,7 +48,7 @@ func readKeepsToPositions(t testing.TB, table Table) {
 	}
 }
 
-// sameLane finds another key of the lane. It leaves no rows behind.
+// sameLane finds another key of the lane. It leaves no rows.
 func sameLane(w *worker, table Table, lane int) string {
 	for i := 0; i < plenty; i += 100 {
 		messages := plain(100)
@@ -74,8 +74,8 @@ func sameLane(w *worker, table Table, lane int) string {
 	return ""
 }
 
-// Every lane's rows come in the order of ids, and a page that is cut short has
-// left out the last of a lane, never some in between.
+// A lane's rows are returned in the order of ids. A page that reaches its limit has left out only
+// the last rows of a lane.
 func readInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, slices.Concat(keyed("a", 7), plain(40), keyed("b", 7), keyed("a", 7), plain(40))...)
@@ -101,7 +101,7 @@ func readInOrder(t testing.TB, table Table) {
 	}
 }
 
-// wantThrough holds that a page with more left nothing out where it says so.
+// wantThrough requires that a page with More has returned all rows up to its Through.
 func wantThrough(t testing.TB, page storage.Page, all map[int][]int64, got []storage.Row) {
 	t.Helper()
 	if !page.More {
@@ -115,7 +115,7 @@ func wantThrough(t testing.TB, page storage.Page, all map[int][]int64, got []sto
 	}
 }
 
-// byLane groups ids as they stand.
+// byLane groups ids by lane, in their order.
 func byLane(rows []storage.Row) map[int][]int64 {
 	groups := map[int][]int64{}
 	for _, row := range rows {
@@ -124,8 +124,8 @@ func byLane(rows []storage.Row) map[int][]int64 {
 	return groups
 }
 
-// A full page says that there is more, and begins with the first position, or
-// with the oldest row of all: no lane is left behind for its number.
+// A full page reports that more rows exist. It begins with the first position, or with the oldest
+// row of all, so that no lane starves because of its number.
 func readFirstPositionsFirst(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	fill(t, table, plain(6*storage.Lanes)...)
@@ -146,16 +146,15 @@ func readFirstPositionsFirst(t testing.TB, table Table) {
 	}
 }
 
-// busiest returns the two lanes with most rows, in their order. Messages without
-// a key go to any lane.
+// busiest returns the two lanes with the most rows, in order. Messages without a key are in any
+// lane.
 func busiest(rows []storage.Row) (low, high int) {
 	groups := byLane(rows)
 	lanes := slices.SortedFunc(maps.Keys(groups), func(a, b int) int { return cmp.Compare(len(groups[b]), len(groups[a])) })
 	return min(lanes[0], lanes[1]), max(lanes[0], lanes[1])
 }
 
-// A page stops when it has enough bytes, but has one row at least, and says
-// that there is more.
+// A page ends when it has enough bytes, but has at least one row, and reports that more rows exist.
 func readStopsAtBytes(t testing.TB, table Table) {
 	const size, count = 1000, 10
 	a := holder(t, table, "a")
@@ -163,7 +162,7 @@ func readStopsAtBytes(t testing.TB, table Table) {
 	written := write(t, table, slices.Repeat([]outbox.Message{message}, count)...)
 	for _, maxBytes := range []int{1, size - 1, size, size + 1, 3*size + 1, count*size - 1} {
 		page := a.read(everything(), plenty, maxBytes)
-		// Whether the row that crosses the bound still comes is the store's choice.
+		// A store may return the row that exceeds the limit of bytes, or leave it out.
 		if least, most := max(1, maxBytes/size), maxBytes/size+1; len(page.Rows) < least || len(page.Rows) > most {
 			t.Errorf("%d bytes of messages of %d: %d rows, want %d or %d", maxBytes, size, len(page.Rows), least, most)
 		}

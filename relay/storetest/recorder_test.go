@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// recorder is a test that may fail: it notes what it is told and passes only
-// the rest on.
+// recorder is a test that may fail: it records failures, and passes other calls on to the real
+// test.
 type recorder struct {
 	testing.TB
 	mu       sync.Mutex
@@ -19,7 +19,7 @@ type recorder struct {
 func record(t testing.TB, check func(t testing.TB)) []string {
 	r := &recorder{TB: t}
 	var run sync.WaitGroup
-	run.Go(func() { check(r) }) // on a goroutine of its own, which FailNow may end
+	run.Go(func() { check(r) }) // in its own goroutine, since FailNow may end it
 	run.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()

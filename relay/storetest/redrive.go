@@ -19,7 +19,7 @@ func (w *worker) parked(filter storage.Filter, within int64) (parked []storage.P
 	return parked
 }
 
-// The list of parked messages has those that a filter selects, all of them and by id, and no
+// The list of parked messages has all rows that a filter selects, by id or by other fields, and no
 // others.
 func parkedAreListed(t testing.TB, table Table) {
 	a := holder(t, table, "a")
@@ -66,8 +66,8 @@ func parkedAreListed(t testing.TB, table Table) {
 	}
 }
 
-// A parked message was overtaken if a later one of its key was delivered, and neither by an
-// earlier one, nor by one of another key, nor by one that waits. As far as it is asked for.
+// A parked message was overtaken if a later message of its key was delivered. Earlier messages,
+// other keys and waiting messages don't count. Only the requested distance of ids is searched.
 func overtakenAreTold(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -100,8 +100,8 @@ func overtakenAreTold(t testing.TB, table Table) {
 	want("overtaken by then", storage.Filter{}, plenty, rows[1].ID, rows[2].ID)
 }
 
-// What is redirected is requeued to the one sink; and neither is what holds its key, nor that of
-// which another part is held.
+// Redirect requeues messages to the given sink. It leaves out rows that hold their keys, and rows
+// of which another part is deferred.
 func redirectRequeues(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -144,9 +144,10 @@ func (w *worker) redirect(filter storage.Filter, sink string) (count int) {
 	return count
 }
 
-// What waits for a sink that is gone is redirected, in whichever state it waits, in the order of ids and at its time;
-// and neither is what waits for others, or is parked, nor that of which there is another row. What is known of the
-// row from before changes nothing any more.
+// Redirect changes the rows that wait for a missing sink, whether pending, retry or scheduled, in
+// the order of ids, and keeps their times. It leaves out rows for other sinks, parked rows, and
+// rows of which another part exists. A settlement that was read before the redirect changes
+// nothing.
 func redirectOfWhatWaits(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -219,7 +220,7 @@ func redirectOfWhatWaits(t testing.TB, table Table) {
 	a.mustSettle(a.allAs(storage.StateDone, due)...)
 }
 
-// By rows what waits for a sink that is gone is redirected, but for what is claimed.
+// By rows Redirect changes the rows that wait for a missing sink, except those that are claimed.
 func redirectOfWhatWaitsByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(2)...)
@@ -244,7 +245,8 @@ func redirectOfWhatWaitsByRows(t testing.TB, table Table) {
 	}
 }
 
-// A parked message of which another part is pending isn't redirected: the two could become one row.
+// Redirect leaves out a parked message of which another part is pending, since both could become
+// one row.
 func redirectKeepsToWholeMessages(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])

@@ -37,7 +37,7 @@ func (w *worker) wantCensus(want ...string) {
 	}
 }
 
-// tell gives a sign of life with a setup.
+// tell sends a heartbeat with a configuration.
 func (w *worker) tell(setup storage.Config) (members storage.Members) {
 	w.Helper()
 	w.do("tell its setup", func(ctx context.Context) (err error) {
@@ -47,8 +47,8 @@ func (w *worker) tell(setup storage.Config) (members storage.Members) {
 	return members
 }
 
-// A relay lives from its first beat until it leaves, or as long as it said
-// after the last one.
+// A relay is alive from its first heartbeat until it deregisters, or until the time that its last
+// heartbeat named.
 func members(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	c.wantCensus("c")
@@ -62,12 +62,12 @@ func members(t testing.TB, table Table) {
 	if waited := time.Since(start); waited < short-slack {
 		t.Errorf("a relay that beat for %v was dead after %v", short, waited)
 	}
-	c.leave() // once more
+	c.leave() // deregisters again
 	b.wantCensus("a", "b")
 	tellSetups(t, a, b)
 }
 
-// What a relay tells of itself the others hear with their next sign of life, as it was told last.
+// Other relays receive a relay's last configuration with their next heartbeat.
 func tellSetups(t testing.TB, a, b *worker) {
 	t.Helper()
 	told := func(members storage.Members, of string) string {
@@ -92,8 +92,8 @@ func tellSetups(t testing.TB, a, b *worker) {
 	}
 }
 
-// The way of claiming is the first relay's; it changes only while none lives
-// that claims the old way.
+// The first relay decides how the table is claimed. That can change only while no relay is alive
+// that claims in the old way.
 func adoption(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	for _, claims := range [][2]storage.Claim{{storage.ByLanes, storage.ByRows}, {storage.ByRows, storage.ByLanes}} {
@@ -103,12 +103,12 @@ func adoption(t testing.TB, table Table) {
 		a.beat(ours, long)
 		b.wantAdopt(ours, nil)
 		b.wantAdopt(other, storage.ErrOtherClaim)
-		b.wantAdopt(other, storage.ErrOtherClaim) // still
+		b.wantAdopt(other, storage.ErrOtherClaim) // still refused
 		if got := a.status().Claim; got != ours {
 			t.Errorf("the table is claimed by %q, want %q", got, ours)
 		}
 		b.wantBeatRefused(other)
-		a.beat(ours, short) // and dies
+		a.beat(ours, short) // a expires
 		eventually(t, "the other way is adopted", func() bool {
 			err := b.store.SetClaimMode(t.Context(), other)
 			if err != nil && !errors.Is(err, storage.ErrOtherClaim) && !errors.Is(err, storage.ErrBusy) {
@@ -123,7 +123,7 @@ func adoption(t testing.TB, table Table) {
 	}
 }
 
-// wantBeatRefused requires that a relay which claims so can't live here.
+// wantBeatRefused requires that a relay that claims in this way is refused.
 func (w *worker) wantBeatRefused(claim storage.Claim) {
 	w.Helper()
 	err := again(w, func(ctx context.Context) error {
@@ -142,8 +142,8 @@ func (w *worker) wantAdopt(claim storage.Claim, want error) {
 	}
 }
 
-// What one way of claiming has left doesn't mislead the other: neither marks
-// above rows that come back below them, nor claims that nobody frees.
+// State of one way of claiming doesn't mislead the other: no mark remains above rows that are moved
+// back below it, and no claim remains that no relay frees.
 func adoptionForgets(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
@@ -160,7 +160,7 @@ func adoptionForgets(t testing.TB, table Table) {
 	if got := ids(b.claim(storage.ClaimRequest{Token: "dead", Limit: 1})); !slices.Equal(got, []int64{claimed}) {
 		t.Fatalf("claimed %v, want row %d", got, claimed)
 	}
-	b.freed(1) // the retry comes back, below the marks
+	b.freed(1) // the retry is moved back, below the marks
 
 	c := hire(t, table, "c")
 	c.wantAdopt(storage.ByLanes, nil)
@@ -175,8 +175,8 @@ func adoptionForgets(t testing.TB, table Table) {
 	c.mustSettle(c.allAs(storage.StateDone, c.pending())...)
 }
 
-// By rows nothing is held. What was to be skipped or discarded, and isn't yet, is parked, and
-// nobody sends it.
+// By rows no key is held. A message that was to be skipped or discarded, and isn't yet, is parked
+// and not sent.
 func adoptionEndsHolds(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
@@ -201,8 +201,8 @@ func adoptionEndsHolds(t testing.TB, table Table) {
 	}
 }
 
-// Who claimed the old way and was taken for dead changes nothing any more: its
-// leases, and its claims, are nobody's.
+// A relay that claimed in the old way and was considered dead changes nothing any more. Its leases
+// and claims have no owner.
 func adoptionFences(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
@@ -225,15 +225,15 @@ func adoptionFences(t testing.TB, table Table) {
 	wantIDs(t, "pending", ids(c.pending()), ids(rows))
 }
 
-// A relay by rows that slept while the table was changed to lanes changes nothing
-// when it wakes up: it claims no row, keeps none, frees none, and above all brings
-// no held row back, which would lie below marks of relays that have passed it.
+// A relay by rows was suspended while the table was changed to lanes. When it continues, it can't
+// claim, extend or free rows, and it can't move deferred rows back, which would then lie below the
+// marks of other relays.
 func adoptionEndsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(6)...)
 	old := a.claim(storage.ClaimRequest{Token: "old", Limit: 5})
 	retry, scheduled := claimed("old", storage.StateRetry, old[0]), claimed("old", storage.StateScheduled, old[1])
-	a.mustSettle(retry, scheduled) // both are due at once
+	a.mustSettle(retry, scheduled) // both are due immediately
 	a.beat(storage.ByRows, short)
 	eventually(t, "lanes are adopted", func() bool { return b.store.SetClaimMode(t.Context(), storage.ByLanes) == nil })
 
@@ -280,9 +280,9 @@ func adoptionEndsClaims(t testing.TB, table Table) {
 	wantIDs(t, "pending", ids(b.pending()), written[2:])
 }
 
-// A settle by token beside a change of the way comes first as a whole, or changes
-// nothing of the rows that the change has taken the token from: the token alone
-// fences it.
+// A settlement by token that runs concurrently with a change of the way of claiming either
+// completes first, or changes none of the rows from which the change has removed the token: the
+// token alone fences it.
 func adoptionBesideSettles(t testing.TB, table Table) {
 	const count = 20
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
@@ -336,21 +336,22 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 	}
 }
 
-// bury says that a relay is dead.
+// bury calls FenceRelay.
 func (w *worker) bury(name string, claim storage.Claim) {
 	w.Helper()
 	w.do("bury", func(ctx context.Context) error { return w.store.FenceRelay(ctx, name, claim) })
 }
 
-// What a dead relay has ends at once: its leases as if their time were over, so with its journals and
-// a crash more; and those of another relay don't. If it lives it is fenced.
+// FenceRelay ends the leases of a dead relay immediately, as if they had expired, and counts a
+// crash. It keeps the journals, and doesn't affect other relays. If the relay is alive, it is
+// fenced.
 func buryByLanes(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.beat(storage.ByLanes, long)
 	c.beat(storage.ByLanes, long)
 	c.takeOver(4, long)
 	mine := a.takeOver(storage.Lanes-4, long)
-	for range 2 { // it may be repeated
+	for range 2 { // the call may be repeated
 		b.bury("a", storage.ByLanes)
 	}
 	b.wantCensus("b", "c")
@@ -358,7 +359,7 @@ func buryByLanes(t testing.TB, table Table) {
 	for _, g := range mine {
 		renewals = append(renewals, storage.Renewal{Lease: a.lease(g.Lane)})
 	}
-	if kept := a.renew(long, renewals...); len(kept) != 0 { // else no one gets them, as long as it lives
+	if kept := a.renew(long, renewals...); len(kept) != 0 { // otherwise no other relay could get the lanes while this one is alive
 		t.Errorf("a relay that was taken for dead renewed %d leases before others had its lanes", len(kept))
 	}
 	taken := b.acquire(storage.Lanes, long)
@@ -376,7 +377,8 @@ func buryByLanes(t testing.TB, table Table) {
 	c.renewAll(long)
 }
 
-// By rows its claims end, and no others, and are free with a crash more.
+// By rows FenceRelay ends the dead relay's claims and no others. Their rows are free, with one more
+// crash.
 func buryByRows(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(3)...)

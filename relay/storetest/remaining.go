@@ -11,7 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What remains is every row that is due, pending or held, whether or not others of its key wait, and no other row.
+// Remaining returns all rows that are due, pending or deferred, even if another row blocks their
+// key, and no other rows.
 func remainingIsWhatIsDue(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table) // the retry is due, the scheduled row isn't
@@ -39,7 +40,7 @@ func remainingIsWhatIsDue(t testing.TB, table Table) {
 	a.wantRemaining("by lanes", rows)
 }
 
-// By rows what a relay has claimed doesn't remain, until the claim has ended.
+// By rows Remaining doesn't return claimed rows until their claim has expired.
 func remainingIsUnclaimed(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
@@ -58,7 +59,7 @@ func remainingIsUnclaimed(t testing.TB, table Table) {
 	}
 }
 
-// due is what Remaining tells of a row.
+// due returns the row as Remaining returns it.
 func due(row storage.Row, held bool) storage.Row {
 	m := &row.Message
 	return storage.Row{ID: row.ID, Lane: row.Lane, Sinks: row.Sinks, Deferred: held, Message: outbox.Message{ID: m.ID, Topic: m.Topic, Key: m.Key}}
@@ -81,7 +82,8 @@ func byPlace(a, b storage.Row) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Sinks, b.Sinks))
 }
 
-// wantRemaining requires these rows, and that a limit and a caller who has enough bound a call.
+// wantRemaining requires these rows. It also requires that the limit, and a callback that returns
+// false, end a call.
 func (w *worker) wantRemaining(what string, want []storage.Row) {
 	w.Helper()
 	slices.SortFunc(want, byPlace)

@@ -31,7 +31,7 @@ func (w *worker) replay(was storage.Replay, limit int) (is storage.Replay, copie
 	return is, copies
 }
 
-// replayed carries a replay out, in one step.
+// replayed carries out a whole replay in one step.
 func (w *worker) replayed(replay storage.Replay) (storage.Replay, []storage.RowID) {
 	w.Helper()
 	is, copies := w.replay(w.beginReplay(replay), plenty)
@@ -41,8 +41,8 @@ func (w *worker) replayed(replay storage.Replay) (storage.Replay, []storage.RowI
 	return is, copies
 }
 
-// deliver writes messages, each in a transaction of its own, and settles them as done, the last
-// one first.
+// deliver writes messages, each in its own transaction, and settles them as done, the last one
+// first.
 func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 	w.Helper()
 	var written []int64
@@ -57,9 +57,9 @@ func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 	return written
 }
 
-// Copies are new messages with the same id and all else that was written, but that they
-// aren't scheduled and don't expire if that time has passed, in the order of the ids of their messages; in any state but done
-// a message isn't copied, and no copy is.
+// A replay copies delivered messages in the order of their ids. A copy is a new message with the
+// same message id and content. It isn't scheduled, and has no expiry if that time has passed.
+// Messages in other states and copies are not copied.
 func replayCopiesInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.oneOfEach(table)
@@ -111,7 +111,7 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 	}
 }
 
-// What is replayed is selected by each field, and by all that are set.
+// A replay selects by each field, and by all set fields together.
 func replaySelects(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.deliver(table, outbox.Message{Topic: "old"})
@@ -151,8 +151,9 @@ func replaySelects(t testing.TB, table Table) {
 	}
 }
 
-// A replay goes on where it was. Who knows it as it was before can't go on with it, nor begin one
-// of its name, and writes nothing; nor once it was stopped.
+// A replay continues from its stored position. A caller with an older state can neither continue it
+// nor start another of its name, and writes nothing. Neither can anyone once the replay was
+// stopped.
 func replayGoesOn(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.deliver(table, keyed("k", 7)...)
@@ -206,7 +207,7 @@ func replayGoesOn(t testing.TB, table Table) {
 	}
 }
 
-// Pending among rows are those that are there to be delivered now.
+// PendingAmong counts the rows that can be delivered now.
 func replayCountsPending(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.deliver(table, plain(5)...)
@@ -235,8 +236,8 @@ func replayCountsPending(t testing.TB, table Table) {
 	}
 }
 
-// Where the sinks of a message came apart, each has a delivered row: a copy of one is for its
-// sinks, or for another that the replay names.
+// If a message was settled separately for its sinks, each part has a delivered row. The copy of a
+// part is for that part's sinks, or for the sink that the replay names.
 func replayKeepsToSinks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])
@@ -253,7 +254,7 @@ func replayKeepsToSinks(t testing.TB, table Table) {
 		{storage.Replay{Sink: "two"}, []string{"one,two"}},
 		{storage.Replay{Sink: "thre"}, nil},
 		{storage.Replay{Topic: "other"}, []string{""}},
-		{storage.Replay{Topic: "t", To: "four"}, []string{"four"}}, // one for both parts
+		{storage.Replay{Topic: "t", To: "four"}, []string{"four"}}, // one copy for both parts
 		{storage.Replay{Topic: "other", To: "four"}, []string{"four"}},
 	} {
 		test.replay.Name = "r-" + strconv.Itoa(i)

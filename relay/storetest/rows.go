@@ -37,7 +37,7 @@ func (w *worker) claim(request storage.ClaimRequest) (rows []storage.Row) {
 	return rows
 }
 
-// claimed is the settlement of a row that was claimed with the token.
+// claimed returns the settlement of a row that was claimed with the token.
 func claimed(token string, state storage.State, row storage.Row) storage.Settlement {
 	return storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: token, State: state, Attempts: row.Attempts, Crashes: row.Crashes}
 }
@@ -50,7 +50,7 @@ func allClaimed(token string, state storage.State, rows []storage.Row) []storage
 	return settlements
 }
 
-// freed calls Reclaim until it has freed so many rows.
+// freed calls Reclaim until it has freed count rows.
 func (w *worker) freed(count int) {
 	w.Helper()
 	total := 0
@@ -67,10 +67,9 @@ func (w *worker) freed(count int) {
 	}
 }
 
-// Thirty consumers on a hundred rows: each row is claimed once, no claim is
-// over its limit, and none comes back empty while there are free rows; also where
-// each takes them in an order of its own, and so may wait for another that waits for
-// it: the database ends one of them, which is tried again.
+// Thirty consumers claim a hundred rows. Each row is claimed once, no claim exceeds its limit, and
+// no claim is empty while rows are free. If consumers claim in different orders, they may deadlock;
+// then the database cancels one claim, which is retried.
 func claimsAreDistinct(t testing.TB, table Table) {
 	const consumers, count, limit = 30, 100, 4
 	byRows(t, table, "first")
@@ -119,7 +118,7 @@ func wantDistinct(t testing.TB, claims [][]storage.Row, limit int, written []int
 	wantIDs(t, strconv.Itoa(len(claims))+" claims at once", got, written)
 }
 
-// A claimed row is whole, and says if its time is still to come.
+// Claim returns all columns of a row, and whether its time is still to come.
 func claimReturnsTheMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, message := range append(variants(), outbox.Message{ID: outbox.NewID(), Topic: "later", AvailableAt: time.Now().Add(time.Hour)}) {
@@ -140,9 +139,9 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 	}
 }
 
-// A claim takes no more rows than it has bytes for, but one at least, and leaves
-// the others free for others, and whole. It says nothing of rows that it didn't
-// take: a claim that has enough bytes is one after which there may be more.
+// A claim takes no more rows than fit into its bytes, but at least one. The other rows stay free
+// and unchanged. The claim reports nothing about rows that it did not take: if it has filled its
+// bytes, more rows may exist.
 func claimKeepsToBytes(t testing.TB, table Table) {
 	const size, count = 20_000, 6
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
@@ -151,7 +150,7 @@ func claimKeepsToBytes(t testing.TB, table Table) {
 		for _, pick := range picks() {
 			written := write(t, table, slices.Repeat([]outbox.Message{bytes}, count)...)
 			rows := a.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: maxBytes, Pick: pick})
-			want := min(count, max(1, (maxBytes+size-1)/size)) // the row that crosses the bound still comes
+			want := min(count, max(1, (maxBytes+size-1)/size)) // the row that exceeds the limit of bytes is still claimed
 			if len(rows) != want {
 				t.Errorf("claimed %d rows of %d bytes by %s with room for %d, want %d", len(rows), size, pick, maxBytes, want)
 			}
@@ -169,7 +168,8 @@ func claimKeepsToBytes(t testing.TB, table Table) {
 			wantIDs(t, "left for others", inOrder(rest), first[min(count, len(rows)):])
 		}
 	}
-	// Large ones behind small ones, as a store may have learned otherwise, and one that is larger than all.
+	// Large rows follow small ones, since a store may adapt to sizes; the last one is larger than
+	// all limits.
 	huge := outbox.Message{Topic: "t", Payload: make([]byte, 5*size)}
 	written := write(t, table, text, text, bytes, huge, text, huge, bytes)
 	for i, want := range [][]int64{written[:4], written[4:6], written[6:], nil} {

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A read that begins after a settle has returned doesn't see what it settled.
+// A read that begins after a settlement has returned doesn't return the settled rows.
 func readAfterSettle(t testing.TB, table Table) {
 	const count = 60
 	a, b := holder(t, table, "a"), hire(t, table, "b")
@@ -39,8 +39,7 @@ func readAfterSettle(t testing.TB, table Table) {
 	}
 }
 
-// Scan returns whole rows, those that keep approves, having asked once for
-// each pending row.
+// Scan calls keep once for each pending row, and returns all columns of the rows that it accepts.
 func scanAsksForEachRow(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	message := outbox.Message{Topic: "rare", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}}
@@ -72,7 +71,7 @@ func scanAsksForEachRow(t testing.TB, table Table) {
 	}
 }
 
-// scan approves everything by default.
+// scan keeps all rows if keep is nil.
 func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate) bool) (rows []storage.Row) {
 	w.Helper()
 	if keep == nil {
@@ -90,10 +89,10 @@ func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate)
 	return rows
 }
 
-// Scan walks over a bounded number of rows, and says where it has not been. Rows of
-// topics that nobody asks for are no reason to stop for.
-// A read and a scan without a topic bring all rows of others, however alike, and those of the topic that name sinks. A page
-// that was read to an end above its rows knows the last id that was given out, also that of a row that was left out.
+// Scan walks over a bounded number of rows, and returns the positions from which to continue. Rows
+// of topics in Except don't end it early. A read and a scan that leave out a topic return all rows
+// of other topics, however similar, and rows of the topic that name sinks. A page that reaches the
+// end of the table knows the last assigned id, even if that row was left out.
 func exceptKeepsOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	named := a.waitingAt(table, false, outbox.Message{Topic: "plain", Key: "k"})
@@ -106,7 +105,7 @@ func exceptKeepsOthers(t testing.TB, table Table) {
 		positions[i].Until = plain[2] + 100
 	}
 	request := storage.ReadRequest{Positions: positions, Limit: plenty, MaxBytes: plentyBytes, Except: []string{"absent", "plain"}}
-	others := func(rows []storage.Row) []int64 { // the topic may have come all the same
+	others := func(rows []storage.Row) []int64 { // rows of the topic may be returned, too
 		return slices.DeleteFunc(ids(rows), func(id int64) bool { return slices.Contains(plain, id) })
 	}
 	var page storage.Page
@@ -130,7 +129,7 @@ func exceptKeepsOthers(t testing.TB, table Table) {
 		}
 	}
 	request.Positions = everything()
-	for range 2 { // from the second on a store may know that nothing is new
+	for range 2 { // the second time a store may know that nothing is new
 		a.do("read", func(ctx context.Context) (err error) {
 			page, err = a.store.Read(ctx, request)
 			return err

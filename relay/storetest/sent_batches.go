@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// journaler skips the test if the store keeps no journals, which is its choice.
+// journaler skips the test if the store keeps no journals, which are optional.
 func (w *worker) journaler() storage.Journaler {
 	w.Helper()
 	journaler, able := w.store.(storage.Journaler)
@@ -28,8 +28,8 @@ func (w *worker) journals() (journals []storage.Journal) {
 	return slices.DeleteFunc(journals, func(j storage.Journal) bool { return len(j.Suspects)+len(j.Batches) == 0 })
 }
 
-// The references of a lane are anyone's to read, and its next holder's; of several
-// lanes each has its own. A release takes them away.
+// All relays can read the references of a lane, and the lane's next holder gets them. Each lane has
+// its own. A release removes them.
 func sentBatchesAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	journaler := a.journaler()
@@ -62,8 +62,8 @@ func sentBatchesAreKept(t testing.TB, table Table) {
 	}
 }
 
-// Pick finds rows that are pending, wait for an attempt or for their time, in
-// any lane, as they were written; parked and delivered ones are not there.
+// Pick finds pending, retrying and scheduled rows of all lanes, with all columns. It doesn't find
+// parked and delivered rows.
 func picksWaitingRows(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	journaler := b.journaler()

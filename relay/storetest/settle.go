@@ -12,12 +12,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// states are those that a relay by lanes settles rows in.
+// states returns the states to which a relay by lanes settles rows.
 func states() []storage.State {
 	return []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled}
 }
 
-// What was settled before is missing the second time, and stays as it was.
+// A row that was settled is missing when it is settled again, and stays unchanged.
 func settleTwice(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, state := range states() {
@@ -36,8 +36,7 @@ func settleTwice(t testing.TB, table Table) {
 	}
 }
 
-// A parked or finished row is no relay's to settle, nor one that an operator
-// has discarded.
+// A relay can't settle a parked, finished or discarded row.
 func parkedIsMissing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(3)...)
@@ -61,8 +60,8 @@ func parkedIsMissing(t testing.TB, table Table) {
 	a.wantState(storage.StateDone, rows[1].ID)
 }
 
-// One batch may hold everything: every new state, rows from both tables, in
-// any order, and more of them than a statement may have parameters.
+// A batch may have all states, and rows of both tables, in any order, and more rows than a
+// statement may have parameters.
 func settleMixedBatch(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")
@@ -87,7 +86,7 @@ func settleMixedBatch(t testing.TB, table Table) {
 	for _, s := range settlements {
 		want := s.State
 		if want == storage.StateScheduled {
-			want = storage.StatePending // they are due
+			want = storage.StatePending // the rows are due
 		}
 		if got := found[s.ID]; got.State != want || got.Attempts != s.Attempts {
 			t.Fatalf("row %d was settled as %s with %d attempts and is %s with %d", s.ID, s.State, s.Attempts, got.State, got.Attempts)
@@ -95,8 +94,7 @@ func settleMixedBatch(t testing.TB, table Table) {
 	}
 }
 
-// What lies between rows that are done stays, however many these are, and however
-// near or far.
+// Rows that lie between settled rows stay, whatever their number and distance.
 func settleSomeOfAKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	fill(t, table, keyed("k", 60)...)
@@ -118,7 +116,7 @@ func settleSomeOfAKey(t testing.TB, table Table) {
 	wantIDs(t, "pending after others of the key were settled", ids(ofKey()), others)
 }
 
-// An empty batch is settled, too.
+// An empty batch can be settled.
 func settleNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, plain(1)...)
@@ -127,8 +125,8 @@ func settleNothing(t testing.TB, table Table) {
 	}
 }
 
-// One relay settles several batches of the same lanes at the same time; a row
-// that is in two of them changes once.
+// One relay settles several batches of the same lanes concurrently. A row that is in two batches
+// changes once.
 func settleConcurrently(t testing.TB, table Table) {
 	const batches, each, shared = 6, 20, 5
 	a := holder(t, table, "a")
@@ -159,9 +157,8 @@ func settleConcurrently(t testing.TB, table Table) {
 	wantIDs(t, "pending after all was settled", ids(a.pending()), []int64{})
 }
 
-// A settle that is given up while it waits returns at once. What becomes of it
-// may not be known then (giving up can mean to drop the connection), but it is
-// all or nothing, and the settle can be made again.
+// A settlement that is cancelled while it waits returns immediately. Its result may be unknown,
+// because cancelling may drop the connection. But it writes all or nothing, and can be repeated.
 func settleGivenUp(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(2)...)

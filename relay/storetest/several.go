@@ -13,17 +13,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Messages of several sinks: one row says which sinks still need it, and what became of it for
-// some of them is written beside it.
+// Messages of several sinks. One row names the sinks that still need the message. The states for
+// the other sinks are separate rows.
 
-// part is a settlement of the row for some of its sinks.
+// part returns a settlement of the row for some of its sinks.
 func (w *worker) part(state storage.State, row storage.Row, part, left string) storage.Settlement {
 	s := w.as(state, row)
 	s.For, s.Left = part, left
 	return s
 }
 
-// parts are the rows of a message, each with its sinks and state, sorted.
+// parts returns the rows of a message, each with its sinks and state, sorted.
 func (w *worker) parts(id int64) (infos []storage.Info) {
 	w.Helper()
 	infos = w.list(storage.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
@@ -34,7 +34,7 @@ func (w *worker) parts(id int64) (infos []storage.Info) {
 	return infos
 }
 
-// wantParts requires that a message has these rows: "a done" is one of sink a.
+// wantParts requires that a message has these rows. "a done" is a delivered row of sink a.
 func (w *worker) wantParts(what string, id int64, want ...string) {
 	w.Helper()
 	var got []string
@@ -57,7 +57,7 @@ func (w *worker) waiting(id int64, sinks string) storage.Row {
 	return rows[at]
 }
 
-// waitingAt writes a message and returns its row, pending or held.
+// waitingAt writes a message and returns its row, pending or deferred.
 func (w *worker) waitingAt(table Table, held bool, message outbox.Message) storage.Row {
 	w.Helper()
 	id := write(w, table, message)[0]
@@ -67,9 +67,9 @@ func (w *worker) waitingAt(table Table, held bool, message outbox.Message) stora
 	return w.waiting(id, "")
 }
 
-// What became of a message for some of its sinks is written beside its row, and the row stays
-// where it is, as it was, for the others; wherever it was. Written once more it changes nothing.
-// The settlement for the last sink moves the row, which takes its sinks along.
+// A settlement for some of a message's sinks writes a separate row for them. The message's row
+// stays in its table, unchanged except for its sinks. A repeated settlement changes nothing. The
+// settlement for the last sink moves the row.
 func settleForSome(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -112,7 +112,8 @@ func settleForSome(t testing.TB, table Table) {
 	}
 }
 
-// Where done rows aren't kept, none is written beside the row, and others are.
+// If delivered rows aren't kept, no separate row is written for a delivery. For other states one
+// is.
 func settleForSomeUnkept(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several"})
@@ -129,8 +130,8 @@ func settleForSomeUnkept(t testing.TB, table Table) {
 	a.wantParts("without done rows", row.ID, "b error", "c pending")
 }
 
-// A settlement for some sinks is the leaseholder's, too, of the message and the sinks that it
-// shows; and by rows there is none. Beside others it changes what it may.
+// A settlement for some sinks requires the lane's lease, the message and the sinks that it names.
+// By rows none is possible. If other settlements in its batch fail, it still changes its rows.
 func settleForSomeKeeps(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -165,7 +166,8 @@ func settleForSomeKeeps(t testing.TB, table Table) {
 	}
 }
 
-// A message may wait once for each of its sinks: each row is settled by its sinks, and no other.
+// A message may have a waiting row for each of its sinks. A settlement changes only the row with
+// its sinks.
 func partsAreSettledApart(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	states := []storage.State{storage.StateDone, storage.StateError, storage.StateRetry, storage.StateDiscarded}
@@ -182,7 +184,7 @@ func partsAreSettledApart(t testing.TB, table Table) {
 		}
 	}
 	a.mustSettle(settlements[2:]...)
-	a.mustSettle(settlements[1]) // and alone
+	a.mustSettle(settlements[1]) // a batch of one
 	for id, n := range ids {
 		want := []string{"b " + string(states[n%len(states)]), "it's a " + string(states[n/len(states)])}
 		if n == 0 {
@@ -197,8 +199,8 @@ func partsAreSettledApart(t testing.TB, table Table) {
 	}
 }
 
-// A batch settles rows for some sinks beside others as a whole, rows that name sinks and those that
-// name none; but no row for some sinks and once more.
+// A batch may settle rows for some sinks and other rows as a whole, with or without named sinks. It
+// may not settle a row for some sinks and once more.
 func settlePartsBesideWholes(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -222,8 +224,8 @@ func settlePartsBesideWholes(t testing.TB, table Table) {
 	}
 }
 
-// Whoever reads rows, by whatever way, learns of their sinks; keys that are held are told once
-// for each topic and sinks.
+// All calls that read rows return their sinks. A blocked key is returned once for each topic and
+// sinks.
 func readersTellSinks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"}), a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})
@@ -269,7 +271,8 @@ func readersTellSinks(t testing.TB, table Table) {
 	a.wantHeldAmong([]storage.LaneKey{{Lane: first.Lane, Key: "k"}}, []storage.BlockedKey{held(first, "b"), held(third, "c,d")})
 }
 
-// A filter selects rows that name a sink, and none that name others that are like it.
+// A filter by sink selects the rows that name the sink, and no rows that name sinks with similar
+// names.
 func filterBySink(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := map[string]int64{}
@@ -295,7 +298,7 @@ func filterBySink(t testing.TB, table Table) {
 	}
 }
 
-// What an operator does to a message that is parked for one of its sinks leaves the others alone.
+// An operator's change of a message that is parked for one sink doesn't affect the other sinks.
 func operateOnParts(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for what, change := range map[string]func(storage.Filter) int{"retry": a.requeue, "retry (skip)": a.skip, "retry (discard)": a.discard, "": a.discard} {
@@ -325,8 +328,8 @@ func operateOnParts(t testing.TB, table Table) {
 	}
 }
 
-// A listing whose payloads have enough bytes ends with all rows of a message, as its next page
-// goes on after it.
+// A page of a listing that reaches its limit of bytes ends with all rows of a message, because the
+// next page begins after that message.
 func pagesKeepParts(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Payload: []byte("some bytes")})
@@ -340,7 +343,7 @@ func pagesKeepParts(t testing.TB, table Table) {
 	wantIDs(t, "a page of one byte", ids(got), []int64{row.ID, row.ID, row.ID})
 }
 
-// By rows, of the rows of one message one comes back at a time.
+// By rows only one of the rows of a message is moved back at a time.
 func returnsOnePart(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})

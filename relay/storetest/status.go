@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Status counts rows by state, relays and lanes.
+// Status counts rows by state, and lists relays and lanes.
 func statusCounts(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	if s := a.status(); s.OldestPending != 0 || s.LanesLeased != 0 || len(s.Relays) != 0 || s.Claim != "" || len(s.Counts) != 6 {
@@ -24,7 +24,7 @@ func statusCounts(t testing.TB, table Table) {
 	write(t, table, outbox.Message{Topic: "due"}, outbox.Message{Topic: "plain"}, outbox.Message{Topic: "later", AvailableAt: time.Now().Add(time.Hour)})
 	for _, row := range a.pending() {
 		if row.Message.Topic == "due" {
-			a.mustSettle(a.as(storage.StateScheduled, row)) // due, so pending
+			a.mustSettle(a.as(storage.StateScheduled, row)) // it is due, so it counts as pending
 		}
 	}
 	eventually(t, "the other relay is dead", func() bool { return len(a.beat(storage.ByLanes, long).Relays) == 1 })
@@ -59,7 +59,7 @@ func wantRelays(t testing.TB, relays []storage.RelayInfo) {
 	}
 }
 
-// Claimed rows are counted as such as long as their claim lasts.
+// Rows count as claimed while their claim lasts.
 func statusCountsClaims(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
@@ -69,7 +69,7 @@ func statusCountsClaims(t testing.TB, table Table) {
 	}
 }
 
-// The oldest pending row is the oldest that could be delivered now.
+// The oldest pending row is the oldest row that could be delivered now.
 func statusTellsTheOldest(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	states := a.oneOfEach(table)

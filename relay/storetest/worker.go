@@ -13,19 +13,19 @@ const (
 	long  = time.Hour              // a lease that doesn't end within a check
 	short = 250 * time.Millisecond // a lease that a check lets end
 
-	patience = 6 * time.Minute // for what must happen sooner or later
+	patience = 6 * time.Minute // the limit for waiting on asynchronous results
 	pause    = 3 * time.Millisecond
 
-	// slack is how much earlier than due something may happen: databases keep
-	// times in milliseconds, some rounded.
+	// slack is how much before its due time something may happen, because databases store times in
+	// milliseconds, some of them rounded.
 	slack = 5 * time.Millisecond
 
 	plenty      = 10_000  // rows
 	plentyBytes = 1 << 30 // of payload
 )
 
-// worker is one relay at work on the table. Its methods are for the test's own
-// goroutine: they end the test when the store fails.
+// worker is a relay that works on the table. Its methods may be called only by the test's
+// goroutine, because they end the test when the store fails.
 type worker struct {
 	testing.TB
 	store  Store
@@ -33,7 +33,7 @@ type worker struct {
 	fences map[int]int64
 }
 
-// hire returns a worker that holds no lane.
+// hire returns a worker without lanes.
 func hire(t testing.TB, table Table, name string) *worker {
 	return &worker{TB: t, store: table.Store(t), name: name, fences: map[int]int64{}}
 }
@@ -48,8 +48,7 @@ func holder(t testing.TB, table Table, name string) *worker {
 	return w
 }
 
-// do makes a call, again while the database is busy, and ends the test if it
-// fails.
+// do makes a call, retries it while the database is busy, and ends the test if it fails.
 func (w *worker) do(what string, call func(ctx context.Context) error) {
 	w.Helper()
 	if err := again(w, call); err != nil {
@@ -57,7 +56,7 @@ func (w *worker) do(what string, call func(ctx context.Context) error) {
 	}
 }
 
-// again makes a call, again while the database is busy.
+// again makes a call, and retries it while the database is busy.
 func again(t testing.TB, call func(ctx context.Context) error) error {
 	for start := time.Now(); ; time.Sleep(pause) {
 		err := call(t.Context())
@@ -77,7 +76,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// as is the row's settlement in a new state, and nothing else changed.
+// as returns the settlement that gives the row a new state and changes nothing else.
 func (w *worker) as(state storage.State, row storage.Row) storage.Settlement {
 	return storage.Settlement{
 		ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: w.fences[row.Lane], Deferred: row.Deferred, Sinks: row.Sinks,
@@ -93,7 +92,7 @@ func (w *worker) allAs(state storage.State, rows []storage.Row) []storage.Settle
 	return settlements
 }
 
-// settle keeps done rows.
+// settle settles rows and keeps delivered rows.
 func (w *worker) settle(settlements ...storage.Settlement) (counts storage.Settled) {
 	w.Helper()
 	w.do("settle", func(ctx context.Context) (err error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Many writers at once, who commit or roll back after some time, in which the
-// reader has seen others' rows: whatever appears, no page was wrong about it.
+// Many writers commit or roll back concurrently, after a time in which the reader has read other
+// rows. No page may have been wrong about the rows that appear.
 func manyWriters(t testing.TB, table Table) {
 	const writers, each = 6, 12
 	r := newReader(t, table, "reader")
@@ -41,7 +41,7 @@ func manyWriters(t testing.TB, table Table) {
 
 func (r *reader) lookUntil(done <-chan struct{}, pages *counter) {
 	r.Helper()
-	defer pages.end() // lets the writers go, should a read fail
+	defer pages.end() // ends the writers if a read fails
 	for {
 		select {
 		case <-done:
@@ -53,12 +53,12 @@ func (r *reader) lookUntil(done <-chan struct{}, pages *counter) {
 	}
 }
 
-// writeSlowly writes some rows in a transaction, with pages being read in
-// between, and returns what it has committed.
+// writeSlowly writes some rows in a transaction, waits for pages to be read in between, and returns
+// the ids that it has committed.
 func writeSlowly(t testing.TB, table Table, pages *counter) []int64 {
 	tx := table.Begin(t)
 	if tx == nil {
-		return nil // the table has told why
+		return nil // the table has reported the error
 	}
 	var written []int64
 	for range 1 + rand.IntN(3) {
@@ -73,7 +73,7 @@ func writeSlowly(t testing.TB, table Table, pages *counter) []int64 {
 	return written
 }
 
-// counter counts pages, for those who wait for the next ones.
+// counter counts pages, so that writers can wait for the next ones.
 type counter struct {
 	changed *sync.Cond
 	count   int
@@ -94,7 +94,7 @@ func (c *counter) end() {
 	c.changed.Broadcast()
 }
 
-// wait waits for so many more pages.
+// wait waits until more pages have been read.
 func (c *counter) wait(more int) {
 	c.changed.L.Lock()
 	defer c.changed.L.Unlock()

@@ -17,22 +17,23 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// scene is a table with one relay, which Prometheus scrapes, and the trouble that can be made.
+// scene is a table with one relay, which Prometheus scrapes, and the failures that a test can
+// cause.
 type scene struct {
 	t       *testing.T
 	db      *memstore.DB
 	history history
 
-	answer atomic.Pointer[func(context.Context, sinks.Message) sinks.Outcome] // of the sink; nil: delivered
-	fail   atomic.Pointer[func(context.Context, memstore.Op) error]           // of the database
+	answer atomic.Pointer[func(context.Context, sinks.Message) sinks.Outcome] // the sink's answer; nil: delivered
+	fail   atomic.Pointer[func(context.Context, memstore.Op) error]           // the database's failure
 	gone   bool                                                               // the relay isn't scraped any more
-	other  *metrics.Metrics                                                   // another process, of another source, that is scraped all the time; nil: none
-	unseen atomic.Bool                                                        // no page tells of rows that have appeared late
+	other  *metrics.Metrics                                                   // a process of another source, which is always scraped; nil: none
+	unseen atomic.Bool                                                        // pages don't report late rows
 
 	metrics *metrics.Metrics
 }
 
-// Open, Close and Send make a sink of the scene.
+// Open, Close and Send implement a sink.
 func (s *scene) Open(context.Context) error  { return nil }
 func (s *scene) Close(context.Context) error { return nil }
 func (s *scene) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -45,7 +46,7 @@ func (s *scene) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 	return outcomes
 }
 
-// fails has the sink answer alike for messages of a topic, or for all.
+// fails sets the sink's answer for messages of a topic, or for all messages.
 func (s *scene) fails(topic string, outcome sinks.Outcome) {
 	answer := func(_ context.Context, m sinks.Message) sinks.Outcome {
 		if topic == "" || m.Topic == topic {
@@ -56,10 +57,10 @@ func (s *scene) fails(topic string, outcome sinks.Outcome) {
 	s.answer.Store(&answer)
 }
 
-// breaks has calls of the database go wrong, or take long.
+// breaks makes calls of the database fail or take long.
 func (s *scene) breaks(how func(ctx context.Context, op memstore.Op) error) { s.fail.Store(&how) }
 
-// goOn has work done and scraped for so long: a message each second, of few keys.
+// goOn continues the work and the scrapes for this time, with a message of few keys every second.
 func (s *scene) goOn(long time.Duration) {
 	for range long / interval {
 		for range interval / time.Second {
@@ -174,7 +175,7 @@ var troubles = map[string]struct {
 	}, func(s *scene) {
 		s.db.Write(outbox.Message{Topic: "orders", ExpiresAt: s.db.Now().Add(-time.Minute)})
 	}, 2 * time.Minute},
-	"RowrelayFoundLate": {nil, func(s *scene) { // one with an id from long ago, and nothing else wrong
+	"RowrelayFoundLate": {nil, func(s *scene) { // a row with an old id appears, and nothing else is wrong
 		s.unseen.Store(true)
 		last := s.db.Write(outbox.Message{Topic: "orders"})[0]
 		s.db.Renumber(1)
@@ -182,7 +183,7 @@ var troubles = map[string]struct {
 		s.db.Renumber(last + 1)
 		s.db.Write(outbox.Message{Topic: "orders"})
 	}, 15 * time.Minute},
-	"RowrelayWaits": {nil, func(s *scene) { // it was cut off, and one with another sink has taken over
+	"RowrelayWaits": {nil, func(s *scene) { // the relay lost its connection, and one with another sink has taken over
 		s.breaks(func(context.Context, memstore.Op) error { return errors.New("connection refused") })
 		s.another("elsewhere")
 		time.Sleep(time.Minute)
@@ -190,7 +191,7 @@ var troubles = map[string]struct {
 	}, 20 * time.Minute},
 }
 
-// Each alert fires in its trouble, and not before.
+// Each alert fires during its problem, and not before.
 func TestEachAlertFiresInItsTrouble(t *testing.T) {
 	t.Parallel()
 	for _, rule := range rules(t) {
@@ -225,7 +226,7 @@ func TestEachAlertFiresInItsTrouble(t *testing.T) {
 	}
 }
 
-// No alert fires while all is well.
+// No alert fires while everything works.
 func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
 	t.Parallel()
 	s := &scene{t: t, history: history{}}
@@ -244,7 +245,7 @@ func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
 	}
 }
 
-// A relay that is scraped for one source does not hide that no relay is scraped for another.
+// A relay that is scraped for one source does not hide that no relay is scraped for another source.
 func TestRowrelayGoneFiresForEachSource(t *testing.T) {
 	t.Parallel()
 	s := &scene{t: t, history: history{}}
@@ -273,7 +274,7 @@ func TestRowrelayGoneFiresForEachSource(t *testing.T) {
 	}
 }
 
-// A source that was never polled must not look like one without work.
+// A source that was never polled is not mistaken for one without work.
 func TestASourceThatWasNeverPolledIsTold(t *testing.T) {
 	t.Parallel()
 	for name, never := range map[string]func(*scene) (stop func()){
@@ -314,7 +315,7 @@ func TestASourceThatWasNeverPolledIsTold(t *testing.T) {
 	}
 }
 
-// What isn't the trouble of an alert, though it looks like it.
+// otherTroubles are problems that resemble an alert's problem but must not fire it.
 var otherTroubles = map[string]struct {
 	alert   string
 	options func(*relay.Options, *relay.SinkOptions)
@@ -350,7 +351,7 @@ var otherTroubles = map[string]struct {
 	}},
 }
 
-// No alert fires in another one's trouble, or where an operator has paused a relay.
+// No alert fires during another alert's problem, or when an operator has paused a relay.
 func TestNoAlertFiresInAnothersTrouble(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range otherTroubles {
@@ -380,7 +381,7 @@ func TestNoAlertFiresInAnothersTrouble(t *testing.T) {
 	}
 }
 
-// another has a second relay of the table, with a sink of this name, run until the test's end.
+// another starts a second relay of the table, with a sink of this name, until the end of the test.
 func (s *scene) another(sink string) {
 	r, err := relay.New(s.db.Store(), relay.Options{Name: "another", Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{sink: {Sink: s}}})
 	check(s.t, err)
@@ -390,7 +391,7 @@ func (s *scene) another(sink string) {
 	s.t.Cleanup(func() { cancel(); check(s.t, <-done) })
 }
 
-// unseen is a table whose pages don't tell of rows that have appeared late, if the scene says so.
+// unseen is a store whose pages don't report late rows if the scene says so.
 type unseen struct {
 	*memstore.Store
 	scene *scene
@@ -404,7 +405,7 @@ func (u unseen) Read(ctx context.Context, request storage.ReadRequest) (storage.
 	return page, err
 }
 
-// start has a relay run until stop.
+// start runs a relay until stop is called.
 func (s *scene) start(options func(*relay.Options, *relay.SinkOptions)) (stop func()) {
 	s.db, s.metrics = memstore.New(), metrics.New(metrics.Build{})
 	s.db.Now = time.Now
@@ -430,7 +431,7 @@ func (s *scene) start(options func(*relay.Options, *relay.SinkOptions)) (stop fu
 	return func() {
 		cancel()
 		r.Abort()
-		<-done // what is wrong at the end of a trouble is not looked at
+		<-done // errors at the end of a problem don't matter
 		<-done
 	}
 }

@@ -1,4 +1,4 @@
-// Package alerts has no code. Its tests keep the alert rules, the dashboard and the runbook in deploy
-// true: every metric and label that they name is one of a relay's, and each alert is fired by a relay
-// that is in the trouble it is for. It lies in this module for Prometheus' sake.
+// Package alerts has no code. Its tests check the alert rules, the dashboard and the runbook in
+// deploy. Every metric and label in them must exist, and each alert must fire for a relay that has
+// the alert's problem. The tests are in this module because they require Prometheus.
 package alerts

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// given are the metrics of a relay that works, with their labels.
+// given returns the metrics of a working relay with their labels.
 func given(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	s := &scene{history: history{}}
@@ -42,7 +42,7 @@ func given(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// place is a piece of PromQL somewhere, and the labels that the text beside it shows.
+// place is a PromQL expression, and the labels that the text next to it shows.
 type place struct {
 	where, query string
 	shown        []string
@@ -62,7 +62,7 @@ func submatches(pattern *regexp.Regexp, text string) (all []string) {
 	return all
 }
 
-// dashboard returns the queries of the panels.
+// dashboard returns the queries of the dashboard's panels.
 func dashboard(t *testing.T) (places []place) {
 	t.Helper()
 	var board struct {
@@ -87,7 +87,7 @@ func dashboard(t *testing.T) (places []place) {
 	return places
 }
 
-// Each metric and label of a rule, of the dashboard and of the runbook is one that a relay gives.
+// Each metric and label in a rule, the dashboard and the runbook is exported by a relay.
 func TestNamesExist(t *testing.T) {
 	t.Parallel()
 	metrics, places := given(t), dashboard(t)
@@ -133,7 +133,7 @@ func TestNamesExist(t *testing.T) {
 			}
 			return nil
 		})
-		if grouped { // each label that is grouped by is one of the metric's
+		if grouped { // the metric must have each label in the grouping
 			parser.Inspect(query, func(node parser.Node, _ []parser.Node) error {
 				if selector, ok := node.(*parser.VectorSelector); ok {
 					for label := range left {
@@ -158,7 +158,7 @@ func TestNamesExist(t *testing.T) {
 	}
 }
 
-// The runbook has a place for each alert, to which the alert points, and none for another.
+// The runbook has a section for each alert, which the alert links to, and no others.
 func TestRunbookHasAllAlerts(t *testing.T) {
 	t.Parallel()
 	var alerts []string

@@ -19,10 +19,10 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// interval is that of scrapes and of evaluations.
+// interval is the time between two scrapes, and between two evaluations.
 const interval = 15 * time.Second
 
-// history is what was scraped, as Prometheus has it.
+// history has the scraped series in Prometheus' form.
 type history map[string]*promql.Series
 
 func (h history) scrape(t *testing.T, gatherer prometheus.Gatherer) {
@@ -61,7 +61,7 @@ func (h history) scrape(t *testing.T, gatherer prometheus.Gatherer) {
 	}
 }
 
-// Querier has history be a storage.Queryable.
+// Querier makes history a storage.Queryable.
 func (h history) Querier(mint, maxt int64) (storage.Querier, error) {
 	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		found := &seriesSet{at: -1}
@@ -84,7 +84,7 @@ func (s *seriesSet) At() storage.Series                { return s.all[s.at] }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
-// firing says between which times an alert fired first and last; neither if it never did.
+// firing returns when an alert fired first and last; zero times if it never did.
 func (h history) firing(t *testing.T, rule rulefmt.Rule, from, to time.Time) (first, last time.Time) {
 	t.Helper()
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, EnableAtModifier: true})
@@ -117,7 +117,7 @@ func (h history) firing(t *testing.T, rule rulefmt.Rule, from, to time.Time) (fi
 	return first, last
 }
 
-// rules are the alerts, which Prometheus itself finds well formed.
+// rules returns the alerts. Prometheus' own parser checks them.
 func rules(t *testing.T) (all []rulefmt.Rule) {
 	t.Helper()
 	parsed, errs := rulefmt.ParseFile("../../../deploy/prometheus/rowrelay.rules.yaml", false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/inbox"
 )
 
-// ago is a time before the database's, as a column has it.
+// ago returns a time in the past by the database's clock, in the column's format.
 func ago(kind string, by time.Duration) string {
 	seconds := int(by.Seconds())
 	switch kind {
@@ -66,7 +66,7 @@ func TestCleanKeepsToTheWindow(t *testing.T) {
 	})
 }
 
-// isNew asks, and takes it back.
+// isNew receives a message and rolls back.
 func (db database) isNew(t *testing.T, in *inbox.Inbox, id string) bool {
 	t.Helper()
 	tx := db.begin(t)
@@ -76,7 +76,8 @@ func (db database) isNew(t *testing.T, in *inbox.Inbox, id string) bool {
 	return first
 }
 
-// Many ids go in parts; several processes may clean at once, and consumers go on.
+// Clean deletes many ids in parts. Several processes may clean concurrently, and consumers
+// continue.
 func TestCleanInParts(t *testing.T) {
 	const old = 2500
 	onEach(t, func(t *testing.T, db database) {
@@ -111,7 +112,7 @@ func TestCleanInParts(t *testing.T) {
 	})
 }
 
-// cleanAll cleans until the database isn't too busy to.
+// cleanAll retries Clean while the database is busy.
 func cleanAll(t *testing.T, in *inbox.Inbox, db database) (total int64) {
 	for range 100 {
 		deleted, err := in.Clean(t.Context(), db.DB)
@@ -151,7 +152,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		consumer string
 		options  inbox.Options
-		want     []string // nothing: it is taken
+		want     []string // empty: the options are accepted
 	}{
 		"the least":       {"b", inbox.Options{Window: time.Hour}, nil},
 		"the longest":     {strings.Repeat("b", 100), inbox.Options{Window: 87600 * time.Hour}, nil},

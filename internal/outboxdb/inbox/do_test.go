@@ -46,7 +46,7 @@ func TestWhatFailsHasNoEffect(t *testing.T) {
 	})
 }
 
-// busy is an error that PostgreSQL's dialect takes for a deadlock.
+// busy is an error that PostgreSQL's dialect classifies as a deadlock.
 type busy struct{}
 
 func (busy) Error() string    { return "deadlock" }
@@ -89,7 +89,7 @@ func errorOf[T any](_ T, err error) error { return err }
 func TestMessagesWithoutAnIDAreRefused(t *testing.T) {
 	t.Parallel()
 	in := newInbox(t, dialect.SQLite(), "billing", inbox.Options{})
-	var nowhere *sql.Tx // nothing is sent
+	var nowhere *sql.Tx // no statement is executed
 	for _, id := range []string{"", " ", "a ", "\ta", "a\nb", "a\x00b", "\xff", strings.Repeat("i", 256)} {
 		if first, err := in.Once(t.Context(), nowhere, id); !errors.Is(err, inbox.ErrInvalid) || first {
 			t.Errorf("%.20q: %t, %v; want that it is refused", id, first, err)

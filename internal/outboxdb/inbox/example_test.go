@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/inbox"
 )
 
-// must keeps the examples short.
+// must panics on an error, to keep the examples short.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -24,7 +24,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// newBilling makes a database with an account and an inbox.
+// newBilling creates a database with an account and an inbox.
 func newBilling() *sql.DB {
 	db := must(sql.Open("sqlite", "file:billing?mode=memory&cache=shared"))
 	db.SetMaxOpenConns(1)
@@ -34,8 +34,8 @@ func newBilling() *sql.DB {
 	return db
 }
 
-// An endpoint of the HTTP sink: whatever comes again is answered with 200, and
-// changes nothing.
+// The example is an endpoint for the HTTP sink. A duplicate is answered with 200 and changes
+// nothing.
 func Example_httpEndpoint() {
 	db := newBilling()
 	defer db.Close()
@@ -48,16 +48,16 @@ func Example_httpEndpoint() {
 		})
 		switch {
 		case errors.Is(err, inbox.ErrInvalid):
-			http.Error(w, "the header Idempotency-Key is missing", http.StatusBadRequest) // never again
+			http.Error(w, "the header Idempotency-Key is missing", http.StatusBadRequest) // not retried
 		case err != nil:
 			log.Print(err)
-			http.Error(w, "try again", http.StatusInternalServerError) // another attempt, later
+			http.Error(w, "try again", http.StatusInternalServerError) // retried later
 		default:
 			fmt.Fprintln(w, "first:", first)
 		}
 	})
 
-	for range 2 { // the relay died before it could mark the message, and another sent it again
+	for range 2 { // the relay died before it could settle the message, and another one sent it again
 		request := httptest.NewRequest(http.MethodPost, "/", nil)
 		request.Header.Set("Idempotency-Key", "0197a3b4-0000-7abc-8def-0123456789ab")
 		answer := httptest.NewRecorder()

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/inbox"
 )
 
-// database is one with an inbox, and a table for effects.
+// database is a database with an inbox, and a table for effects.
 type database struct {
 	testdb.Database
 	dialect dialect.Dialect
@@ -68,7 +68,7 @@ func (db database) begin(t testing.TB) *sql.Tx {
 	return tx
 }
 
-// effect is of a message whose id has no quotes.
+// effect returns the effect of a message whose id has no quotes.
 func effect(ctx context.Context, id string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO effects (message) VALUES ('"+id+"')")
@@ -76,7 +76,7 @@ func effect(ctx context.Context, id string) func(*sql.Tx) error {
 	}
 }
 
-// effects counts them by message.
+// effects counts the effects by message.
 func (db database) effects(t testing.TB) map[string]int {
 	t.Helper()
 	rows, err := db.DB.QueryContext(t.Context(), "SELECT message, count(*) FROM effects GROUP BY message")
@@ -101,7 +101,7 @@ func TestOnlyTheFirstTimeIsTheFirst(t *testing.T) {
 			first        bool
 		}{
 			{"billing", "a", true},
-			{"billing", "a", false}, // within the same transaction, which goes on
+			{"billing", "a", false}, // in the same transaction, which continues
 			{"billing", "A", true},
 			{"billing", "ä", true},
 			{"billing", "b", true},
@@ -115,7 +115,7 @@ func TestOnlyTheFirstTimeIsTheFirst(t *testing.T) {
 			{strings.Repeat("n", 100), strings.Repeat("i", 255), false},
 		} {
 			if _, err := tx.ExecContext(t.Context(), "INSERT INTO effects (message) VALUES ('x')"); err != nil {
-				t.Fatal(err) // which affects a row before
+				t.Fatal(err) // before that, an effect on another row
 			}
 			if first, err := newInbox(t, db.dialect, step.consumer, inbox.Options{}).Once(t.Context(), tx, step.id); err != nil || first != step.first {
 				t.Errorf("%.20s receives %.20s: %t, %v; want %t", step.consumer, step.id, first, err, step.first)
@@ -141,7 +141,7 @@ func TestARollbackMakesItTheFirstTimeAgain(t *testing.T) {
 	})
 }
 
-// Without ends to waiting, a test would have to tell how long is long.
+// impatient has statements that end a wait for a lock, so tests need not judge how long a wait is.
 var impatient = map[string]string{
 	testdb.Postgres:  "SET lock_timeout = '300ms'",
 	testdb.MySQL:     "SET SESSION innodb_lock_wait_timeout = 1",
@@ -150,9 +150,8 @@ var impatient = map[string]string{
 	testdb.SQLServer: "SET LOCK_TIMEOUT 300",
 }
 
-// While one transaction works on a message another gets no answer about it: it
-// waits, and if it loses patience the error says to try again. Then it sees what
-// became of it.
+// While one transaction handles a message, a second one waits for it. If the wait times out, the
+// error asks for a retry. After the wait the second transaction sees the result of the first.
 func TestASecondTransactionWaitsForTheFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if impatient[db.Kind] == "" {
@@ -184,7 +183,7 @@ func TestASecondTransactionWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// onceOn begins a transaction, which on SQLite may be what has to wait.
+// onceOn begins a transaction. On SQLite that may already wait.
 func onceOn(t *testing.T, in *inbox.Inbox, db database, conn *sql.Conn, id string) (bool, error) {
 	t.Helper()
 	tx, err := conn.BeginTx(t.Context(), nil)
@@ -196,8 +195,7 @@ func onceOn(t *testing.T, in *inbox.Inbox, db database, conn *sql.Conn, id strin
 	return in.Once(t.Context(), tx, id)
 }
 
-// Many consumers get the same messages at the same time; some fail after the
-// effect, and try again.
+// Many consumers receive the same messages concurrently. Some fail after the effect and retry.
 func TestConcurrentDeliveriesHaveOneEffect(t *testing.T) {
 	const consumers, messages = 6, 12
 	onEach(t, func(t *testing.T, db database) {
@@ -234,7 +232,7 @@ func TestConcurrentDeliveriesHaveOneEffect(t *testing.T) {
 
 var errHandler = errors.New("the handler failed")
 
-// deliver delivers until there is an answer. The first effect may fail.
+// deliver retries until the message was handled. The first effect may fail.
 func deliver(t *testing.T, in *inbox.Inbox, pool *sql.DB, id string, fails bool) (first bool) {
 	for range 100 {
 		first, err := in.Do(t.Context(), pool, id, func(tx *sql.Tx) error {
@@ -256,8 +254,8 @@ func deliver(t *testing.T, in *inbox.Inbox, pool *sql.DB, id string, fails bool)
 	return false
 }
 
-// At higher levels of isolation a transaction that began before the message was
-// received either sees it or is told to try again.
+// At higher isolation levels a transaction that began before the message was received either sees
+// it or gets an error that asks for a retry.
 func TestHigherIsolation(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
@@ -267,9 +265,9 @@ func TestHigherIsolation(t *testing.T) {
 		for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 			tx, err := db.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 			if err != nil {
-				continue // the driver knows no such level
+				continue // the driver doesn't know this level
 			}
-			var n int // from here on it sees this moment
+			var n int // takes the transaction's snapshot
 			check(t, tx.QueryRowContext(t.Context(), "SELECT count(*) FROM effects").Scan(&n))
 			id := level.String()
 			if first, err := in.Do(t.Context(), db.DB, id, func(*sql.Tx) error { return nil }); err != nil || !first {

@@ -27,9 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// consumer is an endpoint with an inbox that makes the relay send again: of each
-// message it loses the first answer, after its effect or before, or gets it twice
-// at the same time, as from a relay that was paused and the one that took over.
+// consumer is an endpoint with an inbox that makes the relay send each message again. It loses the
+// first response after or before the effect, or handles the message twice concurrently, as if one
+// relay was paused and another one took over.
 type consumer struct {
 	t  *testing.T
 	in *inbox.Inbox
@@ -44,22 +44,22 @@ func (c *consumer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch arrival, trouble := c.arrived(id); {
 	case arrival > 1:
 		c.handle(w, id)
-	case trouble == 0: // it is done, and nobody knows
+	case trouble == 0: // the message was handled, but the response is lost
 		c.handle(httptest.NewRecorder(), id)
 		panic(http.ErrAbortHandler)
-	case trouble == 1: // the relay hears of a failure, though one of two went well
+	case trouble == 1: // the relay gets a failure, though one of two calls succeeded
 		var group sync.WaitGroup
 		for range 2 {
 			group.Go(func() { c.handle(httptest.NewRecorder(), id) })
 		}
 		group.Wait()
 		w.WriteHeader(http.StatusInternalServerError)
-	default: // it is not done
+	default: // the message was not handled
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// arrived counts, and picks a trouble for the message.
+// arrived counts an arrival, and chooses a trouble for the message.
 func (c *consumer) arrived(id string) (arrival, trouble int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *consumer) handle(w http.ResponseWriter, id string) {
 	}
 }
 
-// A relay sends each message at least twice, and each has one effect.
+// A relay sends each message at least twice, and each message has one effect.
 func TestEachMessageHasOneEffectThoughItComesTwice(t *testing.T) {
 	const messages = 30
 	eachServer(t, func(t *testing.T, db database) {
@@ -100,7 +100,7 @@ func TestEachMessageHasOneEffectThoughItComesTwice(t *testing.T) {
 	})
 }
 
-// eachServer takes one driver of each server.
+// eachServer runs a test with one driver of each server.
 func eachServer(t *testing.T, test func(*testing.T, database)) {
 	seen := map[string]bool{}
 	on(t, slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
