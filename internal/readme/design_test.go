@@ -14,7 +14,7 @@ import (
 
 var fileName = regexp.MustCompile("`([a-z_]+\\.go)`")
 
-// The map in relay/DESIGN.md lists every file of the engine, and no other.
+// relay/DESIGN.md's map has every file of the engine, and no others.
 func TestTheFileMapIsComplete(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "relay/DESIGN.md").text, "\n## The files")
@@ -34,22 +34,22 @@ func TestTheFileMapIsComplete(t *testing.T) {
 			continue
 		}
 		if mapped[name] != 1 {
-			t.Errorf("the map in relay/DESIGN.md lists relay/%s %d times, want once", name, mapped[name])
+			t.Errorf("relay/%s is %d times in the map of relay/DESIGN.md, want once", name, mapped[name])
 		}
 		delete(mapped, name)
 	}
 	for name := range mapped {
-		t.Errorf("the map in relay/DESIGN.md lists %s, which doesn't exist", name)
+		t.Errorf("the map of relay/DESIGN.md has %s, which doesn't exist", name)
 	}
 }
 
-// A file of the first table of relay/DESIGN.md calls only files further down in it. The loop
-// (run.go) may call all. No file of that table calls a file of the table "Beside the way".
+// Calls between the engine's files go down the first table of relay/DESIGN.md, except those of the loop. No file
+// of this table calls a file of the second table.
 func TestCallsGoDownTheFileMap(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "relay/DESIGN.md").text, "\n## The files")
 	table, _, _ = strings.Cut(table, "\n## ")
-	way, beside, _ := strings.Cut(table, "Beside the way:")
+	way, beside, _ := strings.Cut(table, "outside the path:")
 	rank := map[string]int{}
 	for i, m := range fileName.FindAllStringSubmatch(way, -1) {
 		rank[m[1]] = i
@@ -60,7 +60,7 @@ func TestCallsGoDownTheFileMap(t *testing.T) {
 	for call := range callsBetweenFiles(t, filepath.Join(root, "relay")) {
 		from, to := rank[call.from], rank[call.to]
 		if call.from != "run.go" && from >= 0 && to < from {
-			t.Errorf("%s, which is above it in the map, or beside the way", call)
+			t.Errorf("%s, which is above it in the map of relay/DESIGN.md, or outside the path", call)
 		}
 	}
 }
@@ -69,8 +69,8 @@ type call struct{ from, name, to string }
 
 func (c call) String() string { return c.from + " calls " + c.name + " of " + c.to }
 
-// callsBetweenFiles returns the uses of a package's functions and methods in files other than
-// their own.
+// callsBetweenFiles returns the uses of a package's functions and methods in other files than their
+// own.
 func callsBetweenFiles(t *testing.T, folder string) map[call]bool {
 	t.Helper()
 	set := token.NewFileSet()
@@ -85,7 +85,7 @@ func callsBetweenFiles(t *testing.T, folder string) map[call]bool {
 		}
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: importer.ForCompiler(set, "source", nil), Error: func(error) {}} // errors in other packages are irrelevant
+	config := types.Config{Importer: importer.ForCompiler(set, "source", nil), Error: func(error) {}} // errors about other packages don't matter
 	pkg, _ := config.Check("relay", set, files, info)
 	calls := map[call]bool{}
 	for use, of := range info.Uses {
@@ -105,7 +105,7 @@ var (
 	channel = regexp.MustCompile(`(?m)^\t(\w+) +(?:<-)?chan `)
 )
 
-// relay/DESIGN.md has a line for each goroutine and each channel of the engine, with its owner.
+// relay/DESIGN.md's table of owners names each goroutine and each channel of the engine.
 func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 	t.Parallel()
 	design, code := read(t, "relay/DESIGN.md").text, ""
@@ -126,15 +126,15 @@ func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(owners, "`"+name+"`") {
-			t.Errorf("relay/DESIGN.md doesn't say who owns %s", name)
+			t.Errorf("relay/DESIGN.md has no owner of %s", name)
 		}
 	}
 }
 
 var identifier = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)?)`")
 
-// Names in the engine's pages exist in the code.
-func TestNamesInTheEnginesPagesExist(t *testing.T) {
+// Every name in the engine's pages exists in the code.
+func TestNamesInTheRulesExist(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
 	for _, folder := range []string{"relay", "relay/storage", "relay/sqlstore", "internal/backend", "relay/storetest", "sinks", "internal/config", "cmd/rowrelay", "outbox/dialect"} {
@@ -151,7 +151,7 @@ func TestNamesInTheEnginesPagesExist(t *testing.T) {
 	for _, m := range found {
 		for part := range strings.SplitSeq(m[1], ".") {
 			if !regexp.MustCompile(`\b` + part + `\b`).MatchString(code.String()) {
-				t.Errorf("an engine's page names %s, which the code lacks", m[1])
+				t.Errorf("a page of the engine names %s, which isn't in the code", m[1])
 			}
 		}
 	}
