@@ -34,7 +34,9 @@ func (e *byLanes) rights(leave bool) rights {
 	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
 		for it := range l.items() {
-			has[it.stage] = true
+			if !it.unwritable { // the next holder sends it again
+				has[it.stage] = true
+			}
 		}
 		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.safeID, e.late.lateAfter, e.engine.routes.print, e.engine.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals

@@ -223,7 +223,7 @@ func (r *router) several(claim storage.Claim) error {
 		case strings.Count(joined, ",") >= len(names):
 			return fmt.Errorf("routes: a topic has several sinks (%s), whose names must not contain commas", joined)
 		case len(joined) > storage.MostSinks:
-			return fmt.Errorf("routes: the names of a topic's sinks have %d bytes in total, more than %d: %.100s…", len(joined), storage.MostSinks, joined)
+			return fmt.Errorf("routes: the names of a topic's sinks have %d bytes in total, must have at most %d: %.100s…", len(joined), storage.MostSinks, joined)
 		}
 	}
 	return nil

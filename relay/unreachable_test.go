@@ -93,7 +93,7 @@ func TestRelayThatCannotRenewIsUnhealthy(t *testing.T) {
 				time.Sleep(time.Minute)
 				revoked.Store(true)
 				time.Sleep(40 * time.Second)
-				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "renewing the leases has failed for") || !strings.Contains(err.Error(), "permission denied") {
+				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "renewing the leases has failed (for") || !strings.Contains(err.Error(), "permission denied") {
 					t.Errorf("healthy: %v", err)
 				}
 				revoked.Store(false)

@@ -250,6 +250,30 @@ func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 	})
 }
 
+// A lane with an unwritable row can be given up to another relay, which delivers the lane's later messages.
+func TestLaneWithAnUnwritableRowIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, one, two := memstore.New(), &recorder{}, &recorder{}
+		refuses := func(s storage.Settlement) bool { return s.ID <= 8 }
+		write(db, "orders", "", 8) // in eight lanes
+		_, stopOne := start(t, &choosy{Store: db.Store(), refuses: refuses, lasting: storage.ErrRefused}, relay.Options{Sinks: to(one), Name: "one"})
+		time.Sleep(time.Minute)
+		_, stopTwo := start(t, &choosy{Store: db.Store(), refuses: refuses, lasting: storage.ErrRefused}, relay.Options{Sinks: to(two), Name: "two"})
+		time.Sleep(time.Minute)
+		write(db, "orders", "", 128)
+		time.Sleep(10 * time.Minute)
+		if done := statusOf(t, db)[storage.StateDone]; done != 128 {
+			t.Errorf("%d later messages were delivered, want 128", done)
+		}
+		for _, stop := range []func() error{stopOne, stopTwo} {
+			if err := stop(); err == nil || !strings.Contains(err.Error(), "were not written") {
+				t.Errorf("stop: %v", err)
+			}
+		}
+	})
+}
+
 // The refused row is found with a few settlements and without waits between them, and no row of the other list becomes
 // unwritable.
 func TestLastingRefusalIsNarrowedImmediately(t *testing.T) {
