@@ -7,9 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Admission. A row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from which
-// the row will be read again. What must hold: every row that a reader has passed is in memory or above such a position. A row is
-// in memory at most once. It leaves memory only when no read in progress can return it.
+// Admission. A pending row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from which
+// the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold: every pending row
+// that a reader has passed is in memory or above such a position. A row is in memory at most once. It leaves memory only when no
+// read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
 // ignored. If a sink is full or a key is blocked, the reader remembers where to read the row later.
@@ -74,7 +75,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // it is settled without being sent
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // usually it is settled without being sent; otherwise take checks the room
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}

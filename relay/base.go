@@ -14,7 +14,7 @@ import (
 type base struct {
 	store       storage.Store
 	options     Options
-	callTimeout time.Duration // the time-out of a database call, shorter than the lease
+	callTimeout time.Duration // the time-out of a database call: the lease, at least 5 s
 	health      *health
 	logLimiter  logLimiter
 }

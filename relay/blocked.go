@@ -13,7 +13,7 @@ import (
 // database is asked about a key before a row of it is admitted.
 
 const (
-	// maxBlockedKeys is the most blocked keys in memory, each of which takes about half a KiB. Further keys are forgotten as soon
+	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are forgotten as soon
 	// as their retry is written. The database is then asked about each key that is read in their lanes, in one query for each
 	// page. So a million blocked keys need no more memory than these.
 	maxBlockedKeys = 10_000

@@ -20,22 +20,29 @@ import (
 //	           │      ▲   a delivery                                     ▲    failure; longer back-off         │
 //	           │      └───────────────── a delivery ─────────────────────────────────────────────────────────┘
 //	           └── Unavailable, or a whole batch unsent (also from SUSPECT) ──┘
-//	PROBING ── a failure, if the sink was unavailable before and too few keys have failed to open it again ──▶ SUSPECT
+//	PROBING ── a failure, if fewer than K keys have failed since the last delivery ──▶ SUSPECT
+//	PROBING, SUSPECT ── every failed message was judged as the cause of its own failures ──▶ CLOSED
 //	any ── ParkRateLimit messages parked within a minute, and more refused than delivered ──▶ TRIPPED ── an operator resumes ──▶ CLOSED
 //
-// What must hold: a failure is charged only if the message failed before, and between the two failures a send that began after the first one
-// delivered another message to the same destination, before the send of the second one began; or if the message has failed alone
-// for JudgeAloneAfter. So an outage charges nothing, whatever the destination answers.
+// What must hold: a failure is charged only if one of these conditions holds.
+//
+//   - The message has failed before since it was read, and a send that began after that failure has delivered another message to the
+//     same destination, before the current send began.
+//   - The message has failed alone for JudgeAloneAfter.
+//   - The sink has found the message invalid (isFinal).
+//   - BreakerThreshold is negative.
+//
+// So an outage charges nothing, whatever the destination answers.
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
 	openings     int // consecutive openings without a delivery between, for the back-off
 	reopenAt     time.Time
 	suspectSince time.Time
-	last         sinks.Outcome // the failure that caused the last change of the state
+	last         sinks.Outcome // the last failure that the sink may be the cause of
 
 	turn         int64                   // the number of the last job that began
-	period       int                     // how often the breaker has opened; a failure before that doesn't count as the first of two
+	period       int                     // how often the breaker has opened; only two failures of the same period can charge a message
 	destinations map[string]*destination // by name; "" is the sink itself
 	minute       minute
 	putOff       map[rowRef]*suspension // the failures of messages that left memory to make room and will return as retries
@@ -55,8 +62,8 @@ const (
 // destination is what the breaker knows about one of a sink's destinations.
 type destination struct {
 	delivered int64               // the highest turn that delivered a message
-	failing   time.Time           // when the first failure after that delivery arrived; zero: none has, except in the same batch
-	fresh     map[string]struct{} // keys, or messages without one, that failed for the first time since then
+	failing   time.Time           // when the first failure since that delivery arrived; zero: none, other than in the same batch
+	fresh     map[string]struct{} // keys, or messages without one, whose first failure came after that delivery
 	usual     float64             // the recent mean of len(fresh) between two deliveries
 }
 
@@ -72,8 +79,8 @@ const (
 	// suspectFor is how long a sink is suspect before it is reported as down.
 	suspectFor = 5 * time.Second
 
-	// roundsWithAll is how often a message that was first rejected while all others failed, too, must be rejected again, each time
-	// after a delivery, before it is parked. So a single message that gets through during an outage doesn't get others parked.
+	// A message whose first rejection came while the others failed, too, is parked only after roundsWithAll more rejections, each
+	// after another delivery. So a single message that gets through during an outage doesn't get others parked.
 	roundsWithAll = 3
 
 	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures. So the
@@ -96,7 +103,7 @@ type sent struct {
 	outcomes []sinks.Outcome
 	cut      bool // the context had ended, so an unsent message says nothing about the sink
 	excused  bool // an unsent batch says nothing about the sink
-	paused   bool // the sink is paused, so no message may be parked
+	paused   bool // the sink is paused; see mayPark
 	relays   int  // how many relays send to the sink
 }
 
@@ -113,7 +120,7 @@ const (
 	done    action = iota
 	retry          // settle as a retry with the delay; the key waits
 	park           // settle as parked
-	suspend        // keep in memory with the key, uncharged; or settle as a retry if there is no room
+	suspend        // keep the message in memory, uncharged, while its key waits; or settle it as a retry if there is no room
 	back           // send again, uncharged
 )
 
@@ -132,7 +139,7 @@ func newBreaker(options *SinkOptions) breaker {
 }
 
 // begin numbers a job that begins. It records for which of the job's messages another one was delivered since their last failure.
-// A delivery during the send doesn't count, because an outage may end after the message has failed and before the delivery.
+// A delivery during the send doesn't count: the message may have failed in an outage that ended before the delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -253,9 +260,9 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 // counted is what a batch shows about its sink.
 type counted struct {
 	delivered   int
-	answered    bool           // the sink answered for some message, even if only to postpone it, so the sink itself works
+	answered    bool           // the sink tried or postponed some message, so the sink itself works
 	excused     bool           // an unsent batch says nothing about the sink
-	suspended   bool           // some message is suspended
+	suspended   bool           // some message is suspended, and the sink itself may be the cause
 	failed      *sinks.Outcome // the last failure that the sink may be the cause of
 	unavailable *sinks.Outcome // the Unavailable outcome with the longest RetryAfter
 }

@@ -28,7 +28,7 @@ func (r *router) expiryOf(row *storage.Row) (at time.Time, by target) {
 	return at, by
 }
 
-// tooOld reports whether a row has expired. A row without a route waits, unless it has an ExpiresAt.
+// tooOld reports whether a row has expired. A row without a route waits, even if it has an ExpiresAt.
 func (r *router) tooOld(row *storage.Row, clock *databaseClock) bool {
 	if row.Message.ExpiresAt.IsZero() && !r.expires {
 		return false

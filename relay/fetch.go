@@ -28,13 +28,13 @@ type fetch struct {
 	forgotten int64             // readBlocked: blockedKeys.forgotten when the read began; if it has grown, the result is incomplete
 	cursor    storage.DueCursor // readDue: where it begins; after the read, where the next one does
 	from      storage.DueCursor // readDue: where it began
-	again     bool              // readDue: it reads among paused rows again
+	again     bool              // readDue: it searches the rows up to dueRows.pausedTo again, for rows that are not paused
 
 	page    storage.Page
 	took    time.Duration                            // how long the page's statement took
 	blocked []storage.BlockedKey                     // the answer about the keys
 	answers map[storage.LaneKey][]storage.BlockedKey // the answers of all steps, with an entry for each key that was asked about
-	scan    *lateScan                                // readSweep: the scan that this read is
+	scan    *lateScan                                // readSweep: the scan that this read carries out
 	late    *lateScan                                // the scan that must run before this page is merged; nil: none
 
 	// lateAfter is an id above which rows may have appeared since the page was read, which the next page reports; none: nowhere.
@@ -52,7 +52,7 @@ const (
 	readSweep                    // rows below the marks, where none should be
 	readUnrouted                 // rows without a route
 	kindsInTurn                  // the number of the kinds above, which take turns
-	readBlocked                  // the blocked keys of lanes that don't know all of theirs
+	readBlocked                  // the blocked keys of lanes whose blocked keys are not all in memory
 	readBlockers                 // the messages that keys wait for
 	kindsOfReads
 )

@@ -24,7 +24,7 @@ type health struct {
 
 	readError  atomic.Pointer[string] // the last error of a read
 	problem    atomic.Pointer[string] // the error of the last call of the database; nil: it succeeded
-	stuck      atomic.Pointer[string] // the last call of a sink that hangs
+	stuck      atomic.Pointer[string] // describes the call of a sink that hangs; nil: none does
 	unwritable atomic.Pointer[string] // the outcomes that the database refuses
 	waits      atomic.Pointer[string] // why the relay stands by; empty: it is active; nil: not known yet
 }

@@ -11,8 +11,9 @@ import (
 
 // joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each sink,
 // each with its own key and attempts, and the outcomes arrive separately. If all sinks deliver the message within joinPatience,
-// the joiner returns one settlement for the row. Otherwise it returns a settlement for each sink that differs, after which the
-// row names the remaining sinks. It has no clock, channel, goroutine or store: the loop calls it, and writes what it returns.
+// the joiner returns one settlement for the row. Otherwise it returns one settlement for each sink that failed, and one for those
+// that have delivered by then; after each of them the row names the remaining sinks. It has no clock, channel, goroutine or store:
+// the loop calls it, and writes what it returns.
 //
 // What must hold: the outcomes of one key and sink are written in order, including those of messages that only this sink needs. A
 // row has at most one settlement in progress, which names the sinks that the row has in the table before and after it. A sink
@@ -135,8 +136,8 @@ func (j *joiner) join(a arrival, now time.Time) []*item {
 	return j.advance(f, now)
 }
 
-// advance begins the next settlement of a row, unless one is in progress: for all remaining sinks if all have outcomes; otherwise
-// for a sink that did not deliver the message; otherwise for the sinks that did, unless the others probably will soon.
+// advance begins the next settlement of a row, unless one is in progress. If a sink did not deliver the message and is not the last one,
+// the settlement is for it alone. Otherwise it is for all sinks that delivered, unless the remaining ones will probably follow soon.
 func (j *joiner) advance(f *joint, now time.Time) []*item {
 	if len(f.writing) > 0 || len(f.ready) == 0 {
 		return nil

@@ -32,7 +32,7 @@ type lane struct {
 	placed   bool  // a page has shown that ids continue above its cursor, or it was read from the beginning
 	void     bool  // another server answers now, so its state in memory is worthless
 	draining bool  // it is being given up, because the relay has more than its share
-	lost     bool  // another relay may hold it, so its outcomes are not written
+	lost     bool  // another relay may hold it. Its outcomes are written with its old fence, which rejects them if so
 	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
 
 	journaled journaled // its journal
@@ -225,7 +225,7 @@ type item struct {
 	token string     // by rows: the token of its claim
 	queue *sinkQueue // nil: the row is settled without being sent
 	slot  int        // by lanes: the index of its reader
-	joint *joint     // the state that it shares with the row's other items; nil: only one sink needs the row
+	joint *joint     // the state that it shares with the row's other items; nil: this item represents the whole row
 	key   *key       // nil: the message has no key
 	stage stage
 	bytes int // its size in its queue's buffer
@@ -262,7 +262,7 @@ type joint struct {
 	left  []string  // the sinks whose outcomes aren't written
 	ready []*item   // items whose outcomes may be written next: each is the first of its key that isn't settled
 	since time.Time // when the earliest of these outcomes arrived
-	waits bool      // it is in joiner.waiting with this time
+	waits bool      // joiner.waiting has an entry for it, with the time since
 
 	writing  []*item // items whose outcomes are being written by one settlement: the settlement of the first item
 	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty: it is for all remaining sinks

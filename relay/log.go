@@ -56,7 +56,7 @@ func (b *base) logUncharged(it *item, outcome *sinks.Outcome) {
 			level, suppressed = slog.LevelWarn, more
 		}
 	}
-	b.logAttempt(level, "relay: a message failed and waits uncharged until others are delivered", it, outcome, "suppressed", suppressed)
+	b.logAttempt(level, "relay: a message failed and will be tried again; the attempt is not charged", it, outcome, "suppressed", suppressed)
 }
 
 // logParked logs that a message was parked, and why.

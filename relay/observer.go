@@ -20,7 +20,7 @@ type Observer interface {
 	// Expired is called for each message that has expired and is parked or discarded.
 	Expired(sink string, become OnExpire)
 
-	// DeadLettered is called for each parked message whose dead letter is written.
+	// DeadLettered is called for each parked message that gets a dead letter, before both are written.
 	DeadLettered(sink string)
 
 	// Parked is called for each parked message, except for one that is parked because it has expired.

@@ -101,7 +101,7 @@ type SinkOptions struct {
 	Batch      int
 	BatchBytes int
 
-	// Workers is the most concurrent calls of Send. Messages of one key are never in two calls at a time. Defaults to 2, or the
+	// Workers is the most concurrent calls of Send. By lanes, messages of one key are never in two calls at a time. Defaults to 2, or the
 	// sink's limit.
 	Workers int
 

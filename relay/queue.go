@@ -30,7 +30,7 @@ type sinkQueue struct {
 	waiting  waitingLine
 	buffered int // items in memory, including those that are sent and not settled
 	bytes    int
-	settling int  // items whose outcome is being written
+	settling int  // items whose outcome is not written yet
 	deferred int  // deferred rows in memory that are due
 	freed    int  // keys that were unblocked and whose remaining rows are not read yet
 	stopped  bool // it had no room for a new row, and resumes reading once it has
@@ -79,7 +79,7 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	return q
 }
 
-// is reports whether the queue has this index.
+// is reports whether this is the queue with the index.
 func (q *sinkQueue) is(index int) bool { return q.index == index }
 
 // room returns how many more messages the queue may hold.
@@ -102,8 +102,9 @@ func (q *sinkQueue) roomForDeferred() int {
 // maxFreedKeys is how many unblocked keys of a sink may have rows to read before no more keys are unblocked.
 const maxFreedKeys = 10_000
 
-// hasReadRoom reports whether the queue has enough room to be worth a read. Reading whenever one place becomes free would cost
-// many small queries. While settlements are about to free more places, it waits for half of the buffer.
+// hasReadRoom reports whether the queue has enough room to be worth a read: a quarter of the buffer or one batch. Reading whenever one
+// place becomes free would cost many small queries. While settlements are about to free more places, it takes half of the buffer,
+// or readLimit if that is less.
 func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
 // shouldRead is hasReadRoom for a part of the buffer that has this size and this room.
@@ -131,7 +132,7 @@ type waitingLine struct {
 	back        []queued // given back unsent
 	untried     []queued
 	retries     []queued
-	retriesNext bool // the next entry is a retry
+	retriesLast bool // the last turn was the retries'
 }
 
 // queued is an entry of a waitingLine: an item without a key, or a key.
@@ -171,8 +172,8 @@ func (w *waitingLine) preferOther(probed map[string]struct{}) {
 func (w *waitingLine) next() queued {
 	line := &w.back
 	if len(*line) == 0 {
-		line, w.retriesNext = &w.untried, !w.retriesNext
-		if len(w.retries) > 0 && (w.retriesNext || len(*line) == 0) {
+		line, w.retriesLast = &w.untried, !w.retriesLast
+		if len(w.retries) > 0 && (w.retriesLast || len(*line) == 0) {
 			line = &w.retries
 		}
 	}
@@ -224,7 +225,7 @@ func (q *sinkQueue) enqueue(k *key) {
 	}
 }
 
-// release uncounts an item that leaves memory.
+// release subtracts an item from the queue's counts.
 func (q *sinkQueue) release(it *item) {
 	q.buffered--
 	q.bytes -= it.bytes
@@ -313,7 +314,7 @@ func (q *sinkQueue) limit(rate int) {
 	}
 }
 
-// allowed returns how many messages the rate allows now, at most most. If it allows none, it sets limitAt.
+// allowed returns how many messages the rate allows now, up to the limit most. If it allows none, it sets limitAt.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now

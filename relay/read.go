@@ -634,7 +634,7 @@ func (e *byLanes) allPaused(l *lane, row *storage.Row) bool {
 // mergeDue merges deferred rows that are due. The next pass reads those again for which there is no room.
 func (e *byLanes) mergeDue(f *fetch) {
 	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0
-	allPaused := f.from == e.due.pausedTo && !f.again // all rows so far are paused
+	allPaused := f.from == e.due.pausedTo && !f.again // whether all deferred rows before this page are paused
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
 		largest = max(largest, len(rows[i].Message.Payload))

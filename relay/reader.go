@@ -5,6 +5,8 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 // A reader is the part of a lane that belongs to one sink. This file decides what a sink does with a row that was read, and from which
 // position it must read again. It has no clock, channel, goroutine or store.
 //
+// Two sinks, A and B. B is behind:
+//
 //	             mark of B              mark of A
 //	  floor          │     gap[B]           │         cursor[B]               cursor[A] = head
 //	 ───┴────────────┴───────┴──────────────┴────────────┴────────────────────────┴─────────────▶ id
@@ -14,14 +16,15 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 //
 // A blocked key has a position of its own, resumeFrom: its rows above that were dropped, and are read when the key is unblocked.
 //
-// What must hold: a row of a sink at or below the sink's cursor is finished, or in memory, or above resumeFrom of its key, or above the
-// gap and left out by a rule, or has appeared late and isn't reported yet. So the mark is the lowest of the cursor, the gap,
-// resumeFrom of all keys, and the ids before the rows in memory.
+// What must hold: a pending row of a sink at or below the sink's cursor is in memory, or above resumeFrom of its key, or above the gap
+// and left out on purpose (it is paused, or its blocked key was forgotten), or waits for a message with the same id, or has appeared
+// late and isn't reported yet. So the mark is the lowest of the cursor, the gap, resumeFrom of all keys, and the id before the
+// lowest pending row in memory. It is never above the safe id. Deferred rows don't count: they are found by their times.
 
 // reader is the part of a lane that belongs to one sink.
 type reader struct {
 	cursor    int64 // all rows up to this id were offered
-	gap       int64 // rows above this id were left out, because they are paused or their blocked key was forgotten; none: no row was
+	gap       int64 // some rows above this id were left out, because they are paused or their blocked key was forgotten; none: no row was left out
 	routeless bool  // it is for rows without a route, for which there is never room
 
 	known map[int64]*item // the rows in memory, by id
@@ -31,7 +34,7 @@ type reader struct {
 // none stands for no position.
 const none = int64(-1)
 
-// newReader returns a reader to which the rows up to this id were offered.
+// newReader returns a reader that begins above this id.
 func newReader(cursor int64) reader {
 	return reader{cursor: cursor, gap: none, known: map[int64]*item{}, keys: map[string]*key{}}
 }
@@ -41,7 +44,7 @@ type meeting struct {
 	room     int  // the sink's room for a row of this kind
 	paused   bool // the row is paused
 	leaving  bool // the lane is being given up
-	keyKnown bool // whether the row's key is blocked is known
+	keyKnown bool // it is known whether the row's key is blocked
 }
 
 // answer is what a reader does with a row.
@@ -50,7 +53,7 @@ type answer int
 const (
 	rowTaken   answer = iota // takes it into memory
 	rowKnown                 // ignores it: it is in memory
-	rowDoubled               // waits: another message with its id is in memory
+	rowDoubled               // makes it wait: another message with its id is in memory
 	rowBeyond                // reads it later: the cursor is below it
 	rowLater                 // schedules it for its time
 	rowPaused                // leaves it out until the pause ends
@@ -200,7 +203,7 @@ func (p *places) mayLeaveOut(id int64) bool { return p.gap != none && id > p.gap
 type readers []reader
 
 // head returns the position from which new rows are read: the highest cursor of any sink. The reader of rows without a route
-// doesn't count, since it never has room; a cursor of it above the head counts as at the head.
+// doesn't count, since it never has room. If its cursor is above the head, it is not behind.
 func (rs readers) head() (head int64) {
 	for i := range rs {
 		if !rs[i].routeless {
@@ -213,8 +216,8 @@ func (rs readers) head() (head int64) {
 // isBehind reports whether the queue must still read rows below the head.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves the cursors of the readers that a page was read for (takesPart; nil: all) to through, if they are at or above
-// after, where the page began. Then the page's rows are offered to the readers, which stop where they must.
+// advance moves cursors to the end of the page (through): those that are at or above its beginning (after), of the readers that the
+// page is for (takesPart; nil: all). The caller then offers the rows, and a reader that can't take one moves its cursor back.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {

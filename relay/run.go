@@ -51,7 +51,7 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes returns the claiming by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows that pages
+// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows that pages
 // may bring without effect for a sink that is behind.
 func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}

@@ -38,7 +38,7 @@ type lateRows struct {
 	stride    stride // of a scan's step
 
 	idGeneration int   // counts resets of the id sequence, after which a new row may have the id of an older one
-	highest      int64 // the highest id before the last reset
+	highest      int64 // the highest id that was read before any reset
 }
 
 // scanFirst returns the scan for late rows that must end before the page is merged; nil: none is needed.
@@ -73,7 +73,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		}
 		until := l.readers.head()
 		if lateAfter == none || lateAfter >= until {
-			until = min(until, r.lastID) // rows above are older than the reset of the id sequence
+			until = min(until, r.lastID) // rows above it were written before the id sequence was reset
 		}
 		if l.draining { // its next holder will read them
 			l.readers.rewind(after)
@@ -177,14 +177,14 @@ type lateScan struct {
 	leftRows, leftBytes int                 // how much more the scan may return
 	skipped             map[laneQueue]int64 // by lane and queue: the id of the first row for which there is no room
 
-	brought []storage.Position // the late rows that the page has; they must be scanned for if the page is dropped
+	brought []storage.Position // positions whose late rows the page has; they must be scanned if the page is dropped
 	epoch   string             // the page's epoch
 
 	found map[int]int64 // for a sweep: the lowest missed id in each lane
 	took  time.Duration
 }
 
-// scannedLane is a scan's copy of a lane's state.
+// scannedLane is what a scan knows of a lane. It shares the set passed with the loop.
 type scannedLane struct {
 	readers     []places
 	keysUnknown bool
@@ -315,7 +315,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 			}
 		}
 		if len(s.rows) == found {
-			break // without rows, no missed row can belong before one
+			break // this round found no rows, so none can be missing before them
 		}
 		newLateAfter, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {

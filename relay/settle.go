@@ -18,9 +18,9 @@ import (
 // outcome of a lost lane changes nothing, because fences are never reused.
 
 const (
-	// settlers is the most settlements in progress. A store may allow fewer. Each has its own lanes, so the outcomes of a key are
-	// written in order, and what a successor sends again after a crash ends with the key's last message. Outcomes that fit into
-	// one settlement make one: two small ones would slow down the database and each other.
+	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Each has its own lanes. So the outcomes of
+	// a key are written in order, and after a crash a successor sends again only the last messages of the key, in order. Outcomes
+	// that fit into one settlement make one: two small ones would slow down the database and each other.
 	settlers = 2
 
 	// settleBatch is the most rows of one settlement.
@@ -99,7 +99,7 @@ func (s *settler) add(it *item, outcome result) {
 // write queues the settlements of items.
 func (s *settler) write(items ...*item) {
 	for _, it := range items {
-		q := &s.lists[uint(it.row.Lane)%uint(s.atOnce)] // a session with the constraints off may write a lane below 0
+		q := &s.lists[uint(it.row.Lane)%uint(s.atOnce)] // unsigned, since a session with constraints disabled may have written a negative lane
 		q.unwritten = append(q.unwritten, it)
 		s.urgent = s.urgent || it.toWrite.state != storage.StateDone
 	}

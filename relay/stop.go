@@ -116,7 +116,7 @@ func (e *engine) stopOtherClaim(err error) bool {
 	if !errors.Is(err, storage.ErrOtherClaim) || e.stopping.begun {
 		return false
 	}
-	e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, err)
+	e.stopping.err = fmt.Errorf("the relay has stopped: it claims by %s: %w", e.options.Claim, err)
 	e.beginStop(time.Now())
 	return true
 }

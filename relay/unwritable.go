@@ -17,7 +17,7 @@ import (
 
 const (
 	// mostUnwritable is how many rows may become unwritable without a successful settlement between. After that no further row is
-	// blamed, because the cause is not the rows.
+	// blamed, because then the rows are not the cause.
 	mostUnwritable = 10
 
 	// enoughRefusals is how often a row must be refused alone before it is changed or set aside, if the reason may be temporary. A

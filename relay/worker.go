@@ -197,5 +197,5 @@ func (q *sinkQueue) describe(f *flight, now time.Time) string {
 		m := &f.items[0].row.Message
 		what = fmt.Sprintf(", with %d messages, the first of topic %q with the id %s", len(f.items), m.Topic, m.ID)
 	}
-	return fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v%s", q.name, call, now.Sub(f.began).Round(time.Second), what)
+	return fmt.Sprintf("sink %q appears to be stuck: it has not returned from %s for %v%s", q.name, call, now.Sub(f.began).Round(time.Second), what)
 }
