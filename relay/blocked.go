@@ -202,8 +202,8 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	return ok
 }
 
-// blockAgain blocks a key that the database reported as blocked. If the key was forgotten before, its dropped rows are somewhere
-// above the gap.
+// blockAgain blocks a key that the database reported as blocked. If the key was forgotten before, its dropped rows may be anywhere
+// above reader.gap.
 func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	k := l.key(ref)
 	k.blocked, k.blockedBy, k.fromDatabase = true, holder, true

@@ -125,11 +125,11 @@ func (q *sinkQueue) isFailing() bool { return !q.up() && (q.paused || q.breaker.
 // anyUp reports whether some sink may be sent messages.
 func anyUp(queues []*sinkQueue) bool { return slices.ContainsFunc(queues, (*sinkQueue).up) }
 
-// waitingLine orders the entries that wait to be sent: items without a key, and keys that have items. Entries that a worker gave
-// back unsent come first. After them retries and untried entries alternate, each in their order of arrival, so that neither
-// kind delays the other.
+// waitingLine orders the entries that wait to be sent: items without a key, and keys that have items. Entries that were taken and not
+// sent, and suspended messages that are due, come first. After them retries and untried entries alternate, each in their order of
+// arrival, so that neither kind delays the other.
 type waitingLine struct {
-	back        []queued // given back unsent
+	back        []queued // taken and not sent, or suspended and due
 	untried     []queued
 	retries     []queued
 	retriesLast bool // the last turn was the retries'
