@@ -143,7 +143,7 @@ func TestCheckReportsThatARelayWouldWait(t *testing.T) {
 		} {
 			other := configure(t, db, test.more)
 			got := call(t.Context(), "", "check", "--config", other)
-			for _, want := range []string{"FAIL  source shop: relays: a relay of this configuration would wait", "the relays that work on this table: " + name, test.has, test.others, "\n      stop the other relays first", "join: true"} {
+			for _, want := range []string{"FAIL  source shop: relays: a relay of this configuration would wait", "the active relays of this table: " + name, test.has, test.others, "\n      stop the other relays first", "join: true"} {
 				if !strings.Contains(got.stdout, want) {
 					t.Errorf("%q isn't in\n%s", want, got.stdout)
 				}

@@ -46,7 +46,7 @@ func TestTrialRelayTakesNoMessages(t *testing.T) {
 		endpoint.next(t, endpoint.arrived) // the relay is alive
 
 		second, out, said := lookAt(t, db, "--admin", "127.0.0.1:0")
-		line := said.wait(t, `it waits: [^\n]*`)
+		line := said.wait(t, `standing by[^\n]*`)
 		for _, want := range []string{"This relay has: sink sink: stdout.", "has: sink sink: " + endpoint.URL, "start it with --join"} {
 			if !strings.Contains(line, want) {
 				t.Errorf("got %s, want %s", line, want)
