@@ -20,9 +20,9 @@ import (
 // mostPassed is how many rows shared pages may return for nothing for a sink that is behind before the sink is set apart.
 const mostPassed = 500
 
-// setApart decides which sinks the next shared page leaves out: a sink that is failing while others are up, if it has less room than a
-// page may fill; and a sink that is behind, once pages have brought mostPassed rows for it in vain. A sink rejoins the
-// others when it has caught up in all lanes. A sink that shares all its topics with others is never set apart.
+// setApart decides which sinks the next shared page excludes: a sink that is failing while others are up, if it has less room
+// than a page may fill; and a sink that is behind, once pages have returned mostPassed of its rows for nothing. A sink rejoins
+// the others when it has caught up in all lanes. A sink that shares all its topics with others is never set apart.
 func (e *byLanes) setApart() {
 	up := anyUp(e.engine.queues)
 	for _, q := range e.engine.queues {

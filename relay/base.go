@@ -37,7 +37,7 @@ func (b *base) reached(call string, began time.Time, err error) {
 	}
 }
 
-// failed reports the error of a stage, which will try again. Of a lasting failure it logs a line now and then.
+// failed reports the error of a stage, which will try again. It logs a lasting failure at intervals.
 func (b *base) failed(stage string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return

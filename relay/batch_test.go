@@ -14,10 +14,10 @@ func TestBusyKeyGetsLargeBatches(t *testing.T) {
 		single, ofKey int
 		want          []int
 	}{
-		"much is left of the batch":       {single: 4, ofKey: 20, want: []int{10, 10, 4}},
-		"little is left of it":            {single: 6, ofKey: 20, want: []int{6, 10, 10}},
-		"little is left, but it's enough": {single: 6, ofKey: 4, want: []int{10}},
-		"nothing is before it":            {ofKey: 12, want: []int{10, 2}},
+		"most of the batch is free":   {single: 4, ofKey: 20, want: []int{10, 10, 4}},
+		"little of the batch is free": {single: 6, ofKey: 20, want: []int{6, 10, 10}},
+		"little is free, but enough":  {single: 6, ofKey: 4, want: []int{10}},
+		"no other messages":           {ofKey: 12, want: []int{10, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -33,16 +33,16 @@ func TestBeyondShareChoosesLanes(t *testing.T) {
 		share int
 		want  []int
 	}{
-		"none beyond the share":           {lanes(9, 9), 2, nil},
-		"a share that grew":               {with(lanes(9, 9), draining, 0), 3, nil},
-		"of full and empty ones":          {lanes(9, 9, 9, 9, 0, 0, 0, 0), 4, []int{1, 3, 5, 7}},
-		"a third of a few hot ones":       {lanes(0, 8, 0, 9, 0, 7, 0, 0, 0), 6, []int{4, 5, 8}},
-		"what is being given up":          {with(lanes(9, 0, 8, 0), draining, 0, 1), 2, []int{0, 1}},
-		"one more than is being given up": {with(lanes(9, 0, 8, 7), draining, 1), 2, []int{1, 3}},
-		"fewer than are being given up":   {with(lanes(9, 0, 8, 0), draining, 0, 1), 3, []int{0}},
-		"all":                             {lanes(9, 0), 0, []int{0, 1}},
-		"what is void":                    {with(lanes(9, 0, 0), void, 0), 3, []int{0}},
-		"what is void, and others":        {with(lanes(9, 8, 7, 6), void, 0), 1, []int{0, 2, 3}},
+		"no lanes beyond the share":        {lanes(9, 9), 2, nil},
+		"a share that grew":                {with(lanes(9, 9), draining, 0), 3, nil},
+		"full and empty lanes":             {lanes(9, 9, 9, 9, 0, 0, 0, 0), 4, []int{1, 3, 5, 7}},
+		"a third of a few busy lanes":      {lanes(0, 8, 0, 9, 0, 7, 0, 0, 0), 6, []int{4, 5, 8}},
+		"lanes that are being given up":    {with(lanes(9, 0, 8, 0), draining, 0, 1), 2, []int{0, 1}},
+		"one more than are being given up": {with(lanes(9, 0, 8, 7), draining, 1), 2, []int{1, 3}},
+		"fewer than are being given up":    {with(lanes(9, 0, 8, 0), draining, 0, 1), 3, []int{0}},
+		"all":                              {lanes(9, 0), 0, []int{0, 1}},
+		"void lanes":                       {with(lanes(9, 0, 0), void, 0), 3, []int{0}},
+		"void and other lanes":             {with(lanes(9, 8, 7, 6), void, 0), 1, []int{0, 2, 3}},
 	} {
 		var got []int
 		for l := range beyondShare(c.lanes, c.share) {

@@ -60,7 +60,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:422", want: "park", state: "closed"},
 		}},
-		"a delivery of the same batch is none": {defaults, []breakerStep{ // it may have been made before or after the outage
+		"a delivery of the same batch doesn't count": {defaults, []breakerStep{ // it may have been made before or after the outage
 			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
 			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
 			{batch: "b:ok", want: "all", state: "closed"},
@@ -84,17 +84,17 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:500", want: "park", state: "closed"},
 		}},
-		"no repetition counts without a delivery": {defaults, []breakerStep{
+		"without a delivery no repetition counts": {defaults, []breakerStep{
 			{batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "a:500", want: "suspend", state: "suspect"},
 			{after: 29 * time.Minute, batch: "a:422", want: "suspend", state: "suspect"},
 		}},
-		"a delivery by a send that began before the failure is none": {defaults, []breakerStep{
+		"a delivery by a send that began before the failure doesn't count": {defaults, []breakerStep{
 			{batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "b:ok", begun: 1, want: "all", state: "closed"},
 			{batch: "a:422", want: "suspend", state: "suspect"},
 		}},
-		"a delivery while the message is being sent is none": {defaults, []breakerStep{ // the message may have failed before the delivery
+		"a delivery while the message is being sent doesn't count": {defaults, []breakerStep{ // the message may have failed before the delivery
 			{batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:422", begun: 1, want: "suspend", state: "suspect"},
@@ -116,26 +116,26 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:502", want: "retry+1", state: "closed"},
 		}},
-		"judged at once": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
+		"JudgeAtOnce": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
 			{batch: "a:422", want: "park", state: "closed"},
 			{batch: "b:500", want: "retry+1", state: "closed"},
 			{batch: "c:422", want: "suspend", state: "open"},
 		}},
-		"never judged alone": {with(func(o *SinkOptions) { o.JudgeAloneAfter = NeverJudgeAlone }), []breakerStep{
+		"NeverJudgeAlone": {with(func(o *SinkOptions) { o.JudgeAloneAfter = NeverJudgeAlone }), []breakerStep{
 			{batch: "a:422", want: "suspend", state: "suspect"},
 			{after: 1000 * time.Hour, batch: "a:422", want: "suspend", state: "suspect"},
 		}},
-		"a function's permanent error is judged at once, unless told otherwise": {defaults, []breakerStep{
+		"a function's permanent error is judged immediately by default": {defaults, []breakerStep{
 			{batch: "a:permanent", want: "park", state: "closed"},
 		}},
-		"a function's permanent error, told otherwise": {with(func(o *SinkOptions) { o.JudgeAloneAfter = time.Minute }), []breakerStep{
+		"a function's permanent error with JudgeAloneAfter": {with(func(o *SinkOptions) { o.JudgeAloneAfter = time.Minute }), []breakerStep{
 			{batch: "a:permanent", want: "suspend", state: "suspect"},
 			{after: time.Minute, batch: "a:permanent", want: "park", state: "suspect"},
 		}},
 		"no threshold": {with(func(o *SinkOptions) { o.BreakerThreshold = -1 }), []breakerStep{
 			{batch: "a:422 b:500 c:422 d:500 e:422", want: "park retry+1 park retry+1 park", state: "closed"},
 		}},
-		"three keys that fail open it": {defaults, []breakerStep{
+		"three failing keys open the breaker": {defaults, []breakerStep{
 			{batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "a:422", want: "suspend", state: "suspect"}, // the same key
 			{batch: "b:500 c:422", want: "suspend suspend", state: "open"},
@@ -150,7 +150,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "park", state: "closed"},
 		}},
-		"what was charged before opens nothing": {defaults, []breakerStep{
+		"charged messages don't open the breaker": {defaults, []breakerStep{
 			{batch: "a:500 b:500", want: "suspend suspend", state: "suspect"},
 			{batch: "x:ok", want: "all", state: "closed"},
 			{batch: "a:500 b:500 x:ok", want: "retry+1 retry+1 done", state: "closed"},
@@ -166,25 +166,25 @@ func TestBreaker(t *testing.T) {
 			{batch: "a:500", want: "suspend", state: "suspect"}, // the sink answers
 			{batch: "b:down", want: "back", state: "open"},
 		}},
-		"a failure before it went down isn't repeated after it": {defaults, []breakerStep{
+		"a failure before the breaker opened isn't repeated after it": {defaults, []breakerStep{
 			{batch: "a:500", want: "suspend", state: "suspect"},
 			{batch: "b:down", want: "back", state: "open"},
 			{batch: "", state: "probing"},
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:500", want: "suspend", state: "suspect"},
 		}},
-		"an answer to a send that began before it opened": {defaults, []breakerStep{
+		"an answer to a send that began before the breaker opened": {defaults, []breakerStep{
 			{batch: "a:422 b:422 c:422", want: "suspend suspend suspend", state: "open"},
 			{batch: "d:ok e:422", begun: 1, want: "done suspend", state: "open"},
 		}},
-		"a whole batch that isn't sent": {defaults, []breakerStep{{batch: "a:unsent b:unsent", want: "back back", state: "open"}}},
-		"a stop":                        {defaults, []breakerStep{{batch: "a:lost b:unsent", cut: true, want: "retry back", state: "closed"}}},
-		"postponed":                     {defaults, []breakerStep{{batch: "a:postponed", want: "retry", state: "closed"}}},
+		"a whole batch is unsent": {defaults, []breakerStep{{batch: "a:unsent b:unsent", want: "back back", state: "open"}}},
+		"a stop":                  {defaults, []breakerStep{{batch: "a:lost b:unsent", cut: true, want: "retry back", state: "closed"}}},
+		"postponed":               {defaults, []breakerStep{{batch: "a:postponed", want: "retry", state: "closed"}}},
 		"probing, postponed": {defaults, []breakerStep{
 			{batch: "a:down", want: "back", state: "open"}, {batch: "", state: "probing"}, {batch: "a:postponed", want: "retry", state: "closed"},
 		}},
 		"invalid": {defaults, []breakerStep{{batch: "a:invalid b:invalid c:invalid d:invalid e:invalid", want: "park park park park park", state: "closed"}}},
-		"behind another of its key": {defaults, []breakerStep{
+		"behind another message of its key": {defaults, []breakerStep{
 			{batch: "a:500 a2:unsent a3:422", want: "suspend back back", state: "suspect"},
 			{batch: "a:ok", want: "all", state: "closed"},
 			{batch: "a3:422", want: "park", state: "closed"}, // a3 was recorded as failed
@@ -195,7 +195,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "c:x/ok", want: "all", state: "closed"},
 			{batch: "a:x/422", want: "park", state: "closed"},
 		}},
-		"a destination that three keys fail at judges none alone": {defaults, []breakerStep{
+		"no message is judged alone while three keys of its destination fail": {defaults, []breakerStep{
 			{batch: "a:x/422 b:x/422 c:x/422", want: "suspend suspend suspend", state: "closed"},
 			{after: time.Hour, batch: "a:x/422 d:x/422", want: "suspend suspend", state: "closed"},
 		}},
@@ -204,7 +204,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "c:422 d:422 x:ok", want: "park back done", state: "tripped"},
 			{batch: "e:down", want: "back", state: "tripped"},
 		}},
-		"too many are parked, of more that are delivered": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
+		"many are parked, but more are delivered": {with(func(o *SinkOptions) { o.JudgeAloneAfter = JudgeAtOnce }), []breakerStep{
 			{batch: "a:422 b:422 x:ok y:ok z:ok", want: "park park done done done", state: "closed"},
 			{batch: "c:422 d:422 x:ok y:ok z:ok", want: "park park done done done", state: "closed"},
 		}},

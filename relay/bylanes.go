@@ -6,8 +6,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// byLanes is the claiming by lanes: it reads the pending rows of the lanes that the relay holds, in the order of ids, and keeps them in memory until they are
-// settled.
+// byLanes is the claiming by lanes: it reads the pending rows of the lanes that the relay holds, in the order of ids, and keeps
+// them in memory until they are settled.
 type byLanes struct {
 	engine  *engine
 	held    *heldLanes

@@ -136,12 +136,12 @@ func TestClaimsStayWithinBytes(t *testing.T) {
 		atOnce, rows, size, buffer int
 		want                       int // rows that are claimed before anything is delivered
 	}{
-		"one":                     {1, 200, 1 << 20, 0, 16},
-		"two":                     {2, 200, 1 << 20, 0, 16},
-		"small buffer":            {2, 50, 1 << 20, 2 << 20, 2},
-		"larger than the buffer":  {2, 20, 4 << 20, 1 << 20, 1},
-		"rows that don't fill it": {2, 100, 3 << 20, 8 << 20, 3},
-		"small rows":              {1, 3000, 1 << 10, 0, 3000},
+		"one":                             {1, 200, 1 << 20, 0, 16},
+		"two":                             {2, 200, 1 << 20, 0, 16},
+		"small buffer":                    {2, 50, 1 << 20, 2 << 20, 2},
+		"rows larger than the buffer":     {2, 20, 4 << 20, 1 << 20, 1},
+		"rows that don't fill the buffer": {2, 100, 3 << 20, 8 << 20, 3},
+		"small rows":                      {1, 3000, 1 << 10, 0, 3000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

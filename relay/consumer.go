@@ -40,7 +40,8 @@ type ConsumerOptions struct {
 	// Backoff is the back-off before the next attempt, as in [SinkOptions].
 	Backoff Backoff
 
-	// ExpireAfter and OnExpire say when messages expire and what happens to them, as in [Route]. Default to never, and [ParkExpired].
+	// ExpireAfter and OnExpire say when messages expire and what happens to them, as in [Route]. Default to never, and
+	// [ParkExpired].
 	ExpireAfter time.Duration
 	OnExpire    OnExpire
 
@@ -54,8 +55,9 @@ type ConsumerOptions struct {
 	Logger *slog.Logger
 }
 
-// Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages have no order. Any number of
-// consumers, and of relays that claim by rows, may share a table. [NewConsumer] makes one. Its methods may be called concurrently.
+// Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages have no
+// order. Any number of consumers, and of relays that claim by rows, may share a table. [NewConsumer] makes one. Its methods may
+// be called concurrently.
 type Consumer struct {
 	store   storage.Store
 	options ConsumerOptions
@@ -112,9 +114,9 @@ func (c *Consumer) notMade() error {
 	return nil
 }
 
-// Receive claims at most n messages with at most 8 MiB of payload, or a single larger message. If no message can be claimed, it waits
-// until one can or the context ends, and then returns the context's error. Each delivery must be answered with Done, Retry or Park
-// before its lease expires; after that another consumer or relay may claim its message.
+// Receive claims at most n messages with at most 8 MiB of payload, or a single larger message. If no message can be claimed, it
+// waits until one can or the context ends, and then returns the context's error. Each delivery must be answered with Done, Retry
+// or Park before its lease expires; after that another consumer or relay may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 	if err := c.notMade(); err != nil {
 		return nil, err
@@ -185,8 +187,8 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	return nil, errors.Join(problems...)
 }
 
-// live does periodically what a relay does in the background: it sends heartbeats, frees expired claims, deletes old messages, and reads the controls. It
-// returns the database's clock, the paused topics, and whether this consumer is paused.
+// live does periodically what a relay does in the background: it sends heartbeats, frees expired claims, deletes old messages,
+// and reads the controls. It returns the database's clock, the paused topics, and whether this consumer is paused.
 func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []string, standsDown bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,8 +246,9 @@ func (c *Consumer) Close(ctx context.Context) error {
 	return c.store.Deregister(ctx, c.options.Name)
 }
 
-// Delivery is a message that a Consumer has claimed. It must be answered once, with Done, Retry or Park. These return [storage.ErrFenced] if the claim has expired and
-// the message was claimed by another one; then the message may be delivered again.
+// Delivery is a message that a Consumer has claimed. It must be answered once, with Done, Retry or Park. These return
+// [storage.ErrFenced] if the claim has expired and the message was claimed by another one; then the message may be delivered
+// again.
 type Delivery struct {
 	sinks.Message
 
@@ -270,7 +273,8 @@ func (d *Delivery) Done(ctx context.Context, receipt string) error {
 	return d.settle(ctx, storage.StateDone, 1, 0, "", shorten(receipt, 255))
 }
 
-// Retry schedules another attempt after a back-off, or parks the message if this was the last attempt. The reason is stored with the message, up to 1,000 bytes.
+// Retry schedules another attempt after a back-off, or parks the message if this was the last attempt. The reason is stored with
+// the message, up to 1,000 bytes.
 func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	if err := d.notMade(); err != nil {
 		return err

@@ -284,16 +284,16 @@ func TestDeadLetterOptionsAreChecked(t *testing.T) {
 		hold bool
 		want string
 	}{
-		"a topic":                        {to: relay.DeadLetter{Topic: "dead"}},
-		"a topic of the sink itself":     {to: relay.DeadLetter{Topic: "orders"}},
-		"a sink":                         {to: relay.DeadLetter{Sink: "other"}},
-		"a sink, and keys are held":      {to: relay.DeadLetter{Sink: "other"}, hold: true},
-		"both":                           {to: relay.DeadLetter{Topic: "dead", Sink: "other"}, want: `sink "main": dead letter: has a topic and a sink`},
-		"a topic that nobody takes":      {to: relay.DeadLetter{Topic: "nowhere"}, want: `no route takes the topic "nowhere"`},
-		"a long topic":                   {to: relay.DeadLetter{Topic: strings.Repeat("x", 256)}, want: "at most 255"},
-		"a sink that there isn't":        {to: relay.DeadLetter{Sink: "others"}, want: `there is no sink "others"`},
-		"itself":                         {to: relay.DeadLetter{Sink: "main"}, want: "the sink itself"},
-		"itself by a topic, which holds": {to: relay.DeadLetter{Topic: "orders"}, hold: true, want: "would wait behind the key"},
+		"a topic":                         {to: relay.DeadLetter{Topic: "dead"}},
+		"a topic of the sink itself":      {to: relay.DeadLetter{Topic: "orders"}},
+		"a sink":                          {to: relay.DeadLetter{Sink: "other"}},
+		"a sink, with HoldKey":            {to: relay.DeadLetter{Sink: "other"}, hold: true},
+		"both":                            {to: relay.DeadLetter{Topic: "dead", Sink: "other"}, want: `sink "main": dead letter: has a topic and a sink`},
+		"a topic without a route":         {to: relay.DeadLetter{Topic: "nowhere"}, want: `no route takes the topic "nowhere"`},
+		"a long topic":                    {to: relay.DeadLetter{Topic: strings.Repeat("x", 256)}, want: "at most 255"},
+		"a missing sink":                  {to: relay.DeadLetter{Sink: "others"}, want: `there is no sink "others"`},
+		"itself":                          {to: relay.DeadLetter{Sink: "main"}, want: "the sink itself"},
+		"itself by a topic, with HoldKey": {to: relay.DeadLetter{Topic: "orders"}, hold: true, want: "would wait behind the key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -461,21 +461,21 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 		claim  storage.Claim
 		want   string // in the error; empty: no error
 	}{
-		"several":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "b"}}}},
-		"by two routes":             {routes: []relay.Route{{Topic: "t", Sink: "a"}, {Topic: "t", Sink: "b"}}},
-		"also":                      {routes: []relay.Route{{Topic: "t", Sink: "a"}, {Topic: "*", Sink: "b", Also: true}}},
-		"by rows":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "b"}}}, claim: storage.ByRows, want: "needs the claim by lanes"},
-		"also, by rows":             {routes: []relay.Route{{Topic: "t", Sink: "a"}, {Prefix: "t", Sink: "b", Also: true}}, claim: storage.ByRows, want: "needs the claim by lanes"},
-		"one, given as several":     {routes: []relay.Route{{Topic: "t", Sinks: []string{"a"}}}, claim: storage.ByRows},
-		"both":                      {routes: []relay.Route{{Topic: "t", Sink: "a", Sinks: []string{"b"}}}, want: "not both"},
-		"unknown":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "c"}}}, want: `there is no sink "c"`},
-		"expiry of also":            {routes: []relay.Route{{Topic: "t", Sink: "a", Also: true, ExpireAfter: time.Hour}}, want: "set expiry"},
-		"routes that differ":        {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes with different expiry"},
-		"a comma":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "with,comma"}}}, want: "must not contain commas"},
-		"a comma, alone":            {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},
-		"long names":                {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "at most 400"},
-		"a pattern twice":           {routes: []relay.Route{{Pattern: "t.*", Sink: "a"}, {Pattern: "t.*", Sink: "b"}}},
-		"a pattern that is not one": {routes: []relay.Route{{Pattern: "t(", Sink: "a"}}, want: "pattern"},
+		"several":                      {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "b"}}}},
+		"by two routes":                {routes: []relay.Route{{Topic: "t", Sink: "a"}, {Topic: "t", Sink: "b"}}},
+		"also":                         {routes: []relay.Route{{Topic: "t", Sink: "a"}, {Topic: "*", Sink: "b", Also: true}}},
+		"by rows":                      {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "b"}}}, claim: storage.ByRows, want: "needs the claim by lanes"},
+		"also, by rows":                {routes: []relay.Route{{Topic: "t", Sink: "a"}, {Prefix: "t", Sink: "b", Also: true}}, claim: storage.ByRows, want: "needs the claim by lanes"},
+		"one sink as a list":           {routes: []relay.Route{{Topic: "t", Sinks: []string{"a"}}}, claim: storage.ByRows},
+		"both":                         {routes: []relay.Route{{Topic: "t", Sink: "a", Sinks: []string{"b"}}}, want: "not both"},
+		"unknown":                      {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "c"}}}, want: `there is no sink "c"`},
+		"expiry of also":               {routes: []relay.Route{{Topic: "t", Sink: "a", Also: true, ExpireAfter: time.Hour}}, want: "set expiry"},
+		"routes with different expiry": {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes with different expiry"},
+		"a comma":                      {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "with,comma"}}}, want: "must not contain commas"},
+		"a comma, alone":               {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},
+		"long names":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "more than 400"},
+		"a pattern twice":              {routes: []relay.Route{{Pattern: "t.*", Sink: "a"}, {Pattern: "t.*", Sink: "b"}}},
+		"an invalid pattern":           {routes: []relay.Route{{Pattern: "t(", Sink: "a"}}, want: "pattern"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -34,7 +34,7 @@ type fetch struct {
 	took    time.Duration                            // how long the page's statement took
 	blocked []storage.BlockedKey                     // the answer about the keys
 	answers map[storage.LaneKey][]storage.BlockedKey // the answers of all steps, with an entry for each key that was asked about
-	scan    *lateScan                                // readSweep: the scan that this read carries out
+	scan    *lateScan                                // readSweep: the scan of this read
 	late    *lateScan                                // the scan that must run before this page is merged; nil: none
 
 	// lateAfter is an id above which rows may have appeared since the page was read, which the next page reports; none: nowhere.

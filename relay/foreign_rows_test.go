@@ -56,10 +56,10 @@ func TestPagesReturnFewRowsOfOtherSinks(t *testing.T) {
 		rest   bool // the sink that is down has the route for all other topics
 		topics int  // the number of topics of the sink that is down
 	}{
-		"every other row is its own": {own: 2, topics: 1},
-		"a tenth is its own":         {own: 10, topics: 1},
-		"a hundredth is its own":     {own: 100, topics: 1},
-		"the rest of the topics":     {own: 10, topics: 40, rest: true},
+		"half of the rows are its own":   {own: 2, topics: 1},
+		"a tenth is its own":             {own: 10, topics: 1},
+		"a hundredth is its own":         {own: 100, topics: 1},
+		"the route for all other topics": {own: 10, topics: 40, rest: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,10 +19,10 @@ func TestAnotherMessageWithAKnownIDWaits(t *testing.T) {
 		known, read storage.Row
 		again       bool
 	}{
-		"the same":              {rowOf(7, "a"), rowOf(7, "a"), false},
-		"another":               {rowOf(7, "a"), rowOf(7, "b"), true},
-		"another, while held":   {held(rowOf(7, "a")), rowOf(7, "b"), true},
-		"another, that is held": {rowOf(7, "a"), held(rowOf(7, "b")), false}, // the next pass over deferred rows returns it
+		"the same message":                   {rowOf(7, "a"), rowOf(7, "a"), false},
+		"another":                            {rowOf(7, "a"), rowOf(7, "b"), true},
+		"another message, while deferred":    {held(rowOf(7, "a")), rowOf(7, "b"), true},
+		"another message, which is deferred": {rowOf(7, "a"), held(rowOf(7, "b")), false}, // the next pass over deferred rows returns it
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,13 +15,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Membership. Each relay's heartbeat contains its configuration: its sinks and routes. A relay that started while relays with another configuration are active would
-// take its share of the messages and send them elsewhere. So it stands by until those have stopped, unless it has the option Join.
-// What must hold: all active relays without Join have the same configuration. So a relay first announces that it begins, and only then
-// checks for active relays with another configuration: of two that begin at the same time, the later one finds the other.
+// Membership. Each relay's heartbeat contains its configuration: its sinks and routes. A relay that started while relays with
+// another configuration are active would take its share of the messages and send them elsewhere. So it stands by until those have
+// stopped, unless it has the option Join. What must hold: all active relays without Join have the same configuration. So a relay
+// first announces that it begins, and only then checks for active relays with another configuration: of two that begin at the
+// same time, the later one finds the other.
 //
-// An active relay stays active when others start. No relay stands by for one that stands by, or for one with Join; otherwise the relays that the latter has joined
-// would stand by for it when they restart. If a relay with its own configuration is active, a relay becomes active, too.
+// An active relay stays active when others start. No relay stands by for one that stands by, or for one with Join; otherwise the
+// relays that the latter has joined would stand by for it when they restart. If a relay with its own configuration is active, a
+// relay becomes active, too.
 
 // destinationOf returns the destination of a sink, or its type if it is unknown or if Destination panics.
 func destinationOf(sink sinks.Sink) (destination string) {
@@ -121,8 +123,9 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	if err := announce(part); err != nil {
 		return members, "", err
 	}
-	// After such a long silence the other relays may have treated this one as dead. If it was active and others with another configuration
-	// are active now, it stands by. If it stood by, it gives the others time to return: they may not have reached the database either.
+	// After such a long silence the other relays may have treated this one as dead. If it was active and others with another
+	// configuration are active now, it stands by. If it stood by, it gives the others time to return: they may not have reached
+	// the database either.
 	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.base.options.Lease*3/4
 	p.heard = members.Now
 	if silent {
@@ -151,8 +154,9 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	return members, waits, err
 }
 
-// bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before that it sends another heartbeat, because a relay
-// that has deregistered and exited since the last one is no longer a member. Errors are logged, and the next renewal tries again.
+// bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before that
+// it sends another heartbeat, because a relay that has deregistered and exited since the last one is no longer a member. Errors
+// are logged, and the next renewal tries again.
 func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {
@@ -177,7 +181,8 @@ func (p *participation) bury(ctx context.Context, members *storage.Members, beat
 	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return slices.Contains(dead, m.Name) })
 }
 
-// othersIn returns why a relay with this configuration stands by: for which relays, and how their configuration differs. It is empty if the relay doesn't.
+// othersIn returns why a relay with this configuration stands by: for which relays, and how their configuration differs. It is
+// empty if the relay doesn't.
 func othersIn(self storage.Identity, members []storage.Member) string {
 	own := &self.Config
 	var names []string

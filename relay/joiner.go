@@ -282,7 +282,7 @@ func (j *joiner) written(it *item, now time.Time) []*item {
 	return j.takeBack(it, now)
 }
 
-// together returns the items that an item's settlement is for. A row of several sinks may have several.
+// together returns the items that an item's settlement is for. For a row of several sinks these may be several items.
 func (it *item) together() []*item {
 	if it.joint == nil {
 		return []*item{it}

@@ -43,10 +43,10 @@ func TestJoiner(t *testing.T) {
 			{"a1 done", ""}, {"100ms", "1 a done, left b,c"},
 			{"b1 done", ""}, {"written 1", ""}, {"c1 done", "1 done"},
 		}},
-		"one is to be tried again": {"1 k a,b", []joinerStep{
+		"one fails": {"1 k a,b", []joinerStep{
 			{"a1 retry", "1 a retry, left b"}, {"b1 done", ""}, {"written 1", "1 done"},
 		}},
-		"one is to be tried again, and others wait for the last": {"1 k a,b,c", []joinerStep{
+		"one fails, and others wait for the last": {"1 k a,b,c", []joinerStep{
 			{"a1 done", ""}, {"b1 retry", "1 b retry, left a,c"}, {"60ms", ""}, {"written 1", ""}, {"40ms", "1 a done, left c"},
 		}},
 		"one is parked, and the other delivers later": {"1 k a,b", []joinerStep{
@@ -56,30 +56,30 @@ func TestJoiner(t *testing.T) {
 			{"a1 retry", "1 a retry, left b"}, {"b1 error", ""}, {"written 1", "1 error"},
 		}},
 		"the last one fails": {"1 k a,b", []joinerStep{{"a1 done", ""}, {"b1 error", "1 b error, left a"}, {"100ms", ""}, {"written 1", "1 done"}}},
-		"after a restart two of three are left": {"1 k =b,c", []joinerStep{
+		"after a restart two of three sinks remain": {"1 k =b,c", []joinerStep{
 			{"b1 done", ""}, {"c1 done", "1 done"},
 		}},
-		"after a restart two of three are left, and one fails": {"1 k =b,c", []joinerStep{
+		"after a restart two of three sinks remain, and one fails": {"1 k =b,c", []joinerStep{
 			{"b1 retry", "1 b retry, left c"}, {"written 1", ""}, {"c1 done", "1 done"},
 		}},
-		"after a restart one is left":                         {"1 k =b", []joinerStep{{"b1 done", "1 done"}}},
-		"a sink that the relay doesn't have isn't waited for": {"1 k =a,x", []joinerStep{{"a1 done", "1 a done, left x"}}},
-		"a sink that hasn't the row in memory isn't waited for": {"1 k a,b", []joinerStep{
+		"after a restart one is left":                    {"1 k =b", []joinerStep{{"b1 done", "1 done"}}},
+		"no wait for a sink that the relay doesn't have": {"1 k =a,x", []joinerStep{{"a1 done", "1 a done, left x"}}},
+		"no wait for a sink without the row in memory": {"1 k a,b", []joinerStep{
 			{"drop b1", ""}, {"a1 done", "1 a done, left b"},
 		}},
-		"a sink that is down isn't waited for": {"1 k a,b,c", []joinerStep{
+		"no wait for a sink that is down": {"1 k a,b,c", []joinerStep{
 			{"down b", ""}, {"a1 done", "1 a done, left b,c"}, {"c1 done", ""}, {"written 1", "1 c done, left b"},
 		}},
-		"nobody is waited for in a lane that is given up": {"1 k a,b", []joinerStep{
+		"no wait in a lane that is being given up": {"1 k a,b", []joinerStep{
 			{"drain", ""}, {"a1 done", "1 a done, left b"},
 		}},
-		"a stop waits for nobody": {"1 k a,b", []joinerStep{
+		"no wait during a stop": {"1 k a,b", []joinerStep{
 			{"a1 done", ""}, {"stop", "1 a done, left b"}, {"written 1", ""}, {"b1 done", "1 done"},
 		}},
 		"outcomes of a key and sink keep their order": {"1 k a,b; 2 k a; 3 k a,b; 4 l a", []joinerStep{
 			{"a1 done", ""}, {"a2 done", ""}, {"a3 retry", ""}, {"a4 done", "4 done"}, {"b1 done", "1 done; 2 done; 3 a retry, left b"},
 		}},
-		"a settlement under way holds up none of the next row": {"1 k a,b; 2 k a,b", []joinerStep{
+		"a settlement in progress doesn't delay the next row": {"1 k a,b; 2 k a,b", []joinerStep{
 			{"a1 done", ""}, {"b1 done", "1 done"}, {"a2 done", ""}, {"b2 done", "2 done"},
 		}},
 		"an outcome behind a row that is being written follows it": {"1 k a,b,c; 2 k b", []joinerStep{
@@ -114,7 +114,7 @@ func TestJoiner(t *testing.T) {
 		"a handler's transaction ends after the other sink has waited long enough": {"1 k a,b", []joinerStep{
 			{"a1 lend", "1 a done, left b"}, {"b1 done", ""}, {"1s", ""}, {"a1 roll back", "1 b done, left a"},
 		}},
-		"the end of a loan is no end of another settlement": {"1 k a,b,c", []joinerStep{
+		"the end of a loan doesn't end another settlement": {"1 k a,b,c", []joinerStep{
 			{"b1 retry", "1 b retry, left a,c"}, {"a1 lend", "refused"}, {"a1 roll back", ""}, {"c1 retry", ""}, {"written 1", "1 c retry, left a"},
 		}},
 	} {
@@ -163,20 +163,20 @@ func TestJointOfARow(t *testing.T) {
 		want   []int
 		joint  *joint
 	}{
-		"for the first time":           {row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}}},
-		"with sinks that are left":     {row: storage.Row{Message: message, Sinks: "b,c"}, queues: []int{1, 2}, want: []int{1, 2}, joint: &joint{sinks: "b,c", left: []string{"b", "c"}}},
-		"with one sink that is left":   {row: storage.Row{Message: message, Sinks: "b"}, queues: []int{1}, want: []int{1}},
-		"before its time":              {row: storage.Row{Message: message, Later: true}, queues: []int{0, 1}, want: []int{0}},
-		"when its time has come":       {row: storage.Row{Message: message, Later: true, Deferred: true}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}}},
-		"skipped by an operator":       {row: storage.Row{Message: message, Deferred: true, Holds: storage.WantSkip}, queues: []int{0, 1}, want: []int{0}},
-		"while one item stands for it": {known: []item{{slot: 1, row: storage.Row{Message: message}}}, row: storage.Row{Message: message}, queues: []int{0, 1}},
+		"for the first time":                {row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}}},
+		"with sinks that are left":          {row: storage.Row{Message: message, Sinks: "b,c"}, queues: []int{1, 2}, want: []int{1, 2}, joint: &joint{sinks: "b,c", left: []string{"b", "c"}}},
+		"with one sink that is left":        {row: storage.Row{Message: message, Sinks: "b"}, queues: []int{1}, want: []int{1}},
+		"before its time":                   {row: storage.Row{Message: message, Later: true}, queues: []int{0, 1}, want: []int{0}},
+		"when its time has come":            {row: storage.Row{Message: message, Later: true, Deferred: true}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}}},
+		"skipped by an operator":            {row: storage.Row{Message: message, Deferred: true, Holds: storage.WantSkip}, queues: []int{0, 1}, want: []int{0}},
+		"while one item represents the row": {known: []item{{slot: 1, row: storage.Row{Message: message}}}, row: storage.Row{Message: message}, queues: []int{0, 1}},
 		"while another message has its id": {
 			known: []item{{slot: 1, row: storage.Row{Message: other}}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}},
 		},
 		"while a deferred row has its id": {
 			known: []item{{slot: 1, row: storage.Row{Message: message, Deferred: true}}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{0, 1}, joint: &joint{left: []string{"a", "b"}},
 		},
-		"again, as it was before a settlement": {
+		"again, as before a settlement": {
 			known: []item{{slot: 0, row: storage.Row{Message: message}, joint: waits}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{1}, joint: waits,
 		},
 		"as a retry of one sink, while others wait": {
@@ -185,7 +185,7 @@ func TestJointOfARow(t *testing.T) {
 		"again, with one sink": {
 			known: []item{{slot: 0, row: storage.Row{Message: message}, joint: waits}}, row: storage.Row{Message: message, Sinks: "b"}, queues: []int{1}, want: []int{1}, joint: waits,
 		},
-		"again, though all is settled": {
+		"again, although all is settled": {
 			known: []item{{slot: 0, row: storage.Row{Message: message}, joint: settled}}, row: storage.Row{Message: message}, queues: []int{0, 1}, want: []int{}, joint: settled,
 		},
 		"again, while another row of several sinks has its id": {
@@ -454,20 +454,20 @@ func TestJoinerMutants(t *testing.T) {
 		want   string // a problem that the mutant causes
 	}{
 		"the order of a key is ignored": {joinerMutant{outcome: func(it *item) { it.key = nil }}, "are written as"},
-		"two settlements of a row at once": {joinerMutant{outcome: func(it *item) {
+		"two concurrent settlements of a row": {joinerMutant{outcome: func(it *item) {
 			if it.joint != nil {
 				it.joint.writing = nil
 			}
 		}}, "before the last one has ended"},
-		"a row is lent though it is written":   {joinerMutant{lend: func(f *joint) { f.writing = nil }}, "before the last one has ended"},
-		"what one sink has is done for all":    {joinerMutant{returned: func(f *joint) { f.of, f.rest = "", "" }}, "are settled or left"},
-		"a sink that is left isn't named":      {joinerMutant{returned: func(f *joint) { f.rest, _, _ = strings.Cut(f.rest, ",") }}, "are settled or left"},
-		"a row keeps the sinks that it had":    {joinerMutant{written: func(f *joint) { f.rest = f.sinks }}, "the settlement expects"},
-		"an outcome is taken for another's":    {joinerMutant{written: func(f *joint) { f.ready = append(f.ready, f.writing...) }}, "is written twice"},
-		"deliveries are lost behind a failure": {joinerMutant{written: func(f *joint) { f.ready = nil }}, "is never written"},
-		"of those written together one is":     {joinerMutant{returned: func(f *joint) { f.writing = f.writing[:1] }}, "are settled or left"},
-		"a loan isn't taken back":              {joinerMutant{keeps: true}, "is never written"},
-		"a delivery waits for too long":        {joinerMutant{start: func(j *joiner) { j.patience = time.Second }}, "waits for"},
+		"a row is lent though it is written":     {joinerMutant{lend: func(f *joint) { f.writing = nil }}, "before the last one has ended"},
+		"a delivery to one sink is done for all": {joinerMutant{returned: func(f *joint) { f.of, f.rest = "", "" }}, "are settled or left"},
+		"a sink that is left isn't named":        {joinerMutant{returned: func(f *joint) { f.rest, _, _ = strings.Cut(f.rest, ",") }}, "are settled or left"},
+		"a row keeps the sinks that it had":      {joinerMutant{written: func(f *joint) { f.rest = f.sinks }}, "the settlement expects"},
+		"an outcome is taken for another's":      {joinerMutant{written: func(f *joint) { f.ready = append(f.ready, f.writing...) }}, "is written twice"},
+		"deliveries are lost behind a failure":   {joinerMutant{written: func(f *joint) { f.ready = nil }}, "is never written"},
+		"of those written together one is":       {joinerMutant{returned: func(f *joint) { f.writing = f.writing[:1] }}, "are settled or left"},
+		"a loan isn't taken back":                {joinerMutant{keeps: true}, "is never written"},
+		"a delivery waits for too long":          {joinerMutant{start: func(j *joiner) { j.patience = time.Second }}, "waits for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

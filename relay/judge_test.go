@@ -356,7 +356,7 @@ func TestFailuresBeforeTheBreakerOpensAreUncharged(t *testing.T) {
 			}
 		}
 		if told := said.text(); !strings.Contains(told, "none was delivered") || !strings.Contains(told, "502 Bad Gateway") {
-			t.Errorf("the observer was told %q", told)
+			t.Errorf("the observer got %q", told)
 		}
 	})
 }

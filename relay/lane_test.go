@@ -35,20 +35,20 @@ func TestMarkIsBelowRowsToReread(t *testing.T) {
 		main   int64
 		sinks  map[string]int64
 	}{
-		"all is finished":             {safeID: 100, main: 50},
-		"something may still appear":  {safeID: 40, main: 40},
-		"all are read again":          {place: func(l *lane) { l.readers.rewind(30) }, safeID: 100, main: 30},
-		"of three places the lowest":  {place: func(l *lane) { l.readers.rewind(30); l.readers.rewind(20); l.readers.rewind(40) }, safeID: 100, main: 20},
-		"may have appeared":           {late: 25, safeID: 100, main: 25},
-		"below where it can appear":   {place: func(l *lane) { l.floor = 40 }, late: 25, safeID: 100, main: 40},
-		"a sink is behind":            {place: func(l *lane) { l.readers[1].rewind(10) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
-		"a sink behind, and the rest": {place: func(l *lane) { l.readers[1].rewind(10) }, late: 5, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
-		"rows of forgotten keys":      {place: func(l *lane) { l.readers[1].leaveOut(13) }, safeID: 100, main: 12},
-		"rows of a blocked key":       {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
-		"a row in memory":             {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 7},
-		"a row that is only put away": {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}}) }, safeID: 100, main: 7},
-		"a deferred row":              {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink}) }, safeID: 100, main: 50},
-		"with another row under its id": {place: func(l *lane) {
+		"all is finished":               {safeID: 100, main: 50},
+		"rows may still appear":         {safeID: 40, main: 40},
+		"all are read again":            {place: func(l *lane) { l.readers.rewind(30) }, safeID: 100, main: 30},
+		"the lowest of three positions": {place: func(l *lane) { l.readers.rewind(30); l.readers.rewind(20); l.readers.rewind(40) }, safeID: 100, main: 20},
+		"rows may have appeared":        {late: 25, safeID: 100, main: 25},
+		"below where it can appear":     {place: func(l *lane) { l.floor = 40 }, late: 25, safeID: 100, main: 40},
+		"a sink is behind":              {place: func(l *lane) { l.readers[1].rewind(10) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
+		"a sink behind, and the rest":   {place: func(l *lane) { l.readers[1].rewind(10) }, late: 5, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
+		"rows of forgotten keys":        {place: func(l *lane) { l.readers[1].leaveOut(13) }, safeID: 100, main: 12},
+		"rows of a blocked key":         {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
+		"a row in memory":               {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 7},
+		"a row that is only deferred":   {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}}) }, safeID: 100, main: 7},
+		"a deferred row":                {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink}) }, safeID: 100, main: 50},
+		"with another row that has its id": {place: func(l *lane) {
 			l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink, idCollision: true})
 		}, safeID: 100, main: 7},
 		"in a sink that is behind": {place: func(l *lane) { l.readers[1].rewind(10); l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 7}},
@@ -96,11 +96,11 @@ func TestKeyTakeReturnsSendableItems(t *testing.T) {
 		n     int
 		want  []int64
 	}{
-		"in the order of ids":          {n: 9, want: []int64{1, 2, 3}},
-		"so many":                      {n: 2, want: []int64{1, 2}},
-		"a batch is in flight":         {state: func(k *key) { k.inFlight = 1 }, n: 9},
-		"blocked":                      {state: func(k *key) { k.blocked, k.blockedBy = true, 2 }, n: 9, want: []int64{2}},
-		"blocked by one that isn't in": {state: func(k *key) { k.blocked, k.blockedBy = true, 7 }, n: 9},
+		"in the order of ids":  {n: 9, want: []int64{1, 2, 3}},
+		"at most n":            {n: 2, want: []int64{1, 2}},
+		"a batch is in flight": {state: func(k *key) { k.inFlight = 1 }, n: 9},
+		"blocked":              {state: func(k *key) { k.blocked, k.blockedBy = true, 2 }, n: 9, want: []int64{2}},
+		"blocked by an item that isn't in memory": {state: func(k *key) { k.blocked, k.blockedBy = true, 7 }, n: 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,14 +131,14 @@ func TestAdmissionOfABlockedKey(t *testing.T) {
 		takes bool
 		from  int64 // the position; none: nothing is dropped
 	}{
-		"anything":                                {row: storage.Row{ID: 7}, takes: true, from: none},
-		"behind a blocked key":                    {state: blockedBy(5), row: storage.Row{ID: 7}, from: 6},
-		"what it waits for":                       {state: blockedBy(5), row: storage.Row{ID: 5, Deferred: true}, takes: true, from: none},
-		"another deferred one":                    {state: blockedBy(5), row: storage.Row{ID: 4, Deferred: true}, from: none},
-		"above what was dropped":                  {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7}, from: 5},
-		"below what was dropped":                  {state: func(k *key) { k.dropAt(9) }, row: storage.Row{ID: 7}, takes: true, from: 8},
-		"before the database was asked":           {state: func(k *key) { k.fromDatabase = true }, row: storage.Row{ID: 7}, from: 6},
-		"a deferred one, though rows are dropped": {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7, Deferred: true}, takes: true, from: 5},
+		"anything":                                 {row: storage.Row{ID: 7}, takes: true, from: none},
+		"behind a blocked key":                     {state: blockedBy(5), row: storage.Row{ID: 7}, from: 6},
+		"the message that blocks it":               {state: blockedBy(5), row: storage.Row{ID: 5, Deferred: true}, takes: true, from: none},
+		"another deferred row":                     {state: blockedBy(5), row: storage.Row{ID: 4, Deferred: true}, from: none},
+		"above what was dropped":                   {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7}, from: 5},
+		"below what was dropped":                   {state: func(k *key) { k.dropAt(9) }, row: storage.Row{ID: 7}, takes: true, from: 8},
+		"before the database was asked":            {state: func(k *key) { k.fromDatabase = true }, row: storage.Row{ID: 7}, from: 6},
+		"a deferred row although rows are dropped": {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7, Deferred: true}, takes: true, from: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,11 +173,11 @@ func TestNumberingOfReusedIDs(t *testing.T) {
 		highest int64 // the highest id before the id sequence was reset
 		want    int
 	}{
-		"ids never began anew":                   {row: storage.Row{ID: 7}, lastID: 9, want: 2},
-		"a deferred row":                         {row: storage.Row{ID: 7, Deferred: true}, lastID: 9, want: -1},
-		"its id may be given once more":          {row: storage.Row{ID: 7}, lastID: 3, highest: 20, want: -1},
-		"nothing can appear there":               {row: storage.Row{ID: 7}, safeID: 8, lastID: 9, highest: 20, want: 2},
-		"as many were given out as before again": {row: storage.Row{ID: 7}, lastID: 21, highest: 20, want: 2},
+		"the id sequence was never reset":     {row: storage.Row{ID: 7}, lastID: 9, want: 2},
+		"a deferred row":                      {row: storage.Row{ID: 7, Deferred: true}, lastID: 9, want: -1},
+		"its id may be assigned again":        {row: storage.Row{ID: 7}, lastID: 3, highest: 20, want: -1},
+		"no row can appear there":             {row: storage.Row{ID: 7}, safeID: 8, lastID: 9, highest: 20, want: 2},
+		"ids have passed the highest old one": {row: storage.Row{ID: 7}, lastID: 21, highest: 20, want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -64,12 +64,12 @@ func TestToScanAgain(t *testing.T) {
 		steps    bool
 		want     []int64 // where it starts again, by position
 	}{
-		"nothing has appeared":           {appeared: none},
-		"above where it began":           {appeared: 10},
-		"above, but it took steps":       {appeared: 15, steps: true, want: []int64{15, 15}},
-		"above all, in steps":            {appeared: 40, steps: true},
-		"below where one position began": {appeared: 7, want: []int64{7}},
-		"below":                          {appeared: 3, want: []int64{3, 3}},
+		"nothing has appeared":              {appeared: none},
+		"above its beginning":               {appeared: 10},
+		"above its beginning, but in steps": {appeared: 15, steps: true, want: []int64{15, 15}},
+		"above everything, in steps":        {appeared: 40, steps: true},
+		"below where one position began":    {appeared: 7, want: []int64{7}},
+		"below":                             {appeared: 3, want: []int64{3, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,10 +124,10 @@ func TestPositionsToScanAgain(t *testing.T) {
 		want  int64
 		marks int64
 	}{
-		"all was walked":                 {func(*fetch) {}, none, 20},
-		"something appeared meanwhile":   {func(f *fetch) { f.lateAfter = 12 }, 12, 12},
-		"it failed":                      {func(f *fetch) { f.late.left[0].After, f.err = 15, errors.New("the connection broke") }, 15, 5},
-		"the question about keys failed": {func(f *fetch) { f.step, f.err = stepBlocked, errors.New("the connection broke") }, 7, 5},
+		"all was walked":              {func(*fetch) {}, none, 20},
+		"rows appeared meanwhile":     {func(f *fetch) { f.lateAfter = 12 }, 12, 12},
+		"the scan failed":             {func(f *fetch) { f.late.left[0].After, f.err = 15, errors.New("the connection broke") }, 15, 5},
+		"the query about keys failed": {func(f *fetch) { f.step, f.err = stepBlocked, errors.New("the connection broke") }, 7, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,12 +152,12 @@ func TestPositionsToScanAgain(t *testing.T) {
 func TestDrainReadsUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ rewound, stopped, behind, paused, over bool }{
-		"all was read":                   {over: true},
-		"a row is read again":            {rewound: true},
-		"a sink has stopped":             {stopped: true},
-		"one that has stopped is paused": {stopped: true, paused: true, over: true},
-		"a sink is behind":               {behind: true},
-		"one that is behind is paused":   {behind: true, paused: true, over: true},
+		"all was read":                    {over: true},
+		"a row is read again":             {rewound: true},
+		"a sink is stopped":               {stopped: true},
+		"a stopped sink is paused":        {stopped: true, paused: true, over: true},
+		"a sink is behind":                {behind: true},
+		"a sink that is behind is paused": {behind: true, paused: true, over: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

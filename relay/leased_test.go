@@ -126,7 +126,7 @@ func TestSlowSweepContinuesInShorterSteps(t *testing.T) {
 		trouble  bool
 	}{
 		"a million ids at a time": {1_000_000, false},
-		"not one":                 {0, true},
+		"none":                    {0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -102,6 +102,6 @@ func (b *base) traceSettled(began time.Time, items []*item, err error) {
 
 // work counts what a relay has done since its last summary in the log.
 type work struct {
-	started, began, lookedAfter         time.Time // lookedAfter: when the loop last did its housekeeping, once a second
+	started, began, housekept           time.Time // housekept: the time of the last housekeeping, once a second
 	delivered, retried, parked, expired int       // since began
 }

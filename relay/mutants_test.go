@@ -17,26 +17,26 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
 	mutants := map[string]func(storage.Store) storage.Store{
-		"late rows are not told of":              func(s storage.Store) storage.Store { return neverLate{s} },
-		"late rows are told of a look later":     func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
+		"late rows are not reported":             func(s storage.Store) storage.Store { return neverLate{s} },
+		"late rows are reported one page later":  func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
 		"late rows are left out of pages":        func(s storage.Store) storage.Store { return readsOn{s, map[int]int64{}} },
-		"a page says that it is whole":           func(s storage.Store) storage.Store { return alwaysWhole{s} },
+		"a page reports that it is complete":     func(s storage.Store) storage.Store { return alwaysWhole{s} },
 		"the safe id passes open transactions":   func(s storage.Store) storage.Store { return boldSafeID{s} },
 		"a full page was read to the end":        func(s storage.Store) storage.Store { return boldPages{s} },
 		"held keys are forgotten at takeover":    func(s storage.Store) storage.Store { return forgetsKeys{s} },
-		"held keys aren't found":                 func(s storage.Store) storage.Store { return findsNoKeys{s} },
+		"held keys are not found":                func(s storage.Store) storage.Store { return findsNoKeys{s} },
 		"held keys are found by another row":     func(s storage.Store) storage.Store { return findsOtherKeys{s} },
 		"leases end before the relay knows":      func(s storage.Store) storage.Store { return shortLeases{s} },
-		"retries are put off for ever":           func(s storage.Store) storage.Store { return losesRetries{s} },
-		"what is scheduled is due at once":       func(s storage.Store) storage.Store { return sendsEarly{s} },
+		"retries are never due":                  func(s storage.Store) storage.Store { return losesRetries{s} },
+		"scheduled rows are due immediately":     func(s storage.Store) storage.Store { return sendsEarly{s} },
 		"sent batches are forgotten at takeover": func(s storage.Store) storage.Store { return forgetsBatches{s, s.(storage.Journaler)} },
 		"half a batch's rows are not found":      func(s storage.Store) storage.Store { return findsHalf{s, s.(storage.Journaler)} },
-		"nobody tells the database's time":       func(s storage.Store) storage.Store { return tellsTime{s, -time.Hour} },
+		"the database's time is not reported":    func(s storage.Store) storage.Store { return tellsTime{s, -time.Hour} },
 		"the database's time is an hour ahead":   func(s storage.Store) storage.Store { return tellsTime{s, time.Hour} },
-		"rows don't say when they expire":        func(s storage.Store) storage.Store { return hidesExpiry{s} },
-		"what is discarded is done":              func(s storage.Store) storage.Store { return keepsDiscarded{s} },
-		"what is discarded stays":                func(s storage.Store) storage.Store { return losesDiscards{s} },
-		"a journal has the last batch alone":     func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
+		"rows have no expiry":                    func(s storage.Store) storage.Store { return hidesExpiry{s} },
+		"discarded rows are done":                func(s storage.Store) storage.Store { return keepsDiscarded{s} },
+		"discarded rows stay":                    func(s storage.Store) storage.Store { return losesDiscards{s} },
+		"a journal has only the last batch":      func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
 	}
 	for name, wrap := range mutants {
 		t.Run(name, func(t *testing.T) {
@@ -59,9 +59,9 @@ func TestSimulationFindsMissingProtection(t *testing.T) {
 		change func(*course)
 		spoil  func(*relay.SinkOptions)
 	}{
-		"no breaker":                      {func(*course) {}, func(o *relay.SinkOptions) { o.BreakerThreshold = -1 }},
-		"one key, which is judged alone":  {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = relay.JudgeAtOnce }},
-		"one key, which is judged sooner": {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = 5 * time.Second }},
+		"no breaker":             {func(*course) {}, func(o *relay.SinkOptions) { o.BreakerThreshold = -1 }},
+		"one key, judged alone":  {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = relay.JudgeAtOnce }},
+		"one key, judged sooner": {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = 5 * time.Second }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,9 +86,9 @@ func TestSimulationsFindReusedIDs(t *testing.T) {
 		change func(*course)
 		want   string // a problem that the mutant causes
 	}{
-		"lost seconds, settles whatever has the id": {settles, losesMany, unsent},
-		"renumbering, nobody sees it":               {hides, renumbers, `ended as "pending"`},
-		"lost seconds, all in one epoch":            {func(s storage.Store) storage.Store { return oneEpoch{s, s.(storage.Journaler)} }, losesMany, overtaken},
+		"lost seconds, settlements by id only": {settles, losesMany, unsent},
+		"renumbering, undetected":              {hides, renumbers, `ended as "pending"`},
+		"lost seconds, all in one epoch":       {func(s storage.Store) storage.Store { return oneEpoch{s, s.(storage.Journaler)} }, losesMany, overtaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Observer receives a relay's events, for example for metrics. Its methods may be called concurrently, and must not block. Embed [NoObserver] to implement only
-// some of them.
+// Observer receives a relay's events, for example for metrics. Its methods may be called concurrently, and must not block. Embed
+// [NoObserver] to implement only some of them.
 type Observer interface {
 	// Sent is called when a sink has returned from a batch. The results are the numbers of messages by result and reason.
 	Sent(sink string, took time.Duration, results map[OutcomeKind]int)
@@ -40,35 +40,37 @@ type Observer interface {
 	SinkDown(sink string, reason sinks.Reason, detail string)
 	SinkUp(sink string)
 
-	// Unrouted is called for a topic whose messages wait because it has no route, or because the sink has no handler for it: when the
-	// topic is first seen, and then once a minute.
+	// Unrouted is called for a topic whose messages wait because it has no route, or because the sink has no handler for it: when
+	// the topic is first seen, and then once a minute.
 	Unrouted(topic string)
 
 	// InMemory is called once a second with the number of the sink's messages in flight, and in memory including these.
 	InMemory(sink string, inFlight, buffered int)
 
-	// Called is called after each call of the database, successful or not. The calls are "lease", "controls", "read", "scan", "claim",
-	// "settle" and "purge".
+	// Called is called after each call of the database, successful or not. The calls are "lease", "controls", "read", "scan",
+	// "claim", "settle" and "purge".
 	Called(call string, took time.Duration)
 
 	// Failed is called when a stage has failed and will be tried again.
 	Failed(stage string, err error)
 
-	// Polled is called after each read with the number of rows that it found. It is called with 0 once a second while the relay has no
-	// reason to read, because it has no lanes or no room. A relay that stops calling it is dead.
+	// Polled is called after each read with the number of rows that it found. It is called with 0 once a second while the relay
+	// has no reason to read, because it has no lanes or no room. A relay that stops calling it is dead.
 	Polled(rows int)
 }
 
-// Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the messages' headers, except as Send says.
+// Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the messages' headers,
+// except as Send says.
 type Tracer interface {
 	// Claimed is called with messages that were read or claimed by a call that began at the given time.
 	Claimed(began time.Time, messages []sinks.Message)
 
-	// Send is called before a batch is sent. It may replace the Headers of messages in the batch by other maps. The sink is called with
-	// the context that Send returns. The returned function is called with the outcomes, in the order of the batch.
+	// Send is called before a batch is sent. It may replace the Headers of messages in the batch by other maps. The sink is
+	// called with the context that Send returns. The returned function is called with the outcomes, in the order of the batch.
 	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
-	// Settled is called with messages whose outcomes were written by a call that began at the given time, or with the call's error.
+	// Settled is called with messages whose outcomes were written by a call that began at the given time, or with the call's
+	// error.
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 
@@ -78,7 +80,7 @@ type OutcomeKind struct {
 	Reason sinks.Reason
 }
 
-// NoObserver is an Observer that does nothing.
+// NoObserver does nothing.
 type NoObserver struct{}
 
 var _ Observer = NoObserver{}

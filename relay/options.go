@@ -22,8 +22,8 @@ const DefaultRetention = 24 * time.Hour
 // KeepNothing as [Options].Retention deletes messages when they are delivered.
 const KeepNothing time.Duration = -1
 
-// Options configure a Relay. Sinks is required, and Routes if there is more than one sink. All other fields have defaults that suit
-// production.
+// Options configure a Relay. Sinks is required, and Routes if there is more than one sink. All other fields have defaults that
+// suit production.
 type Options struct {
 	// Name identifies this relay among the relays of its table. A relay that starts with the name of another one takes over its
 	// lanes immediately, without waiting until their leases expire. So set a name if a killed relay restarts elsewhere, as a
@@ -35,8 +35,8 @@ type Options struct {
 	// Version is shown in the table of relays. Defaults to "".
 	Version string
 
-	// Claim is the way of claiming messages: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't. The
-	// first relay stores it with the table. A relay with another Claim doesn't start while others are alive.
+	// Claim is the way of claiming messages: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't.
+	// The first relay stores it with the table. A relay with another Claim doesn't start while others are alive.
 	Claim storage.Claim
 
 	// Sinks are the destinations, by name.
@@ -45,9 +45,9 @@ type Options struct {
 	// Routes map topics to sinks. Without routes, a single sink gets every topic. A message whose topic has no route waits.
 	Routes []Route
 
-	// Lease is how long a lane or a claimed row belongs to the relay unless the lease is renewed. Leases are renewed after a third of
-	// it, or after 2 s if that is less. After a crash, the relay's messages wait until its leases expire. Defaults to 15 s; at
-	// least 1 s.
+	// Lease is how long a lane or a claimed row belongs to the relay unless the lease is renewed. Leases are renewed after a
+	// third of it, or after 2 s if that is less. After a crash, the relay's messages wait until its leases expire. Defaults to 15
+	// s; at least 1 s.
 	Lease time.Duration
 
 	// Poll is the longest time between two polls for new messages. While polls find messages, the next one follows after 7 ms.
@@ -58,9 +58,10 @@ type Options struct {
 	// [Relay.Wake] wakes it. A drain doesn't use the Listener.
 	Listener Listener
 
-	// Join lets the relay share the messages with active relays that have other sinks or routes. Without it, the relay stands by until
-	// these have stopped: it sends no messages and is healthy, and [Relay.StandbyReason] and the log give the reason. A relay that
-	// is active stays active when others start. A relay doesn't stand by if relays with its own sinks and routes are active.
+	// Join lets the relay share the messages with active relays that have other sinks or routes. Without it, the relay stands by
+	// until these have stopped: it sends no messages and is healthy, and [Relay.StandbyReason] and the log give the reason. A
+	// relay that is active stays active when others start. A relay doesn't stand by if relays with its own sinks and routes are
+	// active.
 	Join bool
 
 	// Retention is how long delivered messages are kept. Defaults to 24 h; [KeepNothing] deletes them when they are delivered.
@@ -69,9 +70,9 @@ type Options struct {
 	// DrainTimeout is how long a stopping relay waits for the sends in flight. Defaults to 10 s.
 	DrainTimeout time.Duration
 
-	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no message is left that is due.
-	// Otherwise its error gives the reason: a pause, a topic without a route, or a message that no read has found for 10 s. Two
-	// kinds of messages don't count: messages of other relays' lanes, and of topics that aren't in Topics; and, by lanes,
+	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no message is left that is
+	// due. Otherwise its error gives the reason: a pause, a topic without a route, or a message that no read has found for 10 s.
+	// Two kinds of messages don't count: messages of other relays' lanes, and of topics that aren't in Topics; and, by lanes,
 	// messages that wait at each of their sinks for another message of their key that is not due or is parked. Run also fails if
 	// the search for messages that are due fails for 10 s and at least 3 times.
 	Drain bool
@@ -105,15 +106,15 @@ type SinkOptions struct {
 	// sink's limit.
 	Workers int
 
-	// Buffer and BufferBytes are the most messages and bytes of this sink in memory: waiting, in flight, or not yet settled. Default to
-	// eight full batches for each worker (by rows four), at most 8,000, and 16 MiB. By lanes, messages in flight and not yet
-	// settled, which are sent again if the relay dies, fill at most half of the buffer, or three batches for each worker if that
-	// is more.
+	// Buffer and BufferBytes are the most messages and bytes of this sink in memory: waiting, in flight, or not yet settled.
+	// Default to eight full batches for each worker (by rows four), at most 8,000, and 16 MiB. By lanes, messages in flight and
+	// not yet settled, which are sent again if the relay dies, fill at most half of the buffer, or three batches for each worker
+	// if that is more.
 	Buffer      int
 	BufferBytes int
 
-	// Timeout is the time-out of a call of Send; for a handler of single messages, and other sinks that are [sinks.OneByOne], of each
-	// message. Defaults to 30 s.
+	// Timeout is the time-out of a call of Send; for a handler of single messages, and other sinks that are [sinks.OneByOne], of
+	// each message. Defaults to 30 s.
 	Timeout time.Duration
 
 	// MaxAttempts is the number of charged attempts after which a message is parked. Defaults to 20; negative means never.
@@ -135,31 +136,31 @@ type SinkOptions struct {
 	// (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
 
-	// ParkRateLimit is how many messages a relay may park for the sink within a minute while the sink refuses more messages than it
-	// accepts. At the limit the breaker trips: it pauses the sink for all relays until an operator resumes it, and logs an error.
-	// Each relay counts its own messages; each of two or more relays allows half of the limit. Invalid messages, which no sink
-	// could accept, don't count. Defaults to 50; negative means no limit. A relay without the right to write controls pauses the
-	// sink only for itself.
+	// ParkRateLimit is how many messages a relay may park for the sink within a minute while the sink refuses more messages than
+	// it accepts. At the limit the breaker trips: it pauses the sink for all relays until an operator resumes it, and logs an
+	// error. Each relay counts its own messages; each of two or more relays allows half of the limit. Invalid messages, which no
+	// sink could accept, don't count. Defaults to 50; negative means no limit. A relay without the right to write controls pauses
+	// the sink only for itself.
 	ParkRateLimit int
 
-	// OnPark says what happens to a key when one of its messages is parked: the next message is sent ([ContinueKey], the default), or
-	// all later ones wait for an operator ([HoldKey], by lanes only). Messages without a key and expired messages block no others.
-	// A change doesn't affect keys that are held already.
+	// OnPark says what happens to a key when one of its messages is parked: the next message is sent ([ContinueKey], the
+	// default), or all later ones wait for an operator ([HoldKey], by lanes only). Messages without a key and expired messages
+	// block no others. A change doesn't affect keys that are held already.
 	OnPark OnPark
 
-	// DeadLetter says where a copy of a message goes when the message is parked, including one that has expired. Each parking writes
-	// one copy, as a new message with the same payload and key. Its headers are those of the message, and
+	// DeadLetter says where a copy of a message goes when the message is parked, including one that has expired. Each parking
+	// writes one copy, as a new message with the same payload and key. Its headers are those of the message, and
 	// rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes), -attempts, -created-at and -parked-at.
-	// The copy is written in the transaction that parks the message, and has the same guarantees as any other message; a copy that
-	// is parked itself gets none. The relay needs the right to INSERT into the table. Defaults to nowhere.
+	// The copy is written in the transaction that parks the message, and has the same guarantees as any other message; a copy
+	// that is parked itself gets none. The relay needs the right to INSERT into the table. Defaults to nowhere.
 	DeadLetter DeadLetter
 
-	// Backoff is the back-off before the next attempt of a message. The wait is random, between 0 and a bound that starts at Min and
-	// doubles with each attempt up to Max ("full jitter"). Default to 500 ms and 5 min.
+	// Backoff is the back-off before the next attempt of a message. The wait is random, between 0 and a bound that starts at Min
+	// and doubles with each attempt up to Max ("full jitter"). Default to 500 ms and 5 min.
 	Backoff Backoff
 
-	// BreakerBackoff is the back-off before an unavailable sink is opened again, and before the next attempt of a message that failed
-	// and was charged nothing. Default to 500 ms and 15 s.
+	// BreakerBackoff is the back-off before an unavailable sink is opened again, and before the next attempt of a message that
+	// failed and was charged nothing. Default to 500 ms and 15 s.
 	BreakerBackoff Backoff
 }
 
@@ -190,8 +191,8 @@ func (s *SinkOptions) judgeAloneAfter(outcome *sinks.Outcome) time.Duration {
 // OnPark says what happens to a key when one of its messages is parked.
 type OnPark string
 
-// ContinueKey sends the next messages of the key. HoldKey makes them wait, without using the relay's memory, until an operator requeues the
-// parked message, which is sent first then, or skips or discards it.
+// ContinueKey sends the next messages of the key. HoldKey makes them wait, without using the relay's memory, until an operator
+// requeues the parked message, which is sent first then, or skips or discards it.
 const (
 	ContinueKey OnPark = "continue"
 	HoldKey     OnPark = "hold"
@@ -211,28 +212,28 @@ type Backoff struct {
 	Min, Max time.Duration
 }
 
-// Route maps topics to sinks. Exactly one of Topic, Prefix and Pattern must be set. If several routes match a topic, an exact topic wins over a
-// prefix, a longer prefix over a shorter one, and a prefix over a pattern. The first matching pattern wins.
+// Route maps topics to sinks. Exactly one of Topic, Prefix and Pattern must be set. If several routes match a topic, an exact
+// topic wins over a prefix, a longer prefix over a shorter one, and a prefix over a pattern. The first matching pattern wins.
 type Route struct {
 	Topic   string // exactly this topic; "*" matches every topic that no other route matches
 	Prefix  string // topics with this prefix
 	Pattern string // topics that this regular expression (RE2) matches as a whole
 	Sink    string // a name in Options.Sinks
 
-	// Sinks, instead of Sink, are several sinks. Each gets every message, in its own order per key, and has its own attempts, back-off,
-	// breaker and parked messages. A message is done when it is done for all of them. By lanes only. The sinks of routes with the same
-	// topic, prefix or pattern are combined.
+	// Sinks, instead of Sink, are several sinks. Each gets every message, in its own order per key, and has its own attempts,
+	// back-off, breaker and parked messages. A message is done when it is done for all of them. By lanes only. The sinks of
+	// routes with the same topic, prefix or pattern are combined.
 	//
-	// If a sink is added or removed, pending messages go to the new set of sinks if none of their sinks has delivered them or failed
-	// yet, and otherwise to the sinks that they had then.
+	// If a sink is added or removed, pending messages go to the new set of sinks if none of their sinks has delivered them or
+	// failed yet, and otherwise to the sinks that they had then.
 	Sinks []string
 
 	// Also adds the sinks of this route to those of the topic's own route, instead of competing with it.
 	Also bool
 
 	// ExpireAfter is how long after it was written (created_at) a message expires, by the database's clock. If the message has an
-	// ExpiresAt, the earlier time counts. The relay checks this when it reads a message and when it takes it for sending. Defaults to
-	// 0: never.
+	// ExpiresAt, the earlier time counts. The relay checks this when it reads a message and when it takes it for sending.
+	// Defaults to 0: never.
 	ExpireAfter time.Duration
 
 	// OnExpire says what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to [ParkExpired].
@@ -244,8 +245,8 @@ type OnExpire string
 
 // Values of OnExpire. Both are reported to the Observer and logged.
 const (
-	// ParkExpired parks the message for an operator, with the state error and a last_error that begins with [storage.Expired]. If it is
-	// requeued, it is sent regardless of its age.
+	// ParkExpired parks the message for an operator, with the state error and a last_error that begins with [storage.Expired]. If
+	// it is requeued, it is sent regardless of its age.
 	ParkExpired OnExpire = "park"
 
 	// DiscardExpired deletes the message. It is not kept like a delivered one.
@@ -254,9 +255,9 @@ const (
 
 // Listener waits for notifications of new messages.
 type Listener interface {
-	// Listen calls wake after each notification, and once whenever it has started to listen, since it may have missed notifications
-	// before. It returns when its context ends, or with an error if it can't listen. Then the relay polls, and calls Listen again
-	// after a pause.
+	// Listen calls wake after each notification, and once whenever it has started to listen, since it may have missed
+	// notifications before. It returns when its context ends, or with an error if it can't listen. Then the relay polls, and
+	// calls Listen again after a pause.
 	Listen(ctx context.Context, wake func()) error
 }
 
@@ -289,7 +290,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(problems...)
 }
 
-// withDefaults sets the defaults of one sink and checks it. The sink's own limits take precedence over the options.
+// withDefaults does the same for one sink, whose limits go before what was configured.
 func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (SinkOptions, error) {
 	if isNil(s.Sink) {
 		return s, fmt.Errorf("the sink is nil (%T): pass what its New returned, after checking its error; sinks of inproc need a function", s.Sink)
@@ -298,7 +299,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 		if _, ok := store.(storage.TxStore); !ok {
 			return s, errors.New("a transactional handler needs a store over a SQL database")
 		}
-		s.Batch = cmp.Or(s.Batch, 1) // each message has its own transaction
+		s.Batch = cmp.Or(s.Batch, 1) // each message has a transaction of its own
 	}
 	if _, isExact := s.Sink.(sinks.Deduplicating); isExact {
 		if _, ok := store.(storage.Journaler); !ok || claim != storage.ByLanes {

@@ -43,7 +43,7 @@ func TestNewReportsAllProblems(t *testing.T) {
 		"a route without a match":  {func(o *relay.Options) { o.Routes = []relay.Route{{Sink: "main"}} }, []string{"exactly one of topic, prefix and pattern"}},
 		"a bad pattern":            {func(o *relay.Options) { o.Routes = []relay.Route{{Pattern: "(", Sink: "main"}} }, []string{`pattern "("`}},
 		"two sinks without routes": {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{Sink: &recorder{}} }, []string{"required if there are several sinks (2 here)"}},
-		"two things at once":       {func(o *relay.Options) { o.Lease, o.Poll = 1, 1 }, []string{"lease 1ns", "poll 1ns"}},
+		"two problems":             {func(o *relay.Options) { o.Lease, o.Poll = 1, 1 }, []string{"lease 1ns", "poll 1ns"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

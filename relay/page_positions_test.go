@@ -17,15 +17,15 @@ func TestPageReplacesAScan(t *testing.T) {
 		after  int64
 		want   bool
 	}{
-		"from there on":           {after: 10, want: true},
-		"from before it":          {after: 11, want: true},
-		"from behind it":          {after: 9},
-		"another kind of read":    {after: 10, change: func(f *fetch, _ *lane) { f.kind = readSkipped }},
-		"a page that was cut off": {after: 10, change: func(f *fetch, _ *lane) { f.page.More = true }},
-		"another lane":            {after: 10, change: func(_ *fetch, l *lane) { l.Lane = 4 }},
-		"a lane that is given up": {after: 10, change: func(_ *fetch, l *lane) { l.draining = true }},
-		"not for a sink apart":    {after: 10, change: func(f *fetch, _ *lane) { f.reads = func(int) bool { return false } }},
-		"for a sink apart, later": {after: 10, want: true, change: func(f *fetch, l *lane) {
+		"the page begins there":            {after: 10, want: true},
+		"the page begins below":            {after: 11, want: true},
+		"the page begins above":            {after: 9},
+		"another kind of read":             {after: 10, change: func(f *fetch, _ *lane) { f.kind = readSkipped }},
+		"a page that was cut off":          {after: 10, change: func(f *fetch, _ *lane) { f.page.More = true }},
+		"another lane":                     {after: 10, change: func(_ *fetch, l *lane) { l.Lane = 4 }},
+		"a lane that is given up":          {after: 10, change: func(_ *fetch, l *lane) { l.draining = true }},
+		"not for a sink that is set apart": {after: 10, change: func(f *fetch, _ *lane) { f.reads = func(int) bool { return false } }},
+		"for a sink that is set apart, later": {after: 10, want: true, change: func(f *fetch, l *lane) {
 			f.reads, l.readers[0].cursor = func(queue int) bool { return queue > 0 }, 10
 		}},
 	} {
@@ -52,9 +52,9 @@ func TestReadsAfter(t *testing.T) {
 		placed bool
 		want   int64
 	}{
-		"read by this relay":              {1000, true, 900},
-		"read by this relay, less far on": {20, true, 20},
-		"begun by another's marks":        {1000, false, 1000},
+		"read by this relay":                     {1000, true, 900},
+		"read by this relay, near the beginning": {20, true, 20},
+		"begins at another relay's mark":         {1000, false, 1000},
 	} {
 		l := laneAt(c.cursor)
 		l.placed = c.placed
@@ -72,12 +72,12 @@ func TestCursorsOfEmptyLanesMove(t *testing.T) {
 		page   storage.Page
 		want   int64
 	}{
-		"all that there is":       {page: storage.Page{SafeID: 60, LastID: 90, Through: 80}, want: 60},
-		"nothing is final":        {page: storage.Page{SafeID: 5, LastID: 90}, want: 20},
-		"a full page":             {page: storage.Page{SafeID: 60, LastID: 90, Through: 50, More: true}, want: 50},
-		"a full page of somebody": {page: storage.Page{SafeID: 60, LastID: 90, More: true}, want: 20},
-		"a lane that is given up": {page: storage.Page{SafeID: 60, LastID: 90}, change: func(l *lane) { l.draining = true }, want: 20},
-		"a lane that came later":  {page: storage.Page{SafeID: 60, LastID: 90}, change: func(l *lane) { l.seq = 7 }, want: 20},
+		"a complete page":              {page: storage.Page{SafeID: 60, LastID: 90, Through: 80}, want: 60},
+		"nothing is final":             {page: storage.Page{SafeID: 5, LastID: 90}, want: 20},
+		"a full page":                  {page: storage.Page{SafeID: 60, LastID: 90, Through: 50, More: true}, want: 50},
+		"a full page of another sink":  {page: storage.Page{SafeID: 60, LastID: 90, More: true}, want: 20},
+		"a lane that is given up":      {page: storage.Page{SafeID: 60, LastID: 90}, change: func(l *lane) { l.draining = true }, want: 20},
+		"a lane that was leased later": {page: storage.Page{SafeID: 60, LastID: 90}, change: func(l *lane) { l.seq = 7 }, want: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,9 +133,9 @@ func TestSinkThatIsBehindResumesAtItsCursor(t *testing.T) {
 	}{
 		"it is behind":               {head: 50, cursor: 20, want: []storage.Position{{Lane: 3, After: 20, Until: 50}}},
 		"it is behind, and given up": {head: 50, cursor: 20, draining: true},
-		"it stands at the head":      {head: 50, cursor: 50},
+		"it is at the head":          {head: 50, cursor: 50},
 		"nothing was read":           {},
-		"it stands above the head":   {head: 50, cursor: 60},
+		"it is above the head":       {head: 50, cursor: 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

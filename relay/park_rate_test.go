@@ -90,8 +90,8 @@ func TestSinkIsNotPausedBelowTheParkRateLimit(t *testing.T) {
 		refused, limit int
 		says           sinks.Outcome
 	}{
-		"most is delivered": {4, 0, refused}, "never": {8, -1, refused},
-		"most is delivered, and what fails is tried several times": {4, 0, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")},
+		"most messages are delivered": {4, 0, refused}, "never": {8, -1, refused},
+		"most messages are delivered, and failures are retried": {4, 0, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

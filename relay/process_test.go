@@ -38,16 +38,16 @@ func TestIsGoneDetectsEndedProcesses(t *testing.T) {
 		relay string
 		want  bool
 	}{
-		"itself":                     {named(func(*process) {}), false},
-		"another that lives":         {alive, false},
-		"one that has ended":         {named(func(p *process) { p.pid = child.Process.Pid }), true},
-		"its number is another's":    {named(func(p *process) { p.began = "1" }), true},
-		"before the boot, elsewhere": {named(func(p *process) { p.pid, p.space = child.Process.Pid, "00000000" }), false},
-		"on another host":            {named(func(p *process) { p.pid, p.host = child.Process.Pid, p.host+"-2" }), false},
-		"its system tells nothing":   {named(func(p *process) { p.pid, p.space = child.Process.Pid, "" }), false},
-		"an operator's name":         {"shop", false},
-		"one that looks like it":     {strings.Join([]string{this.host, "x", "1", this.space, "ab"}, "-"), false},
-		"no process":                 {fmt.Sprintf("%s-0-1-%s-ab", this.host, this.space), false},
+		"itself":                               {named(func(*process) {}), false},
+		"another process that is alive":        {alive, false},
+		"a process that has ended":             {named(func(p *process) { p.pid = child.Process.Pid }), true},
+		"its process id is reused":             {named(func(p *process) { p.began = "1" }), true},
+		"before the boot, elsewhere":           {named(func(p *process) { p.pid, p.space = child.Process.Pid, "00000000" }), false},
+		"on another host":                      {named(func(p *process) { p.pid, p.host = child.Process.Pid, p.host+"-2" }), false},
+		"a system without process information": {named(func(p *process) { p.pid, p.space = child.Process.Pid, "" }), false},
+		"an operator's name":                   {"shop", false},
+		"an operator's name of the same form":  {strings.Join([]string{this.host, "x", "1", this.space, "ab"}, "-"), false},
+		"no process":                           {fmt.Sprintf("%s-0-1-%s-ab", this.host, this.space), false},
 	} {
 		if got := this.isGone(test.relay); got != test.want {
 			t.Errorf("%s: %q outlived its process: %v, want %v", name, test.relay, got, test.want)

@@ -66,7 +66,7 @@ func TestReaderModelFindsMutants(t *testing.T) {
 				return offerAt(r, max(r.cursor, row.ID), row, m)
 			}
 		},
-		"a full sink passes rows": func(o *modelOps) {
+		"a full sink skips rows": func(o *modelOps) {
 			o.offer = func(r *reader, row *storage.Row, m meeting) answer {
 				before := r.cursor
 				a := r.offer(row, m)
@@ -85,7 +85,7 @@ func TestReaderModelFindsMutants(t *testing.T) {
 				return a
 			}
 		},
-		"a full sink stops, and takes what comes after": func(o *modelOps) {
+		"a full sink stops, and takes later rows": func(o *modelOps) {
 			stopped := int64(0)
 			o.offer = func(r *reader, row *storage.Row, m meeting) answer {
 				if row.ID > r.cursor && r.cursor == stopped {
@@ -98,7 +98,7 @@ func TestReaderModelFindsMutants(t *testing.T) {
 				return a
 			}
 		},
-		"a lane that is given up passes rows": func(o *modelOps) {
+		"a lane that is given up skips rows": func(o *modelOps) {
 			o.rewind = func(*reader, int64) {}
 		},
 		"a known row is taken again": func(o *modelOps) {
@@ -119,7 +119,7 @@ func TestReaderModelFindsMutants(t *testing.T) {
 				return a
 			}
 		},
-		"a gap keeps the last place": func(o *modelOps) {
+		"a gap keeps the last position": func(o *modelOps) {
 			o.leaveOut = func(r *reader, id int64) { r.gap = id - 1 }
 		},
 		"a gap is forgotten when a reader is rewound": func(o *modelOps) {
@@ -129,8 +129,8 @@ func TestReaderModelFindsMutants(t *testing.T) {
 		"a forgotten key leaves no gap": func(o *modelOps) {
 			o.leaveOut = func(*reader, int64) {}
 		},
-		"a recalled key starts at the row that was met": func(o *modelOps) { o.recalled = func(*reader, *key) {} },
-		"a page moves readers that stand below it": func(o *modelOps) {
+		"a recalled key starts at the offered row": func(o *modelOps) { o.recalled = func(*reader, *key) {} },
+		"a page moves readers below it": func(o *modelOps) {
 			o.advance = func(rs readers, _, through int64, takesPart func(int) bool) { rs.advance(0, through, takesPart) }
 		},
 		"a page for one sink moves all": func(o *modelOps) {
@@ -143,10 +143,10 @@ func TestReaderModelFindsMutants(t *testing.T) {
 				rs.advance(after, through+1, takesPart)
 			}
 		},
-		"a key goes on before it was read to its end": func(o *modelOps) {
+		"a key continues before all its rows are read": func(o *modelOps) {
 			o.resumeTo = func(r *reader, _ *key) int64 { return r.cursor - 2 }
 		},
-		"a scan expects all that is in a gap": func(o *modelOps) {
+		"a scan expects all rows of a gap": func(o *modelOps) {
 			o.willMeet = func(p *places, id int64, key string) bool { return p.willMeet(id, key) || p.mayLeaveOut(id) }
 		},
 		"a scan expects the row at the cursor": func(o *modelOps) {
@@ -154,7 +154,7 @@ func TestReaderModelFindsMutants(t *testing.T) {
 		},
 		"a safe id holds before its page is merged": func(o *modelOps) { o.hasty = true },
 		"a mark passes a gap":                       marksWithout(func(r *reader) { r.gap = none }),
-		"a mark passes the place of a key":          marksWithout(func(r *reader) { r.keys = nil }),
+		"a mark passes the position of a key":       marksWithout(func(r *reader) { r.keys = nil }),
 		"a mark passes known rows":                  marksWithout(func(r *reader) { r.known = nil }),
 		"a mark passes readers that are behind": func(o *modelOps) {
 			o.marks = func(rs readers, final int64) (int64, map[int]int64) {
@@ -162,7 +162,7 @@ func TestReaderModelFindsMutants(t *testing.T) {
 				return main, nil
 			}
 		},
-		"a mark passes what isn't final": func(o *modelOps) {
+		"a mark passes ids that aren't final": func(o *modelOps) {
 			o.marks = func(rs readers, _ int64) (int64, map[int]int64) { return rs.marks(1 << 40) }
 		},
 	} {

@@ -29,8 +29,8 @@ func TestOffer(t *testing.T) {
 		gap    int64 // 0: none
 		resume int64 // the key's resumeFrom; 0: none
 	}{
-		"it has room":                 {want: rowTaken},
-		"it has none":                 {meets: func(m *meeting) { m.room = 0 }, want: rowStopped, cursor: 6},
+		"with room":                   {want: rowTaken},
+		"without room":                {meets: func(m *meeting) { m.room = 0 }, want: rowStopped, cursor: 6},
 		"a deferred row, and no room": {row: storage.Row{ID: 7, Deferred: true}, meets: func(m *meeting) { m.room = 0 }, want: rowStopped},
 		"above the cursor":            {reader: func(r *reader) { r.rewind(6) }, want: rowBeyond, cursor: 6},
 		"a deferred row above the cursor": {reader: func(r *reader) { r.rewind(6) }, row: storage.Row{ID: 7, Deferred: true},
@@ -44,15 +44,15 @@ func TestOffer(t *testing.T) {
 		"in memory":           {reader: knows(7, "a"), want: rowKnown},
 		"in memory, and above the cursor": {reader: func(r *reader) { knows(7, "a")(r); r.rewind(3) },
 			want: rowKnown, cursor: 3},
-		"another message has its id":    {reader: knows(7, "b"), want: rowDoubled},
-		"the lane is being given up":    {meets: func(m *meeting) { m.leaving = true }, want: rowStopped, cursor: 6},
-		"its time is to come":           {row: storage.Row{ID: 7, Later: true}, meets: func(m *meeting) { m.room, m.paused = 0, true }, want: rowLater},
-		"nobody knows its key":          {meets: func(m *meeting) { m.keyKnown = false }, want: rowUnasked},
-		"nobody knows, but it is there": {reader: keyed(func(*key) {}), meets: func(m *meeting) { m.keyKnown = false }, want: rowTaken},
-		"its key is blocked":            {reader: keyed(blockedBy(5)), want: rowBehind, resume: 6},
-		"its key is blocked, no room":   {reader: keyed(blockedBy(5)), meets: func(m *meeting) { m.room = 0 }, want: rowBehind, resume: 6},
-		"above its key's place":         {reader: keyed(func(k *key) { k.dropAt(5) }), want: rowBehind, resume: 4},
-		"below its key's place":         {reader: keyed(func(k *key) { k.dropAt(9) }), want: rowTaken, resume: 8},
+		"another message has its id":              {reader: knows(7, "b"), want: rowDoubled},
+		"the lane is being given up":              {meets: func(m *meeting) { m.leaving = true }, want: rowStopped, cursor: 6},
+		"it is scheduled":                         {row: storage.Row{ID: 7, Later: true}, meets: func(m *meeting) { m.room, m.paused = 0, true }, want: rowLater},
+		"its key is unknown":                      {meets: func(m *meeting) { m.keyKnown = false }, want: rowUnasked},
+		"its key is unknown, but it is in memory": {reader: keyed(func(*key) {}), meets: func(m *meeting) { m.keyKnown = false }, want: rowTaken},
+		"its key is blocked":                      {reader: keyed(blockedBy(5)), want: rowBehind, resume: 6},
+		"its key is blocked, no room":             {reader: keyed(blockedBy(5)), meets: func(m *meeting) { m.room = 0 }, want: rowBehind, resume: 6},
+		"above its key's position":                {reader: keyed(func(k *key) { k.dropAt(5) }), want: rowBehind, resume: 4},
+		"below its key's position":                {reader: keyed(func(k *key) { k.dropAt(9) }), want: rowTaken, resume: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,12 +100,12 @@ func TestGap(t *testing.T) {
 		change      func(r *reader)
 		cursor, gap int64
 	}{
-		"the lowest counts":        {func(r *reader) { r.leaveOut(9); r.leaveOut(7); r.leaveOut(8) }, 50, 6},
-		"above the cursor":         {func(r *reader) { r.leaveOut(51) }, 50, none},
-		"rewound below it":         {func(r *reader) { r.leaveOut(9); r.rewind(7) }, 7, none},
-		"rewound, not so far":      {func(r *reader) { r.leaveOut(9); r.rewind(20) }, 20, 8},
-		"closed":                   {func(r *reader) { r.leaveOut(9); r.closeGap() }, 8, none},
-		"closed where there is no": {func(r *reader) { r.closeGap() }, 50, none},
+		"the lowest counts":    {func(r *reader) { r.leaveOut(9); r.leaveOut(7); r.leaveOut(8) }, 50, 6},
+		"above the cursor":     {func(r *reader) { r.leaveOut(51) }, 50, none},
+		"rewound below it":     {func(r *reader) { r.leaveOut(9); r.rewind(7) }, 7, none},
+		"rewound, not so far":  {func(r *reader) { r.leaveOut(9); r.rewind(20) }, 20, 8},
+		"closed":               {func(r *reader) { r.leaveOut(9); r.closeGap() }, 8, none},
+		"closed without a gap": {func(r *reader) { r.closeGap() }, 50, none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,20 +145,20 @@ func TestMarks(t *testing.T) {
 		main   int64
 		behind map[int]int64
 	}{
-		"all is finished":            {final: 100, main: 50},
-		"something may still appear": {final: 40, main: 40},
-		"all are rewound":            {place: func(rs readers) { rs.rewind(30) }, final: 100, main: 30},
-		"one is behind":              {place: func(rs readers) { rs[1].rewind(10) }, final: 100, main: 50, behind: map[int]int64{1: 10}},
-		"what is behind isn't final": {place: func(rs readers) { rs[1].rewind(10) }, final: 5, main: 5, behind: map[int]int64{1: 5}},
-		"a gap":                      {place: func(rs readers) { rs[1].leaveOut(13) }, final: 100, main: 12},
-		"rows of a blocked key":      {place: func(rs readers) { rs[1].keys["k"] = &key{}; rs[1].keys["k"].dropAt(14) }, final: 100, main: 13},
-		"a row in memory":            {place: func(rs readers) { knows(8, "a")(&rs[1]) }, final: 100, main: 7},
-		"a deferred row":             {place: func(rs readers) { knows(8, "a")(&rs[1]); rs[1].known[8].row.Deferred = true }, final: 100, main: 50},
-		"with another row under its id": {place: func(rs readers) {
+		"all is finished":       {final: 100, main: 50},
+		"rows may still appear": {final: 40, main: 40},
+		"all are rewound":       {place: func(rs readers) { rs.rewind(30) }, final: 100, main: 30},
+		"one is behind":         {place: func(rs readers) { rs[1].rewind(10) }, final: 100, main: 50, behind: map[int]int64{1: 10}},
+		"the position of the sink that is behind isn't final": {place: func(rs readers) { rs[1].rewind(10) }, final: 5, main: 5, behind: map[int]int64{1: 5}},
+		"a gap":                 {place: func(rs readers) { rs[1].leaveOut(13) }, final: 100, main: 12},
+		"rows of a blocked key": {place: func(rs readers) { rs[1].keys["k"] = &key{}; rs[1].keys["k"].dropAt(14) }, final: 100, main: 13},
+		"a row in memory":       {place: func(rs readers) { knows(8, "a")(&rs[1]) }, final: 100, main: 7},
+		"a deferred row":        {place: func(rs readers) { knows(8, "a")(&rs[1]); rs[1].known[8].row.Deferred = true }, final: 100, main: 50},
+		"with another row that has its id": {place: func(rs readers) {
 			knows(8, "a")(&rs[1])
 			rs[1].known[8].row.Deferred, rs[1].known[8].idCollision = true, true
 		}, final: 100, main: 7},
-		"in one that is behind": {place: func(rs readers) { rs[1].rewind(10); knows(8, "a")(&rs[1]) }, final: 100, main: 50, behind: map[int]int64{1: 7}},
+		"in a sink that is behind": {place: func(rs readers) { rs[1].rewind(10); knows(8, "a")(&rs[1]) }, final: 100, main: 50, behind: map[int]int64{1: 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

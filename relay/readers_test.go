@@ -61,32 +61,32 @@ func TestPageMovesItsReaders(t *testing.T) {
 		from, to []int64
 		fresh    bool // new rows are read immediately
 	}{
-		"what is new": {from: []int64{50, 50, 50}, to: []int64{60, 60, 60}, fresh: true, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
+		"new rows": {from: []int64{50, 50, 50}, to: []int64{60, 60, 60}, fresh: true, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
 			e.engine.poll.fresh = true
 			f := e.pollLanes(time.Time{})
 			f.page = storage.Page{LateAfter: none, SafeID: 100, LastID: 100, More: true, Through: 60, Rows: []storage.Row{rowFor(60, "a", "")}}
 			return f
 		}},
-		"of a sink that is behind": {from: []int64{10, 10, 50}, to: []int64{50, 10, 50}, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
+		"rows of a sink that is behind": {from: []int64{10, 10, 50}, to: []int64{50, 10, 50}, page: func(_ *testing.T, e *byLanes, _ *lane) *fetch {
 			f := e.pollSkipped()
 			f.page = storage.Page{LateAfter: none, SafeID: 100, LastID: 100, Rows: []storage.Row{rowFor(20, "b", "")}}
 			return f
 		}},
-		"of a sink that is behind, and ids have begun anew since": {from: []int64{10, 10, 50}, to: []int64{50, 10, 50}, page: func(_ *testing.T, e *byLanes, l *lane) *fetch {
+		"rows of a sink that is behind, and the id sequence was reset since": {from: []int64{10, 10, 50}, to: []int64{50, 10, 50}, page: func(_ *testing.T, e *byLanes, l *lane) *fetch {
 			l.placed, e.late.lastID = true, 30
 			f := e.pollSkipped()
 			f.page = storage.Page{LateAfter: none, SafeID: 30, LastID: 30}
 			return f
 		}},
-		"a stretch":                      {from: []int64{50, 10, 50}, to: []int64{90, 10, 90}, fresh: true, page: stretch},
-		"a stretch, and a sink is below": {from: []int64{20, 10, 50}, to: []int64{20, 10, 90}, fresh: true, page: stretch},
-		"a stretch, and none was behind": {from: []int64{50, 50, 50}, to: []int64{90, 50, 90}, fresh: true, page: stretch},
-		"a stretch that a limit has ended": {from: []int64{50, 10, 50}, to: []int64{70, 10, 70}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
+		"a range of ids":                         {from: []int64{50, 10, 50}, to: []int64{90, 10, 90}, fresh: true, page: stretch},
+		"a range of ids, and a sink is below":    {from: []int64{20, 10, 50}, to: []int64{20, 10, 90}, fresh: true, page: stretch},
+		"a range of ids, and no sink was behind": {from: []int64{50, 50, 50}, to: []int64{90, 50, 90}, fresh: true, page: stretch},
+		"a range of ids that a limit has ended": {from: []int64{50, 10, 50}, to: []int64{70, 10, 70}, fresh: true, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
 			f := stretch(t, e, l)
 			f.page.More, f.page.Through, f.page.Rows = true, 60, []storage.Row{rowFor(70, "a", "")}
 			return f
 		}},
-		"a stretch with all that there is": {from: []int64{50, 10, 50}, to: []int64{80, 10, 80}, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
+		"a range of ids with all rows": {from: []int64{50, 10, 50}, to: []int64{80, 10, 80}, page: func(t *testing.T, e *byLanes, l *lane) *fetch {
 			f := stretch(t, e, l)
 			f.positions[0].Until = 120
 			return f
@@ -117,10 +117,10 @@ func TestScanExpectedRows(t *testing.T) {
 		topic string
 		want  []int
 	}{
-		"it was passed":                     {50, "a", []int{0}},
-		"it is to be read":                  {51, "a", nil},
-		"its sink is behind":                {11, "b", nil},
-		"its sink is behind, but passed it": {10, "b", []int{1}},
+		"the reader has passed it":              {50, "a", []int{0}},
+		"it will be read":                       {51, "a", nil},
+		"its sink is behind":                    {11, "b", nil},
+		"its sink is behind, but has passed it": {10, "b", []int{1}},
 	} {
 		if got := late.unexpected(storage.Candidate{Lane: 3, ID: c.id, Topic: c.topic}); !slices.Equal(got, c.want) {
 			t.Errorf("%s: it is taken for %v, want %v", name, got, c.want)
@@ -150,16 +150,16 @@ func TestEventsThatRewindALane(t *testing.T) {
 			l.add(it)
 			e.giveUp(it)
 		}},
-		"a sweep has found something": {want: []int64{19, 19, 19}, event: func(e *byLanes, _ *lane) {
+		"a sweep has found a row": {want: []int64{19, 19, 19}, event: func(e *byLanes, _ *lane) {
 			e.sweep.merge(&fetch{seq: 1, positions: []storage.Position{{Lane: 3, Until: 50}}, scan: &lateScan{found: map[int]int64{3: 20}}})
 		}},
 		"late rows have no room": {want: []int64{50, 19, 50}, floor: 5, event: func(e *byLanes, _ *lane) {
 			e.mergeLate(&fetch{seq: 1, late: &lateScan{skipped: map[laneQueue]int64{{3, 1}: 20}}})
 		}},
-		"ids begin anew": {want: []int64{0, 0, 0}, event: func(e *byLanes, _ *lane) {
+		"the id sequence is reset": {want: []int64{0, 0, 0}, event: func(e *byLanes, _ *lane) {
 			e.late.detectSequenceReset(&fetch{seq: 1, page: storage.Page{SafeID: 7, LastID: 7}})
 		}},
-		"something appeared late in a lane that is given up": {want: []int64{20, 20, 20}, floor: 5, event: func(e *byLanes, l *lane) {
+		"a late row in a lane that is being given up": {want: []int64{20, 20, 20}, floor: 5, event: func(e *byLanes, l *lane) {
 			l.draining, e.held.rewound = true, true // it isn't read unless it is kept after all
 			e.late.scanFirst(&fetch{seq: 1, kind: readLanes, page: storage.Page{LateAfter: 20, SafeID: 50, LastID: 100}})
 		}},
@@ -167,7 +167,7 @@ func TestEventsThatRewindALane(t *testing.T) {
 			l.readers[1].leaveOut(30)
 			e.controlled(&pauses{topics: map[string]bool{"b": true}})
 		}},
-		"nobody was asked whether a key is blocked": {want: []int64{50, 39, 50}, floor: 5, event: func(e *byLanes, l *lane) {
+		"a key's state is unknown": {want: []int64{50, 39, 50}, floor: 5, event: func(e *byLanes, l *lane) {
 			l.keysUnknown, e.held.rewound = true, true // its sink is behind
 			row := rowFor(40, "b", "k")
 			e.admit(l, &row)
@@ -200,7 +200,7 @@ func TestSinkReadsSeparatelyWhileBehind(t *testing.T) {
 		"at the head":             {func(_ *byLanes, l *lane) { l.readers[1].cursor = 50 }, false},
 		"it has no room":          {func(e *byLanes, _ *lane) { e.engine.queues[1].buffered = 10 }, false},
 		"it is paused":            {func(e *byLanes, _ *lane) { e.engine.queues[1].paused = true }, false},
-		"so are all":              {func(e *byLanes, _ *lane) { pauseAll(e.engine.queues) }, true},
+		"all are paused":          {func(e *byLanes, _ *lane) { pauseAll(e.engine.queues) }, true},
 		"its lane is given up":    {func(_ *byLanes, l *lane) { l.draining = true }, false},
 		"its lane isn't read yet": {func(_ *byLanes, l *lane) { l.readers[1].cursor, l.readers[0].cursor, l.readers[2].cursor = 0, 0, 0 }, false},
 	} {
@@ -228,17 +228,17 @@ func TestSetApart(t *testing.T) {
 		change []func(e *byLanes)
 		want   bool
 	}{
-		"it is up":                     {behind: true},
-		"it is down":                   {change: []func(*byLanes){down}, want: true},
-		"it is down, and has room":     {behind: true, change: []func(*byLanes){down, roomy}},
-		"all are down":                 {change: []func(*byLanes){func(e *byLanes) { pauseAll(e.engine.queues) }}},
-		"down, and has no topic alone": {change: []func(*byLanes){down, func(e *byLanes) { e.engine.routes.ownTopics[1] = nil }}},
-		"few rows were passed":         {behind: true, change: []func(*byLanes){passed(mostPassed - 1)}},
-		"many rows were passed":        {behind: true, change: []func(*byLanes){passed(mostPassed)}, want: true},
-		"many, and it has caught up":   {change: []func(*byLanes){passed(mostPassed)}},
-		"it was, and is behind":        {behind: true, change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}, want: true},
-		"it was, and has caught up":    {change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}},
-		"many without a route":         {change: []func(*byLanes){func(e *byLanes) { e.engine.queues[3].passed = mostPassed }}},
+		"it is up":                 {behind: true},
+		"it is down":               {change: []func(*byLanes){down}, want: true},
+		"it is down, and has room": {behind: true, change: []func(*byLanes){down, roomy}},
+		"all are down":             {change: []func(*byLanes){func(e *byLanes) { pauseAll(e.engine.queues) }}},
+		"it is down, and has no topic of its own": {change: []func(*byLanes){down, func(e *byLanes) { e.engine.routes.ownTopics[1] = nil }}},
+		"few rows were returned for nothing":      {behind: true, change: []func(*byLanes){passed(mostPassed - 1)}},
+		"many rows were returned for nothing":     {behind: true, change: []func(*byLanes){passed(mostPassed)}, want: true},
+		"many, and it has caught up":              {change: []func(*byLanes){passed(mostPassed)}},
+		"it was set apart, and is behind":         {behind: true, change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}, want: true},
+		"it was set apart, and has caught up":     {change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}},
+		"many without a route":                    {change: []func(*byLanes){func(e *byLanes) { e.engine.queues[3].passed = mostPassed }}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -307,9 +307,9 @@ func TestAskFirstSelectsKeys(t *testing.T) {
 		topic string
 		want  bool
 	}{
-		"of the sink that is read for":     {1, "b", true},
-		"of another that is behind, too":   {1, "a", false},
-		"of one that isn't, and passed it": {1, "c", true},
+		"of the sink that the page is for":    {1, "b", true},
+		"of another sink that is behind, too": {1, "a", false},
+		"of a sink that has passed it":        {1, "c", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -349,8 +349,8 @@ func TestTopicsThatHaveARouteAgain(t *testing.T) {
 		want   []string
 	}{
 		"all rows are read": {func(*fetch, *byLanes) {}, []string{"x"}},
-		"there are more":    {func(f *fetch, _ *byLanes) { f.page.More = true }, []string{"x", "y"}},
-		"of another lane none is read": {func(_ *fetch, e *byLanes) {
+		"more rows exist":   {func(f *fetch, _ *byLanes) { f.page.More = true }, []string{"x", "y"}},
+		"no row of another lane is read": {func(_ *fetch, e *byLanes) {
 			e.held.lanes[4] = newLane(storage.Grant{}, "", e.engine.names, time.Time{})
 			e.held.lanes[4].readers[0].cursor = 9
 		}, []string{"x", "y"}},

@@ -125,8 +125,8 @@ func (r *Relay) Wake() {
 	}
 }
 
-// StandbyReason returns why the relay stands by: relays with other sinks or routes are active. It is empty if the relay is active. A relay that
-// stands by is healthy.
+// StandbyReason returns why the relay stands by: relays with other sinks or routes are active. It is empty if the relay is
+// active. A relay that stands by is healthy.
 func (r *Relay) StandbyReason() string {
 	if r.notMade() != nil {
 		return ""
@@ -186,9 +186,9 @@ func (r *Relay) notMade() error {
 	return nil
 }
 
-// StandbyReasonBeside returns why this relay would stand by if it started now while the given relays are alive: which of them have other
-// sinks or routes, and what differs. It is empty if the relay would be active, as it always is with Join. It does not access the
-// database.
+// StandbyReasonBeside returns why this relay would stand by if it started now while the given relays are alive: which of them
+// have other sinks or routes, and what differs. It is empty if the relay would be active, as it always is with Join. It does not
+// access the database.
 func (r *Relay) StandbyReasonBeside(living []storage.Member) string {
 	if r.notMade() != nil || r.options.Join {
 		return ""

@@ -191,8 +191,8 @@ func (r *router) addAlso(route *Route, to target) error {
 	return nil
 }
 
-// several returns an error if the routes don't suit the way of claiming. By rows a message has one sink. By lanes the names of a topic's sinks must fit
-// into its row, where every route with Also is assumed to match every topic.
+// several returns an error if the routes don't suit the way of claiming. By rows a message has one sink. By lanes the names of a
+// topic's sinks must fit into its row, where every route with Also is assumed to match every topic.
 func (r *router) several(claim storage.Claim) error {
 	all := []target{r.rest}
 	for _, to := range r.exact {
@@ -229,8 +229,8 @@ func (r *router) several(claim storage.Claim) error {
 	return nil
 }
 
-// queuesOf returns the indexes of the queues that need a row, at least one: those of the sinks that the row names, or if it names none, those of its topic's
-// route.
+// queuesOf returns the indexes of the queues that need a row, at least one: those of the sinks that the row names, or if it names
+// none, those of its topic's route.
 func (r *router) queuesOf(topic, sinks string) []int {
 	if sinks != "" {
 		return r.named(sinks)
@@ -238,8 +238,8 @@ func (r *router) queuesOf(topic, sinks string) []int {
 	return r.route(topic).sinks
 }
 
-// named returns the indexes of the sinks that a row names. For a sink that this relay doesn't have, it returns the index of the queue without a route, where
-// the row waits. It may be called concurrently.
+// named returns the indexes of the sinks that a row names. For a sink that this relay doesn't have, it returns the index of the
+// queue without a route, where the row waits. It may be called concurrently.
 func (r *router) named(sinks string) []int {
 	var named target
 	for _, name := range storage.SplitSinks(sinks) {

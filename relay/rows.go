@@ -104,9 +104,9 @@ func (r *byRows) startRead(now time.Time) {
 	}}
 }
 
-// worthClaiming returns how much to claim now. While another claim is in progress it is nothing, unless the last claim was full
-// and there is room for both. If rows are large it asks for few: a claim also locks rows that it doesn't take, which other relays
-// then skip.
+// worthClaiming returns how much to claim now. While another claim is in progress the amount is zero, unless the last claim was
+// full and there is room for both. If rows are large it asks for few: a claim also locks rows that it doesn't take, which other
+// relays then skip.
 func (r *byRows) worthClaiming() amount {
 	if !anyUp(r.engine.queues) {
 		return amount{}

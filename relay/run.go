@@ -19,7 +19,7 @@ import (
 func (r *Relay) newEngine() *engine {
 	now, options := time.Now(), r.options
 	e := &engine{
-		work:   work{started: now, began: now, lookedAfter: now},
+		work:   work{started: now, began: now, housekept: now},
 		base:   &base{store: r.store, options: options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted,
 		lease: leasing{interval: min(options.Lease/3, 2*time.Second)},
@@ -149,8 +149,8 @@ func (e *engine) loop(ctx context.Context) error {
 		e.startLease(now)
 		e.startSettlements(now)
 		over, err := e.over() // before the next read starts, since reads of a slow database follow each other without a gap
-		if now.Sub(e.work.lookedAfter) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
-			e.work.lookedAfter = now
+		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
+			e.work.housekept = now
 			e.findStuck(now)
 			e.reportIdle(now)
 			e.reportWork(now, over)
@@ -304,5 +304,5 @@ func (e *engine) reportWork(now time.Time, over bool) {
 		e.options.Logger.Info("relay: work done", "relay", e.options.Name, "within", now.Sub(w.began).Round(time.Millisecond),
 			"delivered", w.delivered, "retried", w.retried, "parked", w.parked, "expired", w.expired, "in_flight", inFlight, "in_memory", buffered)
 	}
-	*w = work{started: w.started, began: now, lookedAfter: w.lookedAfter}
+	*w = work{started: w.started, began: now, housekept: w.housekept}
 }

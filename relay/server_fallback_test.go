@@ -26,13 +26,13 @@ func TestTwoMessagesOfAKeyWaitForAnotherAttempt(t *testing.T) {
 		topics []string
 		delays []time.Duration
 	}{
-		"told":                       {10, []string{"t", "t"}, []time.Duration{time.Second, 2 * time.Second}},
-		"told, the second due first": {10, []string{"t", "t"}, []time.Duration{2 * time.Second, time.Second}},
-		"told, of two topics":        {10, []string{"t", "u"}, []time.Duration{time.Second, 2 * time.Second}},
-		"told, three":                {10, []string{"t", "t", "t"}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
-		"asked":                      {0, []string{"t", "t"}, []time.Duration{time.Second, 2 * time.Second}},
-		"asked, of two topics":       {0, []string{"t", "u"}, []time.Duration{time.Second, 2 * time.Second}},
-		"asked, three":               {0, []string{"t", "u", "t"}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
+		"in memory":                       {10, []string{"t", "t"}, []time.Duration{time.Second, 2 * time.Second}},
+		"in memory, the second due first": {10, []string{"t", "t"}, []time.Duration{2 * time.Second, time.Second}},
+		"in memory, of two topics":        {10, []string{"t", "u"}, []time.Duration{time.Second, 2 * time.Second}},
+		"in memory, three":                {10, []string{"t", "t", "t"}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
+		"queried":                         {0, []string{"t", "t"}, []time.Duration{time.Second, 2 * time.Second}},
+		"queried, of two topics":          {0, []string{"t", "u"}, []time.Duration{time.Second, 2 * time.Second}},
+		"queried, three":                  {0, []string{"t", "u", "t"}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
 	} {
 		for _, later := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, followers later %v", name, later), func(t *testing.T) {

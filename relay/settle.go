@@ -106,9 +106,9 @@ func (s *settler) write(items ...*item) {
 }
 
 // start hands unwritten outcomes to the goroutines: both lists as one settlement, or as one each if they are long. While one list
-// is being written, a short other list waits. Fewer than few deliveries wait for more, up to settleLinger, since nothing depends
-// on them: their keys have continued, and memory is not scarce. Retries and parked messages don't wait, because their keys are
-// blocked.
+// is being written, a short other list waits. If fewer than few deliveries are unwritten, they wait for more, up to settleLinger,
+// since nothing depends on them: their keys have continued, and memory is not scarce. Retries and parked messages don't wait,
+// because their keys are blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {

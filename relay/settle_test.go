@@ -17,17 +17,17 @@ func TestSettlerStart(t *testing.T) {
 		waiting, inFlight [settlers]int
 		want              []int
 	}{
-		"nothing":                              {},
-		"one for both queues":                  {waiting: [2]int{3, 4}, want: []int{7}},
-		"one queue":                            {waiting: [2]int{0, 4}, want: []int{4}},
-		"as many as fit":                       {waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch}},
-		"kept ones are fewer":                  {kept: true, waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch / 2, settleBatch / 2}},
-		"and wait for less":                    {kept: true, waiting: [2]int{settleBatch / 4, 0}, inFlight: [2]int{0, 1}, want: []int{settleBatch / 4}},
-		"one for each queue":                   {waiting: [2]int{settleBatch, 1}, want: []int{settleBatch, 1}},
-		"no more than fit":                     {waiting: [2]int{3 * settleBatch, 0}, want: []int{settleBatch}},
-		"little waits for the other queue":     {waiting: [2]int{5, 0}, inFlight: [2]int{0, 1}},
-		"much doesn't wait":                    {waiting: [2]int{settleBatch / 2, 0}, inFlight: [2]int{0, 1}, want: []int{settleBatch / 2}},
-		"a queue has one settlement at a time": {waiting: [2]int{settleBatch, 0}, inFlight: [2]int{1, 0}},
+		"nothing":                                {},
+		"one for both queues":                    {waiting: [2]int{3, 4}, want: []int{7}},
+		"one queue":                              {waiting: [2]int{0, 4}, want: []int{4}},
+		"as many as fit":                         {waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch}},
+		"fewer if done rows are kept":            {kept: true, waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch / 2, settleBatch / 2}},
+		"and a short list suffices then":         {kept: true, waiting: [2]int{settleBatch / 4, 0}, inFlight: [2]int{0, 1}, want: []int{settleBatch / 4}},
+		"one for each queue":                     {waiting: [2]int{settleBatch, 1}, want: []int{settleBatch, 1}},
+		"at most as many as fit":                 {waiting: [2]int{3 * settleBatch, 0}, want: []int{settleBatch}},
+		"a short list waits for the other queue": {waiting: [2]int{5, 0}, inFlight: [2]int{0, 1}},
+		"a long list doesn't wait":               {waiting: [2]int{settleBatch / 2, 0}, inFlight: [2]int{0, 1}, want: []int{settleBatch / 2}},
+		"a queue has one settlement at a time":   {waiting: [2]int{settleBatch, 0}, inFlight: [2]int{1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

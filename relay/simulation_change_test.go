@@ -137,8 +137,8 @@ func TestSimulationOfAChangeFindsSuspendedRelays(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
 	mutants := map[string]func(storage.Store) storage.Store{
-		"a sleeper does as before":        func(s storage.Store) storage.Store { return tellsNobody{s, true} },
-		"a sleeper brings held rows back": func(s storage.Store) storage.Store { return tellsNobody{s, false} },
+		"a suspended relay continues as before":       func(s storage.Store) storage.Store { return tellsNobody{s, true} },
+		"a suspended relay makes held rows claimable": func(s storage.Store) storage.Store { return tellsNobody{s, false} },
 	}
 	for name, wrap := range mutants {
 		t.Run(name, func(t *testing.T) {

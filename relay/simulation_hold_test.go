@@ -94,13 +94,13 @@ func TestSimulationFindsBrokenHolds(t *testing.T) {
 		want    string // a problem that the mutant causes
 	}
 	for name, m := range map[string]mutant{
-		"a parked row holds nothing":            {wrap: func(s storage.Store) storage.Store { return parksAlone{s, s.(storage.Journaler)} }, want: overtaken},
-		"parked rows are forgotten at takeover": {wrap: func(s storage.Store) storage.Store { return forgetsKeys{s} }, want: overtaken},
-		"parked rows aren't found":              {wrap: func(s storage.Store) storage.Store { return findsNoKeys{s} }, want: overtaken},
-		"what is decided isn't told":            {wrap: func(s storage.Store) storage.Store { return tellsNoDecision{s, s.(storage.Journaler)} }, want: undecided},
-		"what is decided is never due":          {wrap: func(s storage.Store) storage.Store { return neverDecided{s, s.(storage.Journaler)} }, want: "ended as"},
-		"what is discarded is parked":           {wrap: func(s storage.Store) storage.Store { return parksDiscarded{s, s.(storage.Journaler)} }, want: "want it discarded"},
-		"what is discarded is gone at once":     {operate: func(db *memstore.DB) storage.Operator { return discardsAtOnce{db.Store(), db} }, want: overtaken},
+		"a parked row holds nothing":             {wrap: func(s storage.Store) storage.Store { return parksAlone{s, s.(storage.Journaler)} }, want: overtaken},
+		"parked rows are forgotten at takeover":  {wrap: func(s storage.Store) storage.Store { return forgetsKeys{s} }, want: overtaken},
+		"parked rows aren't found":               {wrap: func(s storage.Store) storage.Store { return findsNoKeys{s} }, want: overtaken},
+		"decisions are hidden":                   {wrap: func(s storage.Store) storage.Store { return tellsNoDecision{s, s.(storage.Journaler)} }, want: undecided},
+		"decided rows are never due":             {wrap: func(s storage.Store) storage.Store { return neverDecided{s, s.(storage.Journaler)} }, want: "ended as"},
+		"discarded rows are parked":              {wrap: func(s storage.Store) storage.Store { return parksDiscarded{s, s.(storage.Journaler)} }, want: "want it discarded"},
+		"discarded rows are deleted immediately": {operate: func(db *memstore.DB) storage.Operator { return discardsAtOnce{db.Store(), db} }, want: overtaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

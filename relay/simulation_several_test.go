@@ -58,12 +58,12 @@ func TestSimulationFindsBrokenParts(t *testing.T) {
 		wrap func(storage.Store) storage.Store
 		want string // a problem that the mutant causes
 	}{
-		"what one sink has is done for all":      {changed(func(s *storage.Settlement) { s.For, s.Left = "", "" }), unsent},
-		"a retry is one of all sinks":            {changed(func(s *storage.Settlement) { s.For = orOf(s.For, "a,b") }), "two rows for sink"},
+		"a delivery to one sink is done for all": {changed(func(s *storage.Settlement) { s.For, s.Left = "", "" }), unsent},
+		"a retry is for all sinks":               {changed(func(s *storage.Settlement) { s.For = orOf(s.For, "a,b") }), "two rows for sink"},
 		"a row's sinks stay as they are":         {changed(func(s *storage.Settlement) { s.Left = orOf(s.Left, "a,b") }), "ended as"},
-		"a page doesn't tell the sinks of a row": {func(s storage.Store) storage.Store { return tellsNoSinks{s, s.(storage.Journaler)} }, "came twice"},
+		"a page doesn't have the sinks of a row": {func(s storage.Store) storage.Store { return tellsNoSinks{s, s.(storage.Journaler)} }, "came twice"},
 		"deliveries to some sinks are late":      {func(s storage.Store) storage.Store { return &writesLate{Store: s, Journaler: s.(storage.Journaler)} }, "the last message that arrived"},
-		"a retry holds its key for no sink":      {func(s storage.Store) storage.Store { return holdsElsewhere{s, s.(storage.Journaler)} }, overtaken},
+		"a retry blocks its key for no sink":     {func(s storage.Store) storage.Store { return holdsElsewhere{s, s.(storage.Journaler)} }, overtaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

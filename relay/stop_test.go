@@ -188,7 +188,7 @@ func TestStopLogsWhatItWaitsFor(t *testing.T) {
 		abort bool
 		lines int
 	}{
-		"done at once":   {sends: 500 * time.Millisecond},
+		"done soon":      {sends: 500 * time.Millisecond},
 		"slow":           {sends: 8 * time.Second, lines: 1},
 		"longer than it": {sends: 28 * time.Second, lines: 1},
 		"aborted":        {sends: 3 * time.Second, abort: true},

@@ -34,7 +34,7 @@ type unwritable struct {
 	items   []*item
 	trying  bool      // one of them is being tried again
 	tryAt   time.Time // when the next one is tried
-	inARow  int       // items that became unwritable since the last successful settlement
+	added   int       // items that became unwritable since the last successful settlement
 	refusal error     // why the database refuses every outcome; nil: it doesn't
 }
 
@@ -60,7 +60,7 @@ func (u *unwritable) tried(items []*item, err error) {
 
 // taken records that the database has accepted other outcomes.
 func (u *unwritable) taken() {
-	u.inARow = 0
+	u.added = 0
 	if u.refusal == nil {
 		return
 	}
@@ -86,7 +86,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 		}
 		return true, false
 	}
-	if u.inARow >= mostUnwritable && it.row.Malformed == "" {
+	if u.added >= mostUnwritable && it.row.Malformed == "" {
 		if invalid || refused {
 			u.reportRefusal(err)
 		}
@@ -107,7 +107,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 		return true, false
 	}
 	if it.row.Malformed == "" { // of a malformed row the cause is known
-		u.inARow++
+		u.added++
 	}
 	u.items, u.tryAt = append(u.items, it), time.Now().Add(unwritablePause)
 	it.unwritable = true
