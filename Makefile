@@ -134,7 +134,7 @@ proof-pairs: # stores, on each server with each of its drivers
 
 proof-scenes: # failovers, servers that lose their last second, the backlog
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
-		-run 'Failover|SinkThatIsDown|CrashRecovery|Server.*Changes|Sleep|Backlog|Standby|Numbering|Sequence|LargeRows|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
+		-run 'Failover|SinkThatIsDown|CrashRecovery|Server.*Changes|Suspended|Backlog|Standby|Sequence|LargeRows|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
 
 proof-many: # ten million messages, as an operator sees them
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000

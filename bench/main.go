@@ -49,7 +49,7 @@ type scene struct {
 
 var scenes = []scene{
 	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
-	{"loops", "the loops by hand, against what such loops had done elsewhere", loops},
+	{"loops", "the loops by hand, against loops that were written elsewhere for speed", loops},
 	{"order", "a backlog with no key, many, few and one: what order costs", orderScene},
 	{"fanout", "a backlog to 2 and 3 sinks, against one", fanout},
 	{"relays", "a backlog to 1, 2 and 4 relays", several},
@@ -60,12 +60,12 @@ var scenes = []scene{
 	{"latency", "commit to the sink's answer, open loop, against a loop that polls every ms", latency},
 	{"idle", "a relay with nothing to do, and its database", idle},
 	{"producer", "a Write against a bare INSERT", producer},
-	{"growth", "backlogs of all sizes: the cost a message, the command's memory", growth},
-	{"held", "a million held rows, 100,000 behind a stuck key, and the same without them", held},
-	{"done", "a day of done rows, and the same without them; the purge", done},
+	{"growth", "backlogs of all sizes: the cost per message, the memory of the command", growth},
+	{"held", "a million deferred rows, 100,000 messages behind a blocked key, and the same without them", held},
+	{"done", "a day of delivered rows, and the same without them; the purge", done},
 	{"hour", "a steady load, its tables watched, the last tenth against the first", hour},
-	{"debezium", "the command beside Debezium on Kafka Connect, PostgreSQL to Kafka", besideDebezium},
-	{"plugin", "the file sink as a plug-in, against the same inside", pluginScene},
+	{"debezium", "the command against Debezium on Kafka Connect, from PostgreSQL to Kafka", besideDebezium},
+	{"plugin", "the file sink as a plug-in, against the same sink in the process", pluginScene},
 }
 
 func main() {
@@ -74,13 +74,13 @@ func main() {
 		return
 	}
 	var s settings
-	flag.IntVar(&s.rounds, "rounds", 5, "how often each contender has its turn")
+	flag.IntVar(&s.rounds, "rounds", 5, "the `number` of rounds; each contender is measured once per round")
 	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
-	flag.StringVar(&s.only, "only", "", "measure only what has this `text` in its name")
-	flag.BoolVar(&s.long, "long", false, "measure the big sizes, too: minutes each, and many GB")
-	flag.DurationVar(&s.duration, "duration", 10*time.Minute, "of the scenes that last")
-	profile := flag.String("cpuprofile", "", "write a profile of this process into this `file`")
-	record := flag.String("record", "", "put the figures into this `file`")
+	flag.StringVar(&s.only, "only", "", "measure only figures with this `text` in their names")
+	flag.BoolVar(&s.long, "long", false, "also measure the large sizes, which take minutes and many GB each")
+	flag.DurationVar(&s.duration, "duration", 10*time.Minute, "length of the scenes that run for a time")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to this `file`")
+	record := flag.String("record", "", "write the figures to this `file`")
 	flag.Usage = usage
 	flag.Parse()
 	s.on = figure.Machine()

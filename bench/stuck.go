@@ -156,7 +156,7 @@ func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 	}
 	r.rate = append(r.rate, float64(behind)/time.Since(began).Seconds())
 	if wrong := sink.wrong.Load(); wrong > 0 {
-		return fmt.Errorf("%d messages of one key came out of order", wrong)
+		return fmt.Errorf("%d messages of one key arrived out of order", wrong)
 	}
 	return nil
 }

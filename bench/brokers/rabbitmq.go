@@ -137,7 +137,7 @@ func (q *Queues) Publish(ctx context.Context, payload []byte) error {
 	return nil
 }
 
-var errNack = errors.New("the broker has not taken a message (nack)")
+var errNack = errors.New("the broker has refused a message (nack)")
 
 func publishing(m *sinks.Message) amqp.Publishing {
 	return amqp.Publishing{

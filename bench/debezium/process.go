@@ -45,7 +45,7 @@ func (p *Process) Alive() error {
 	select {
 	case <-p.ended:
 		text, _ := os.ReadFile(p.log.Name())
-		return fmt.Errorf("it has ended by itself: %s", text[max(0, len(text)-2000):])
+		return fmt.Errorf("the process has ended unexpectedly: %s", text[max(0, len(text)-2000):])
 	default:
 		return nil
 	}

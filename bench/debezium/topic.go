@@ -179,7 +179,7 @@ func parse(record *kgo.Record) (n, key int, err error) {
 	number, _, _ := strings.Cut(string(record.Value), "|")
 	n, err = strconv.Atoi(number)
 	if err != nil || string(record.Key) != KeyOf(n) || string(record.Value) != Payload(n) {
-		return 0, 0, fmt.Errorf("a record isn't as it was written: %q %q", record.Key, record.Value)
+		return 0, 0, fmt.Errorf("a record differs from what was written: %q %q", record.Key, record.Value)
 	}
 	return n, n % Keys, nil
 }

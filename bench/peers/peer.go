@@ -80,7 +80,7 @@ func Drain(ctx context.Context, p Peer, d *table.Database, backlog int, handle H
 	if left, err := Left(ctx, p, d); err != nil {
 		return 0, err
 	} else if !left {
-		return 0, fmt.Errorf("%s shows nothing pending before it starts", p.Name())
+		return 0, fmt.Errorf("%s reports no pending message before it starts", p.Name())
 	}
 	began := time.Now()
 	var count Counter
@@ -135,7 +135,7 @@ func (c *Counter) Around(handle Handler) Handler {
 func (c *Counter) Wait(ctx context.Context, count int) error {
 	for c.count.Load() < int64(count) {
 		if err := pause(ctx, time.Millisecond); err != nil {
-			return fmt.Errorf("%d of %d messages came: %w", c.count.Load(), count, err)
+			return fmt.Errorf("%d of %d messages arrived: %w", c.count.Load(), count, err)
 		}
 	}
 	return nil

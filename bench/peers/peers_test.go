@@ -33,7 +33,7 @@ func TestPeersDrain(t *testing.T) {
 				t.Errorf("%d of %d messages, %d of a wrong length; %v", count.Load(), backlog, wrong.Load(), err)
 			}
 			if left, err := Left(ctx, p, d); left || err != nil {
-				t.Errorf("it shows messages pending: %v, %v", left, err)
+				t.Errorf("the peer reports pending messages: %v, %v", left, err)
 			}
 		})
 	}
@@ -62,7 +62,7 @@ func TestPeersShowWhatIsPending(t *testing.T) {
 				t.Error(err)
 			}
 			if left, err := Left(ctx, p, d); !left || err != nil {
-				t.Errorf("it shows nothing pending: %v, %v", left, err)
+				t.Errorf("the peer reports no pending message: %v, %v", left, err)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func filled(t *testing.T, p Peer) (context.Context, *table.Database) {
 		t.Fatal(err)
 	}
 	if left, err := Left(ctx, p, d); !left || err != nil {
-		t.Fatalf("it shows nothing pending at first: %v, %v", left, err)
+		t.Fatalf("the peer reports no pending message at first: %v, %v", left, err)
 	}
 	return ctx, d
 }

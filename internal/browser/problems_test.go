@@ -14,13 +14,13 @@ import (
 )
 
 // A page whose server is down does not claim that everything is well.
-func TestThePageOfADeadServerIsNotGreen(t *testing.T) {
+func TestPageShowsThatItsServerIsDown(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
 		s.login()
 		s.do("see that nothing is wrong", shows("#problems", "Nothing is wrong."))
 		s.dead.Store(true)
-		s.do("see that nobody knows", shows("#problems", "The state is unknown"), shows("#problems", "Everything below is as it was"), gone("#problems .good"),
+		s.do("see that the state is unknown", shows("#problems", "The state is unknown"), shows("#problems", "Everything below is as it was"), gone("#problems .good"),
 			chromedp.Poll("document.getElementById('state-dot').className === 'dot bad' && document.title.startsWith('●')", nil, chromedp.WithPollingTimeout(patience)))
 		s.dead.Store(false)
 		s.do("see it again", shows("#problems", "Nothing is wrong."), gone("#gone"))
@@ -28,7 +28,7 @@ func TestThePageOfADeadServerIsNotGreen(t *testing.T) {
 }
 
 // Pausing a sink or relay that doesn't exist is refused, and the error lists the existing names.
-func TestAPauseOfASinkThatIsNotThereIsRefused(t *testing.T) {
+func TestPauseOfAnUnknownSinkIsRefused(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
 		s.login()

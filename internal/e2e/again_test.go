@@ -141,7 +141,7 @@ func (s *scene) embed(store storage.Store, claim storage.Claim, lease time.Durat
 		r.Abort()
 		<-e.stopped
 		if s.t.Failed() {
-			s.t.Logf("the relay of %s ended with %v, and said:\n%s", s.Name, e.err, &e.log)
+			s.t.Logf("the relay of %s ended with %v; its output:\n%s", s.Name, e.err, &e.log)
 		}
 	})
 	return e

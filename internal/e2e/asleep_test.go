@@ -13,7 +13,7 @@ const scheduled = 100
 // Relays by rows are stopped, like relays on a suspended machine, and meanwhile the table is
 // changed to lanes. When they continue, messages have just become due. They must not move any of
 // these to where no relay by lanes reads any more.
-func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
+func TestSuspendedRelaysByRowsAfterAChangeToLanes(t *testing.T) {
 	t.Parallel()
 	eachRound(t, func(t *testing.T) {
 		t.Parallel()
@@ -26,7 +26,7 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 		s.writeOrders(200, 1)
 		s.settled()
 		due := s.schedule(scheduled, 30*time.Second) // due after the relays by rows are stopped
-		eventually(t, "the scheduled messages are put away", func() bool {
+		eventually(t, "the scheduled messages are deferred", func() bool {
 			return s.number("SELECT count(*) FROM outbox_held WHERE state = 'scheduled'") == scheduled
 		})
 		s.putToSleep(sleepers)
@@ -43,7 +43,7 @@ func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
 		<-time.After(time.Second)
 		signalAll(t, syscall.SIGCONT, awake)
 		if !comesTrue(patience(), func() bool { return s.left() == 0 }) {
-			t.Errorf("%d messages wait, and nobody looks for them", s.left())
+			t.Errorf("%d messages wait, and no relay reads them", s.left())
 		}
 		s.judgeAsleep(e.received(), 700+scheduled)
 	})

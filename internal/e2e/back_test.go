@@ -28,7 +28,7 @@ func (s *scene) writeUntil(stop <-chan struct{}) (written *atomic.Int32, ended c
 
 // A single relay is killed and restarted ten times under load. It delivers again long before the
 // leases of its predecessor end. The test logs how long it took.
-func TestBackAtOnce(t *testing.T) {
+func TestRestartedRelayDeliversBeforeItsOldLeasesEnd(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ target, claim, name string }{
 		{"postgres15/pgx", "lanes", ""}, {"postgres15/pgx", "lanes", "shop"}, {"postgres15/pgx", "rows", ""},
@@ -92,7 +92,7 @@ func TestBackAtOnce(t *testing.T) {
 // Two relays have the same name at the same time. The second one gets all lanes immediately, and
 // the first one is fenced. Nothing is lost or out of order. When the second one has stopped, the
 // first one continues.
-func TestANameThatIsUsedTwice(t *testing.T) {
+func TestSecondRelayOfANameFencesTheFirst(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "sqlite/modernc"} {
 		t.Run(target, func(t *testing.T) {

@@ -27,7 +27,7 @@ const manyWait = 1_000_000
 
 // Many messages wait for a sink that is down, and the server restarts. The messages of the other
 // sink still arrive within a second.
-func TestBacklogAndARestartHoldUpNoOtherSink(t *testing.T) {
+func TestBacklogAndRestartDelayNoOtherSink(t *testing.T) {
 	t.Parallel()
 	server := newOwn(t, "postgres15", testdb.Postgres, "-c", "shared_buffers=512MB", "-c", "max_wal_size=16GB", "-c", "wal_level=minimal", "-c", "max_wal_senders=0")
 	server.start()
@@ -48,7 +48,7 @@ func TestBacklogAndARestartHoldUpNoOtherSink(t *testing.T) {
 
 // On MySQL and MariaDB, where sweeps read all rows, the messages of the other sink arrive within a
 // second, too.
-func TestBacklogAndASweepHoldUpNoOtherSink(t *testing.T) {
+func TestBacklogAndSweepDelayNoOtherSink(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"mariadb1011", "mysql"} {
 		t.Run(name, func(t *testing.T) {
@@ -214,12 +214,12 @@ func (b *behind) judge() {
 		slices.Sort(lags)
 		q := quantiles(lags)
 		most := lags[len(lags)-1].Round(time.Millisecond)
-		b.t.Logf("%d wait, %s: %d messages, p50 %v, p99 %v, max %v; %d never came", b.filled, p.name, len(lags), q[0], q[1], most, missing)
+		b.t.Logf("%d wait, %s: %d messages, p50 %v, p99 %v, max %v; %d never arrived", b.filled, p.name, len(lags), q[0], q[1], most, missing)
 		if missing > 0 {
-			b.t.Errorf("%s: %d of %d messages never came", p.name, missing, len(lags))
+			b.t.Errorf("%s: %d of %d messages never arrived", p.name, missing, len(lags))
 		}
 		if b.filled >= manyWait && most > time.Second {
-			b.t.Errorf("%s: a message came after %v", p.name, most)
+			b.t.Errorf("%s: a message arrived after %v", p.name, most)
 		}
 	}
 	b.t.Logf("the relay has %d MiB in memory", b.runs.resident(b.t))

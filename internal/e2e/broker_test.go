@@ -153,7 +153,7 @@ func (k *kafkaTopic) isWholeAt(node string) error {
 	partitions, err := connection.ReadPartitions(k.name)
 	for _, partition := range partitions {
 		if len(partition.Isr) < k.replicas {
-			return fmt.Errorf("%s says that partition %d has %d replicas of %d", node, partition.ID, len(partition.Isr), k.replicas)
+			return fmt.Errorf("%s reports that partition %d has %d in-sync replicas of %d", node, partition.ID, len(partition.Isr), k.replicas)
 		}
 	}
 	return err

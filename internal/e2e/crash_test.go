@@ -47,7 +47,7 @@ func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
 		t.Errorf("%d distinct messages arrived of %d committed orders, want 5000", v.distinct, want)
 	}
 	if len(v.duplicates) > 0 {
-		t.Errorf("%d messages came twice though nothing had happened", len(v.duplicates))
+		t.Errorf("%d messages arrived twice though no relay was killed", len(v.duplicates))
 	}
 	if parked := s.status().Counts[storage.StateError]; parked > 0 {
 		t.Errorf("%d messages were parked", parked)

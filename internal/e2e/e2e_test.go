@@ -230,7 +230,7 @@ func (s *scene) start(name string, arguments ...string) *process {
 	s.t.Cleanup(func() {
 		p.kill()
 		if s.t.Failed() {
-			s.t.Logf("%s said:\n%s", name, p.log)
+			s.t.Logf("output of %s:\n%s", name, p.log)
 		}
 	})
 	return p

@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-var deaths = flag.Int("deaths", 60, "how many relays die in TestDeathsBetweenAnswerAndMark")
+var deaths = flag.Int("deaths", 60, "how many relays die in TestRelaysThatDieBeforeSettlingDeliverOnce")
 
 // idempotentTopic is a topic that must have each message once.
 type idempotentTopic struct{ *kafkaTopic }
@@ -36,7 +36,7 @@ func (k idempotentTopic) sink(from string) string {
 //
 // The table is in memory, since it is the broker that is tried here: a death
 // takes no time. TestKillsAndCutsLoseNothing has real ones.
-func TestDeathsBetweenAnswerAndMark(t *testing.T) {
+func TestRelaysThatDieBeforeSettlingDeliverOnce(t *testing.T) {
 	t.Parallel()
 	h := newHospital(t)
 	count := *deaths

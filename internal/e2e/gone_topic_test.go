@@ -8,10 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestTopicsThatGoWhileARelayIsDead kills a relay with SIGKILL. Its idempotent sink has written 60 messages to each of four topics,
+// TestTopicsDeletedWhileARelayIsDead kills a relay with SIGKILL. Its idempotent sink has written 60 messages to each of four topics,
 // and none of them is settled. Then one topic is deleted, and two are created again, one with fewer partitions and one with more. The
 // next relay writes each message once to the topics that exist. Only messages of the deleted topic wait, until it exists again.
-func TestTopicsThatGoWhileARelayIsDead(t *testing.T) {
+func TestTopicsDeletedWhileARelayIsDead(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings string
 		created  bool // whether the relay creates the deleted topic
@@ -77,7 +77,7 @@ func TestTopicsThatGoWhileARelayIsDead(t *testing.T) {
 
 			write(1000, each)
 			relay("next")
-			eventually(t, "the messages of the topics that are there are delivered", func() bool {
+			eventually(t, "the messages of the existing topics are delivered", func() bool {
 				return count("SELECT count(*) FROM outbox_done WHERE topic <> $1", goes.name) == 3*(1+2*each)
 			})
 			if test.created {

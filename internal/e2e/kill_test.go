@@ -39,7 +39,7 @@ func lostLeases(t testing.TB, relay, log string) (lost []*kill) {
 	return lost
 }
 
-func TestLostLeasesExplainWhatCameAfterThem(t *testing.T) {
+func TestLostLeasesExplainDuplicates(t *testing.T) {
 	t.Parallel()
 	kills := lostLeases(t, "/relay-46", `time=2026-11-22T08:09:07.100Z level=INFO msg=relaying source=outbox
 time=2026-11-22T08:09:12.684Z level=WARN msg="relay: the leases were not renewed in time; sending stops" source=outbox
@@ -79,7 +79,7 @@ func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (mos
 	for _, d := range duplicates {
 		k := lastKill(kills, d.first.from, d.again.at)
 		if k == nil {
-			t.Errorf("message %s came twice, from %s at %v and %s at %v, and no kill explains it: %+v",
+			t.Errorf("message %s arrived twice, from %s at %v and %s at %v, and no kill explains it: %+v",
 				d.first.id, d.first.from, d.first.at, d.again.from, d.again.at, killOf(kills, d.first.from))
 			continue
 		}

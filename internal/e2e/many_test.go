@@ -26,7 +26,7 @@ var rows = flag.Int("rows", 3_000, "so many messages wait while an operator look
 // Operators' calls are fast on a table of any size: the page, the status, and listings. For ten
 // waiting messages three are delivered, and one of thirty is parked. The servers' logs show which
 // statements were slow.
-func TestManyRowsAreSeenAtOnce(t *testing.T) {
+func TestOperatorCallsAreFastWithManyRows(t *testing.T) {
 	t.Parallel()
 	const slow = "200" // milliseconds
 	type server struct {
@@ -185,7 +185,7 @@ func (s *scene) look(address, file, rowID, messageID string) {
 		}
 	}
 	if parked := string(get(address, "/api/messages?state=error&limit=1")); !strings.Contains(parked, "HTTP 400") {
-		s.t.Errorf("the parked messages are told as %s", parked)
+		s.t.Errorf("the response about the parked messages is %s", parked)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestLargeRowsFitIntoMemory(t *testing.T) {
 				const small = 1000 // in all lanes
 				by := -1
 				check(t, s.orders(t.Context(), small, func() int { by++; return by % 200 }, 2, true))
-				eventually(t, "the small ones are delivered", func() bool { return len(e.received()) > small })
+				eventually(t, "the small messages are delivered", func() bool { return len(e.received()) > small })
 				check(t, tx.Commit())
 				began := time.Now()
 				s.settled()

@@ -24,7 +24,7 @@ const anewCustomers = 20
 
 // The id sequence is reset while no relay is alive. The next drain delivers everything that is
 // written afterwards in order, or reports that it couldn't.
-func TestNumberingThatBeginsAnewBeforeADrain(t *testing.T) {
+func TestIDSequenceResetBeforeADrain(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
 		s.writeOrders(1500, 1)
@@ -59,7 +59,7 @@ func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim
 // are later messages. They arrive in order if the relay notices the reset immediately. It doesn't
 // on MySQL and MariaDB, where it takes the highest id of any row, including delivered ones, for the
 // last assigned id. There a sweep finds the new rows with low ids.
-func TestNumberingThatBeginsAnewUnderARelay(t *testing.T) {
+func TestIDSequenceResetUnderARelay(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
 		p := s.relay("relay", e.URL+"/relay", "--claim", string(claim))
@@ -78,7 +78,7 @@ func TestNumberingThatBeginsAnewUnderARelay(t *testing.T) {
 			t.Errorf("%d messages are not marked", s.left())
 		}
 		if v := s.judgeAnew(e, inOrder, 1600); len(v.duplicates) > 0 {
-			t.Errorf("%d messages came again, and no relay died", len(v.duplicates))
+			t.Errorf("%d messages arrived again, though no relay died", len(v.duplicates))
 		}
 	})
 }

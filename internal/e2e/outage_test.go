@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func TestWriterThatCommitsLateIsNotPassedOver(t *testing.T) {
+func TestLateCommitIsDelivered(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres18/pgx"), newEndpoint(t)
 	s.relay("relay", e.URL+"/relay", "--batch", "500")
@@ -91,7 +91,7 @@ func TestEndpointThatIsDownCostsNoAttempts(t *testing.T) {
 	}
 }
 
-func TestKeyThatFailsHoldsUpNoOther(t *testing.T) {
+func TestFailingKeyDelaysNoOtherKey(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	fail := func(r *http.Request) int {
@@ -125,7 +125,7 @@ routes:
   - {topic: down, sink: down}
 `
 
-func TestSinkThatIsDownLeavesTheOtherAsItWas(t *testing.T) {
+func TestSinkThatIsDownDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	file := filepath.Join(t.TempDir(), "rowrelay.yaml")

@@ -250,7 +250,7 @@ func (s *own) start() {
 	}()
 	check(s.t, <-started)
 	db := s.open(s.address(), "", "")
-	eventually(s.t, "the server lets clients in", func() bool {
+	eventually(s.t, "the server accepts clients", func() bool {
 		if !isOpen(s.exited) {
 			s.t.Fatalf("the server has ended:\n%s", s.said())
 		}

@@ -67,7 +67,7 @@ func TestParkedMessagesHoldTheirKeys(t *testing.T) {
 				check(t, s.order(t.Context(), n%10, n+201, true))
 			}
 			start("second")
-			eventually(t, "the other keys go on", func() bool { return len(firsts(e.received())) == 7*30 })
+			eventually(t, "the other keys continue", func() bool { return len(firsts(e.received())) == 7*30 })
 			e.answering(nil)
 			if status := s.status(); status.HeldKeys != 3 || status.Counts[storage.StateError] != 3 {
 				t.Errorf("%d keys are held, and the states are %v; want that 3 are by 3", status.HeldKeys, status.Counts)
@@ -98,7 +98,7 @@ routes:
 
 // While the sink is down, quotes, and orders with an expiry, expire. None of them is sent when the
 // sink is back, and all others are, in order. Requeued messages are sent.
-func TestWhatExpiresInAnOutageIsNotSent(t *testing.T) {
+func TestMessagesThatExpireInAnOutageAreNotSent(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql"} {
 		t.Run(target, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestAPauseHoldsForAllRelays(t *testing.T) {
 			paused := say("pause", "sink", "sink", "--by", "ann", "--reason", "maintenance")
 			eventually(t, "nothing is sent for two seconds", func() bool { return len(since(time.Now().Add(-2*time.Second))) == 0 })
 			arrivals := e.received()
-			t.Logf("the last message came %v after the pause", arrivals[len(arrivals)-1].at.Sub(paused).Round(time.Millisecond))
+			t.Logf("the last message arrived %v after the pause", arrivals[len(arrivals)-1].at.Sub(paused).Round(time.Millisecond))
 
 			dead := map[string]bool{}
 			for _, relay := range s.status().Relays {
@@ -86,7 +86,7 @@ func TestAPauseHoldsForAllRelays(t *testing.T) {
 			})
 			<-time.After(3 * time.Second)
 			if again := e.received(); len(again) != len(arrivals) {
-				t.Errorf("%d messages came though the sink was paused before the relays were started", len(again)-len(arrivals))
+				t.Errorf("%d messages arrived though the sink was paused before the relays were started", len(again)-len(arrivals))
 			}
 			status := s.status()
 			if len(status.Controls) != 1 || status.Controls[0].Kind != storage.PauseSink || status.Controls[0].By != "ann" {

@@ -64,7 +64,7 @@ func (s *scene) byFile(configuration string) *process {
 // says waits until the relay has logged a text.
 func (p *process) says(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, "the relay says "+text, func() bool { return strings.Contains(p.log.String(), text) })
+	eventually(t, "the relay logs "+text, func() bool { return strings.Contains(p.log.String(), text) })
 }
 
 // wantAll waits until want messages are delivered, and none is parked or charged.
@@ -126,7 +126,7 @@ admin: {listen: "127.0.0.1:%d", reader_token_file: %q, operator_token_file: %q}
 
 	m.swap(map[string]string{"token": "two", "ca.pem": "not yet written", "reader": "reader-reader-two", "operator": "operator-operator"})
 	written := 0
-	eventually(t, "the relay says that it can't use the certificates", func() bool {
+	eventually(t, "the relay logs that it can't use the certificates", func() bool {
 		s.writeOrders(1, 2000+written)
 		written++
 		return strings.Contains(p.log.String(), "the previous secrets stay in use")
@@ -203,7 +203,7 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 				v.duplicates = nil
 			}
 			if v.distinct != written || len(v.duplicates) > 0 || strings.Count(p.log.String(), "relaying") != 1 {
-				t.Errorf("%d messages came, want %d, %d of them twice, or the relay was started again:\n%s", v.distinct, written, len(v.duplicates), p.log)
+				t.Errorf("%d messages arrived, want %d, %d of them twice, or the relay was restarted:\n%s", v.distinct, written, len(v.duplicates), p.log)
 			}
 		})
 	}
@@ -272,7 +272,7 @@ func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 		came[each.id] = true
 	}
 	if len(came) != 200 || strings.Count(p.log.String(), "relaying") != 1 {
-		t.Errorf("%d messages came, want 200, or the relay was started again:\n%s", len(came), p.log)
+		t.Errorf("%d messages arrived, want 200, or the relay was restarted:\n%s", len(came), p.log)
 	}
 }
 
@@ -345,7 +345,7 @@ func (s *scene) hangUp(user, statement string) {
 }
 
 // When the file names another database, the daemon starts on that one, without a signal.
-func TestAFileThatNamesAnotherDatabase(t *testing.T) {
+func TestDaemonStartsOnANewDatabaseInItsFile(t *testing.T) {
 	t.Parallel()
 	e, first, second := newEndpoint(t), newScene(t, "sqlite/modernc"), newScene(t, "sqlite/modernc")
 	m := newMount(t, map[string]string{"url": first.URL})

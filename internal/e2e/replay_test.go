@@ -20,7 +20,7 @@ const firstOld = 1000
 // Delivered messages are replayed while new ones are written. The replay is killed half-way and
 // continued. New messages are hardly delayed, and each copy arrives once, in the order of its key.
 // The bound on the latency applies with -long; a short run does not fail because of a time.
-func TestReplayBesideTheTraffic(t *testing.T) {
+func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 	rate, count, replayRate, alone := 100, 500, 50, time.Second
 	if *long {
 		rate, count, replayRate, alone = 1000, 1_000_000, 2000, 30*time.Second
@@ -93,10 +93,10 @@ func TestReplayBesideTheTraffic(t *testing.T) {
 		t.Fatalf("the replay failed, or was not killed half-way: %v\n%s", replay.err, replay.log)
 	}
 	after := traffic(lasting(alone))
-	t.Logf("new messages, %d a second, have come after %v, then beside a replay of %d in %v after %v, then after %v",
+	t.Logf("new messages, %d a second, arrived after %v; during a replay of %d in %v after %v; then after %v",
 		rate, before, count, took.Round(time.Second), beside, after)
 	if beside.p99 > before.p99+after.p99 && *long {
-		t.Errorf("beside the replay new messages are later than twice as without")
+		t.Errorf("during the replay new messages are more than twice as late as without it")
 	}
 	copies := 0
 	for _, a := range endpoint.received() {
@@ -105,7 +105,7 @@ func TestReplayBesideTheTraffic(t *testing.T) {
 		}
 	}
 	if v := judge(t, endpoint.received()); copies != count || len(v.duplicates) != 0 {
-		t.Errorf("%d copies of %d messages, %d of all came twice", copies, count, len(v.duplicates))
+		t.Errorf("%d copies of %d messages, %d of all arrived twice", copies, count, len(v.duplicates))
 	}
 }
 

@@ -127,7 +127,7 @@ var named = regexp.MustCompile(`(?i)replica|standby|read-only|another server|not
 
 // A proxy sends reads to a standby that is a second behind. The relay refuses that with a reason,
 // or it does no harm.
-func TestReadsThatAProxySendsToAStandby(t *testing.T) {
+func TestReadsFromAStandbyBehindAProxy(t *testing.T) {
 	t.Parallel()
 	for _, name := range drawn("postgres15", "mysql", "mariadb1011") {
 		t.Run(name, func(t *testing.T) {
@@ -170,10 +170,10 @@ func (s *scene) readsElsewhere(db *sql.DB, claim storage.Claim) {
 	behind := overtaken(arrivals)
 	s.t.Logf("%s: 500 messages, %d of them delivered, %d deliveries, %d behind a later one of their key; refused or warned: %t", claim, v.distinct, len(arrivals), behind, refused)
 	if v.distinct != 500 && !refused {
-		s.t.Errorf("%s: %d messages of 500 arrived, and nothing says why", claim, v.distinct)
+		s.t.Errorf("%s: %d messages of 500 arrived, and no log line or error names the reason", claim, v.distinct)
 	}
 	if len(v.duplicates) > 0 || claim == storage.ByLanes && behind > 0 {
-		s.t.Errorf("%s: %d messages came again, %d deliveries came behind a later one of their key", claim, len(v.duplicates), behind)
+		s.t.Errorf("%s: %d messages arrived again, %d deliveries arrived after a later one of their key", claim, len(v.duplicates), behind)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestSwitchover(t *testing.T) {
 				shows(200)
 
 				p.switchover(way.readOnly)
-				eventually(t, "the relay meets the read-only server", func() bool {
+				eventually(t, "the relay connects to the read-only server", func() bool {
 					said := log.String()
 					return strings.Contains(said, "read-only") || strings.Contains(said, "during recovery")
 				})

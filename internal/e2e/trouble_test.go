@@ -43,7 +43,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	s.settled()
 	before := s.states()
 	check(t, first.command.Process.Signal(syscall.SIGCONT))
-	eventually(t, "the first relay counts its vain writes", func() bool {
+	eventually(t, "the first relay counts its fenced writes", func() bool {
 		return strings.Contains(first.log.String(), "changed nothing")
 	})
 	if after := s.states(); after != before {
@@ -57,7 +57,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 		}
 	}
 	if late > httpsink.DefaultConcurrency {
-		t.Errorf("%d messages came twice as the first relay went on, more than it had under way", late)
+		t.Errorf("%d messages arrived twice when the first relay continued, more than it had in flight", late)
 	}
 	if v.distinct != 20 {
 		t.Errorf("%d distinct messages arrived, want 20", v.distinct)
@@ -87,7 +87,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	for i := range 2 {
 		s.relay(fmt.Sprint("relay-", i), fmt.Sprint(e.URL, "/", i), "--lease", "4s")
 	}
-	eventually(t, "both relays have begun, since one that is cut while it begins ends", func() bool {
+	eventually(t, "both relays have started, since a relay that is cut off during its start ends", func() bool {
 		return s.number("SELECT count(DISTINCT owner) FROM outbox_lanes WHERE owner IS NOT NULL AND owner <> ''") == 2
 	})
 	length := lasting(8*time.Second, time.Minute)
@@ -120,12 +120,12 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 }
 
 // Readiness fails with the reason while the database is down.
-func TestReadinessTellsThatTheDatabaseIsGone(t *testing.T) {
+func TestReadinessFailsWhileTheDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	p := s.relay("relay", e.URL+"/relay", "--lease", "2s", "--admin", "127.0.0.1:0")
 	var address string
-	eventually(t, "the relay tells its admin address", func() bool {
+	eventually(t, "the relay logs its admin address", func() bool {
 		_, rest, found := strings.Cut(p.log.String(), "127.0.0.1:")
 		if found {
 			address = "http://127.0.0.1:" + strings.TrimRight(strings.FieldsFunc(rest, func(r rune) bool { return r < '0' || r > '9' })[0], "\n")

@@ -273,7 +273,7 @@ func TestEmptySinksBringNothingDown(t *testing.T) {
 				t.Error(err)
 			}
 			if err := context.Cause(ctx); err != context.Canceled {
-				t.Errorf("nothing was told of the sink: %v", err)
+				t.Errorf("the observer received no failure of the sink: %v", err)
 			}
 			if status, err := db.Store().Status(t.Context()); err != nil || status.Counts[storage.StateDone] != 0 {
 				t.Errorf("the message is done, or %v", err)

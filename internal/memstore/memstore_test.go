@@ -54,7 +54,7 @@ func acquireAll(t *testing.T, store *memstore.Store, name string) map[int]int64 
 	return fences
 }
 
-func TestReadTellsWhatOpenTransactionsMayStillBring(t *testing.T) {
+func TestReadReportsOpenTransactions(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	store := db.Store()
@@ -81,7 +81,7 @@ func TestReadTellsWhatOpenTransactionsMayStillBring(t *testing.T) {
 	}
 }
 
-func TestReadWhoseAnswerWasLostHasSeenNothing(t *testing.T) {
+func TestLostReadUsesUpNoReport(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	store := db.Store()
@@ -115,7 +115,7 @@ func TestReadReturnsTheSnapshotThatItTook(t *testing.T) {
 	}
 }
 
-func TestTakeoverPassesOverALaneThatASettleHasLocked(t *testing.T) {
+func TestTakeoverSkipsALockedLane(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -202,7 +202,7 @@ func message(number int64) string { return fmt.Sprintf("00000000-0000-7000-8000-
 
 // If the id sequence is reset while a transaction is open, the transaction's later rows have lower
 // ids.
-func TestTransactionOpenWhileIDsBeginAnew(t *testing.T) {
+func TestIDSequenceResetDuringATransaction(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	db.Write(outbox.Message{Topic: "t"}, outbox.Message{Topic: "t"})

@@ -48,7 +48,7 @@ func TestSettleForSomeSinks(t *testing.T) {
 	}
 }
 
-func TestSettleRefusesWhatIsNoPart(t *testing.T) {
+func TestSettleRefusesInvalidParts(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]storage.Settlement{
 		"nothing left": {For: "a"},

@@ -13,7 +13,7 @@ import (
 )
 
 // The database stores whatever the Writer accepts, and returns it unchanged.
-func TestWhatIsAcceptedIsStored(t *testing.T) {
+func TestAcceptedMessagesAreStoredUnchanged(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		const seed = 1
 		random := rand.New(rand.NewPCG(seed, 0))

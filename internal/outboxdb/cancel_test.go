@@ -110,7 +110,7 @@ func TestCancel(t *testing.T) {
 }
 
 // Cancel leaves retries and parked messages, whatever their time.
-func TestCancelLeavesWhatWasTried(t *testing.T) {
+func TestCancelLeavesRetriesAndParkedMessages(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		retried := db.later(t, time.Hour)
 		db.hold(t, "retry")
@@ -122,7 +122,7 @@ func TestCancelLeavesWhatWasTried(t *testing.T) {
 
 // A relay moves the message while a transaction cancels it. The transaction finds the message in
 // its new table.
-func TestCancelFindsWhatIsMoved(t *testing.T) {
+func TestCancelFindsAMovedMessage(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
 			return // the database has one writer
@@ -152,7 +152,7 @@ func TestCancelFindsWhatIsMoved(t *testing.T) {
 
 // Writers and relays are not blocked while a transaction that cancels is open, even if it has found
 // nothing, or if the tables contain only the message.
-func TestCancelHoldsNobodyUp(t *testing.T) {
+func TestCancelBlocksNoOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
 			return // the database has one writer
@@ -170,12 +170,12 @@ func TestCancelHoldsNobodyUp(t *testing.T) {
 			others := db.impatient(t)
 			messages := copies([]outbox.Message{{Topic: "t"}, {Topic: "t", AvailableAt: time.Now().Add(time.Hour)}}, 200)
 			if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), others, messages...); err != nil {
-				t.Errorf("%s: a writer beside it: %v", name, err)
+				t.Errorf("%s: a concurrent writer: %v", name, err)
 			}
 			for i := range 64 { // a relay defers rows
 				if _, err := others.ExecContext(t.Context(), db.placeholders(`INSERT INTO outbox_held (id, lane, state, message_id, topic, priority, attempts, crashes, created_at)
 					VALUES (?, ?, 'scheduled', ?, 't', 0, 0, 0, CURRENT_TIMESTAMP)`), 1_000_000+i, i, outbox.NewID()); err != nil {
-					t.Errorf("%s: a relay beside it: %v", name, err)
+					t.Errorf("%s: a concurrent relay: %v", name, err)
 					break
 				}
 			}

@@ -90,7 +90,7 @@ func TestErrorsShowNoPayload(t *testing.T) {
 		for _, messages := range [][]outbox.Message{{secret}, copies([]outbox.Message{secret}, 30)} {
 			err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), outbox.WithoutTransaction(db.DB), messages...)
 			if err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "736563726574") {
-				t.Errorf("Write: %v, want an error without what was written", err)
+				t.Errorf("Write: %v, want an error without the message's content", err)
 			}
 		}
 	})

@@ -20,7 +20,7 @@ var everyField = []outbox.Message{
 	{Topic: "empty", Payload: []byte{}},
 }
 
-func TestMessagesAreWhatWasWritten(t *testing.T) {
+func TestMessagesReturnsTheWrittenMessages(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {
 		t.Run(target.Name, func(t *testing.T) {

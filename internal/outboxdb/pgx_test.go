@@ -112,7 +112,7 @@ func TestPgxTakesConnectionsAndPools(t *testing.T) {
 }
 
 // A test with a pgx.Tx reads what was written in it, and a test without a database records it.
-func TestPgxMessagesAreWhatWasWritten(t *testing.T) {
+func TestPgxMessagesReturnsTheWrittenMessages(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
 		conn, written, no := connect(t, db), append(some(30), everyField...), errors.New("it is rolled back")
 		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
@@ -143,7 +143,7 @@ func TestPgxMessagesAreWhatWasWritten(t *testing.T) {
 	})
 }
 
-func TestPgxBatchTakesItsMessagesAlong(t *testing.T) {
+func TestPgxBatchWritesItsMessages(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
 		conn, messages := connect(t, db), some(30)
 		for _, last := range []string{"SELECT 1", "SELECT 1 / 0"} {

@@ -12,8 +12,8 @@ import (
 
 var sqlInReadme = regexp.MustCompile("(?s)```sql\n(.*?)```")
 
-// TestReadme runs the SQL in the README for producers in other languages.
-func TestReadme(t *testing.T) {
+// TestReadmeSQLRuns runs the SQL in the README for producers in other languages.
+func TestReadmeSQLRuns(t *testing.T) {
 	readme, err := os.ReadFile("../../outbox/README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func TestRecord(t *testing.T) {
 	for _, run := range runs {
 		names = append(names, run.Target)
 		if run.Passed != 2 && run.Target != "another/driver" {
-			t.Errorf("%+v; want what was recorded last", run)
+			t.Errorf("%+v; want the last record", run)
 		}
 	}
 	if want := []string{"postgres15/pgx", "postgres18/pq", "sqlite/modernc", "another/driver"}; err != nil || !slices.Equal(names, want) {

@@ -243,7 +243,7 @@ func (n *noted) end(how string, args []any) {
 }
 
 // The outboxes of several tests have all tables, and share nothing.
-func TestEachOutboxIsWholeAndItsOwn(t *testing.T) {
+func TestOutboxesAreCompleteAndSeparate(t *testing.T) {
 	each(t, all, func(t *testing.T, target testdb.Target) {
 		for range 2 {
 			db := target.OpenOutbox(t)

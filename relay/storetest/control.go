@@ -59,7 +59,7 @@ func controlsAreKept(t testing.TB, table Table) {
 		w.do("lift a control", func(ctx context.Context) error {
 			was, err := w.store.LiftControl(ctx, c)
 			if err == nil && was != want {
-				t.Errorf("lifting %v says %v, want %v", c, was, want)
+				t.Errorf("removing %v returned %v, want %v", c, was, want)
 			}
 			return err
 		})

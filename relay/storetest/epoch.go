@@ -15,10 +15,10 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 	for range 2 { // the second read may use a cheaper query
 		page := a.read(everything(), plenty, plentyBytes)
 		if page.Epoch != epoch {
-			t.Errorf("a page comes from the epoch %q, and the sign of life was taken in %q", page.Epoch, epoch)
+			t.Errorf("a page has the epoch %q, and the heartbeat has %q", page.Epoch, epoch)
 		}
 		if last := written[len(written)-1]; page.LastID < last {
-			t.Errorf("a page says that no id above %d was given out, and row %d is there", page.LastID, last)
+			t.Errorf("a page has the last id %d, but row %d exists", page.LastID, last)
 		}
 		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
 	}
@@ -27,7 +27,7 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 		above[i].After = last
 	}
 	if page := b.read(above, plenty, plentyBytes); page.LastID < last {
-		t.Errorf("a page that was read above %d says that no id above %d was given out", last, page.LastID)
+		t.Errorf("a page that was read above %d has the last id %d", last, page.LastID)
 	}
 }
 

@@ -59,7 +59,7 @@ func renewIsForTheHolder(t testing.TB, table Table) {
 	}
 	own := storage.Renewal{Lease: b.lease(5), Marks: right}
 	if held := b.renew(short, stale, own, ahead); !slices.Equal(held, []storage.Lease{own.Lease}) {
-		t.Errorf("of one lease of its own and two others, held are %+v", held)
+		t.Errorf("renewed one own lease and two others; held are %+v", held)
 	}
 	for _, grant := range c.takeOver(storage.Lanes, long) {
 		wantMarks(t, grant, map[int]storage.Marks{5: right}[grant.Lane])

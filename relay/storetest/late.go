@@ -149,7 +149,7 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	t1.Commit()
 	three := write(t, table, outbox.Message{Topic: "t", Key: "A"})[0]
 	if !(one < two && two < three) {
-		t.Fatalf("ids %d, %d, %d were given in turn", one, two, three)
+		t.Fatalf("the ids are %d, %d, %d, want them in ascending order", one, two, three)
 	}
 	// The engine continues to read after its position, and then scans.
 	page := r.read(after(two), plenty, plentyBytes)

@@ -63,7 +63,7 @@ func namesakeHasNoLeases(t testing.TB, table Table) {
 		t.Errorf("settled in lane %d under the lease of a namesake: %+v, want %+v", lane, got, want)
 	}
 	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
-		t.Errorf("a relay lost its lease as its namesake asked for its own")
+		t.Errorf("a relay lost its lease when its namesake acquired lanes")
 	}
 }
 
@@ -112,7 +112,7 @@ func renewalRacesTakeover(t testing.TB, table Table) {
 			held, err = a.store.Renew(ctx, a.name, renewals, long)
 			return err
 		})
-		race("take over beside a renewal", func(ctx context.Context) (err error) {
+		race("take over during a renewal", func(ctx context.Context) (err error) {
 			granted, err = b.store.Acquire(ctx, b.name, storage.Lanes, long)
 			return err
 		})

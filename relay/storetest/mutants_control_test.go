@@ -60,10 +60,10 @@ func controlMutants() []mutant {
 	}
 	return []mutant{
 		sets("controls have no reason", "controls are kept", func(c *storage.Control, _ *time.Duration) { c.Reason = "" }),
-		sets("nobody knows who", "controls are kept", func(c *storage.Control, _ *time.Duration) { c.By = "" }),
+		sets("controls have no author", "controls are kept", func(c *storage.Control, _ *time.Duration) { c.By = "" }),
 		sets("names of controls are in lower case", "controls are kept", func(c *storage.Control, _ *time.Duration) { c.Name = strings.ToLower(c.Name) }),
 		sets("controls last for ever", "controls end", func(_ *storage.Control, lasts *time.Duration) { *lasts = 0 }),
-		{"a control in the place of another changes nothing", []string{"controls are kept", "controls end"}, func(s Store, _ *facts) Store {
+		{"a control doesn't replace another", []string{"controls are kept", "controls end"}, func(s Store, _ *facts) Store {
 			return onControl{Store: s, set: func(ctx context.Context, c storage.Control, lasts time.Duration) error {
 				there, err := s.Controls(ctx)
 				if err != nil || slices.ContainsFunc(there, func(old storage.Control) bool { return old.Kind == c.Kind && old.Name == c.Name }) {

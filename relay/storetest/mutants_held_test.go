@@ -70,12 +70,12 @@ func heldMutants() []mutant {
 		{"no due row is a retry", []string{"due tells retries from scheduled", "held across a takeover"}, func(s Store, _ *facts) Store {
 			return eachDue(s, func(row *storage.Row) { row.Retrying = false })
 		}},
-		{"held keys of all lanes", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+		{"blocked keys of all lanes are returned", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(ctx context.Context, _ []int, limit int) ([]storage.BlockedKey, error) {
 				return s.BlockedKeys(ctx, lanes(), limit)
 			}}
 		}},
-		{"held keys go over the limit", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+		{"blocked keys exceed the limit", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				return s.BlockedKeys(ctx, lanes, limit+1)
 			}}
@@ -87,14 +87,14 @@ func heldMutants() []mutant {
 				return slices.DeleteFunc(keys, func(key storage.BlockedKey) bool { return !slices.Contains(ids(due), key.ID) }), err
 			}}
 		}},
-		{"who takes a lane over doesn't find its held keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
+		{"a lane's next holder doesn't find its blocked keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(context.Context, []int, int) ([]storage.BlockedKey, error) { return nil, nil }}
 		}},
 		among("no key is blocked among others", func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error) { return nil, nil }),
-		among("all held keys are found among others", func(ctx context.Context, s Store, _ []storage.LaneKey) ([]storage.BlockedKey, error) {
+		among("all blocked keys are returned among others", func(ctx context.Context, s Store, _ []storage.LaneKey) ([]storage.BlockedKey, error) {
 			return s.BlockedKeys(ctx, lanes(), plenty)
 		}),
-		among("held keys of any lane are found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+		among("blocked keys of other lanes are found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			return heldWhere(ctx, s, func(held storage.BlockedKey) bool {
 				return slices.ContainsFunc(keys, func(key storage.LaneKey) bool { return key.Key == held.Key })
 			}, func(held storage.BlockedKey) storage.BlockedKey {
@@ -116,7 +116,7 @@ func heldMutants() []mutant {
 			}
 			return s.BlockedAmong(ctx, keys)
 		}),
-		among("one row of a held key is found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+		among("one row of a blocked key is returned", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			found, err := s.BlockedAmong(ctx, keys)
 			seen := map[storage.LaneKey]bool{}
 			return slices.DeleteFunc(found, func(held storage.BlockedKey) bool {
@@ -125,7 +125,7 @@ func heldMutants() []mutant {
 				return seen[ref]
 			}), err
 		}),
-		among("the last row of a held key is found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+		among("the last row of a blocked key is returned", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			found, err := s.BlockedAmong(ctx, keys)
 			for i := range found {
 				all, _ := heldWhere(ctx, s, func(held storage.BlockedKey) bool { return held.Key == found[i].Key && held.Topic == found[i].Topic }, nil)

@@ -38,10 +38,10 @@ func identityMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"an id that was done is refused", []string{"done meets its id again"}, func(s Store, _ *facts) Store {
+		{"an id of a done row is refused", []string{"done meets its id again"}, func(s Store, _ *facts) Store {
 			return refusing(s, storage.StateDone)
 		}},
-		{"an id that is held is refused", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
+		{"an id of a deferred row is refused", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
 			return refusing(s, storage.StateRetry)
 		}},
 		{"a message is requeued by its row's id", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
@@ -64,7 +64,7 @@ func identityMutants() []mutant {
 				return 1, err
 			}}
 		}},
-		{"nothing comes back while an id is taken", []string{"return meets its id again", "return brings one of an id"}, func(s Store, _ *facts) Store {
+		{"no row is moved back while an id is taken", []string{"return meets its id again", "return brings one of an id"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				held, err := s.List(ctx, storage.Filter{State: storage.StateRetry})
 				if err != nil {
@@ -80,7 +80,7 @@ func identityMutants() []mutant {
 				return s.Reclaim(ctx, limit)
 			}}
 		}},
-		{"of one id one row is picked", []string{"pick brings all of an id"}, func(s Store, _ *facts) Store {
+		{"one row is picked for each id", []string{"pick brings all of an id"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				return slices.CompactFunc(rows, func(a, b storage.Row) bool { return a.ID == b.ID })
 			}}

@@ -45,7 +45,7 @@ func eachRenewal(s Store, change func(*storage.Renewal)) Store {
 
 func laneMutants() []mutant {
 	return []mutant{
-		{"two relays are given one lane", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+		{"two relays get one lane", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
 			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				if len(grants) == 0 {
 					grants = append(grants, storage.Grant{Lease: storage.Lease{Lane: 7, Fence: 2}})
@@ -53,7 +53,7 @@ func laneMutants() []mutant {
 				return grants
 			})
 		}},
-		{"a lane is never given out", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+		{"a lane is never granted", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
 			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				return slices.DeleteFunc(grants, func(g storage.Grant) bool { return g.Lane == 63 })
 			})
@@ -96,13 +96,13 @@ func laneMutants() []mutant {
 		{"crashes are not counted", []string{"takeover only after expiry", "calm renewal clears crashes"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Crashes = 0 })
 		}},
-		{"a release only lets the lease end", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
+		{"a release only expires the lease", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
 			return onRelease{s, func(ctx context.Context, name string, renewals []storage.Renewal) error {
 				_, err := s.Renew(ctx, name, renewals, -time.Second)
 				return err
 			}}
 		}},
-		{"a renewal is of all that the relay's name has", []string{"a lease ends though its relay lives", "a namesake has no leases", "leaving keeps leases"}, func(s Store, f *facts) Store {
+		{"a renewal renews all lanes of the relay's name", []string{"a lease ends though its relay lives", "a namesake has no leases", "leaving keeps leases"}, func(s Store, f *facts) Store {
 			return onRenew{s, func(ctx context.Context, name string, given []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 				all := slices.Clone(given)
 				for lane := range storage.Lanes {
@@ -113,7 +113,7 @@ func laneMutants() []mutant {
 				return s.Renew(ctx, name, all, ttl)
 			}}
 		}},
-		{"leaving ends leases", []string{"leaving keeps leases"}, func(s Store, _ *facts) Store {
+		{"Deregister ends leases", []string{"leaving keeps leases"}, func(s Store, _ *facts) Store {
 			return onDeregister{s, func(ctx context.Context, name string) error { return s.FenceRelay(ctx, name, storage.ByLanes) }}
 		}},
 		{"a renewal doesn't wait for a takeover", []string{"renewal races a takeover"}, func(s Store, _ *facts) Store {
@@ -131,7 +131,7 @@ func laneMutants() []mutant {
 		{"every renewal is calm", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
 			return eachRenewal(s, func(r *storage.Renewal) { r.Calm = true })
 		}},
-		{"a renewal says that it held and extends nothing", []string{"renew extends the lease"}, func(s Store, _ *facts) Store {
+		{"a renewal reports success and extends nothing", []string{"renew extends the lease"}, func(s Store, _ *facts) Store {
 			return onRenew{s, func(_ context.Context, _ string, renewals []storage.Renewal, _ time.Duration) (held []storage.Lease, _ error) {
 				for _, r := range renewals {
 					held = append(held, r.Lease)
@@ -203,12 +203,12 @@ func laneMutants() []mutant {
 				return grants
 			})
 		}},
-		{"held rows are not picked", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
+		{"deferred rows are not picked", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				return slices.DeleteFunc(rows, func(r storage.Row) bool { return r.Deferred })
 			}}
 		}},
-		{"picked rows are all taken for pending ones", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
+		{"all picked rows are returned as pending", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				for i := range rows {
 					rows[i].Deferred = false
@@ -247,7 +247,7 @@ func fenceMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"the fence is compared and the lane not locked", []string{"settle held open across a takeover", "settle races a takeover"}, func(s Store, f *facts) Store {
+		{"the fence is compared without locking the lane", []string{"settle held open across a takeover", "settle races a takeover"}, func(s Store, f *facts) Store {
 			return onSettle{s, f.settleWithoutLock(s)}
 		}},
 	}

@@ -33,7 +33,7 @@ func operatorMutants() []mutant {
 				return len(infos), err
 			}}
 		}},
-		{"a retry waits on", []string{"retries are changed", "retries are changed by rows"}, func(s Store, _ *facts) Store {
+		{"a retry is not made due", []string{"retries are changed", "retries are changed by rows"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				if filter.State == storage.StateRetry {
 					return 0, nil
@@ -41,11 +41,11 @@ func operatorMutants() []mutant {
 				return s.Requeue(ctx, filter)
 			}}
 		}},
-		{"what is requeued expires again", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
+		{"requeued rows expire again", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
 			expires := func(row *storage.Row) { row.NeverExpires = false }
 			return eachClaimed(eachDue(s, expires), expires)
 		}},
-		{"whatever is requeued never expires", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
+		{"all requeued rows never expire", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
 			never := func(row *storage.Row) { row.NeverExpires, row.Message.ExpiresAt = true, time.Time{} }
 			return eachClaimed(eachDue(s, never), never)
 		}},
@@ -88,7 +88,7 @@ func operatorMutants() []mutant {
 				}
 			})
 		}},
-		{"listings start anew", []string{"list pages", "filters select"}, func(s Store, _ *facts) Store {
+		{"listings restart with each page", []string{"list pages", "filters select"}, func(s Store, _ *facts) Store {
 			return filtered(s, func(f *storage.Filter) { f.AfterID = 0 })
 		}},
 		{"listings have no limit", []string{"list pages"}, func(s Store, _ *facts) Store {
@@ -137,9 +137,9 @@ func holdMutants() []mutant {
 	isParked := func(h storage.Hold) bool { return h == storage.HoldsKey }
 	isWanted := func(h storage.Hold) bool { return h > storage.HoldsKey }
 	return []mutant{
-		settling("parked rows hold nothing", []string{"parked rows hold their keys", "skip lets a key go on", "discard of a held key"}, func(s *storage.Settlement) { s.Holds = false }),
+		settling("parked rows don't hold their keys", []string{"parked rows hold their keys", "skip lets a key go on", "discard of a held key"}, func(s *storage.Settlement) { s.Holds = false }),
 		settling("all parked rows hold their keys", []string{"parked rows hold their keys", "skip lets a key go on"}, func(s *storage.Settlement) { s.Holds = true }),
-		{"a lane's keys leave out those that parked rows hold", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+		{"the blocked keys leave out keys that parked rows hold", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				return without(s, isParked)(s.BlockedKeys(ctx, lanes, limit))
 			}}
@@ -149,12 +149,12 @@ func holdMutants() []mutant {
 				return without(s, isParked)(s.BlockedAmong(ctx, keys))
 			}}
 		}},
-		{"a key is free once its skip is asked for", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
+		{"a key is unblocked before its skip is carried out", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
 			return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 				return without(s, isWanted)(s.BlockedAmong(ctx, keys))
 			}}
 		}},
-		{"a requeued row holds its key no more", []string{"parked rows hold their keys"}, func(s Store, f *facts) Store {
+		{"a requeued row doesn't hold its key any more", []string{"parked rows hold their keys"}, func(s Store, f *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				n, err := s.Requeue(ctx, filter)
 				if err != nil {
@@ -163,7 +163,7 @@ func holdMutants() []mutant {
 				return n, f.settleDue(ctx, s, storage.StateScheduled)
 			}}
 		}},
-		{"a park overwrites what was decided", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
+		{"a park overwrites an operator's decision", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return !each.Holds || !each.Deferred })
 				for i := range forget {
@@ -175,7 +175,7 @@ func holdMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"a settlement overwrites what was changed", []string{"changes outlive a repeated settlement"}, func(s Store, _ *facts) Store {
+		{"a settlement overwrites an operator's change", []string{"changes outlive a repeated settlement"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				blind := slices.Clone(settlements)
 				for i := range blind {
@@ -184,7 +184,7 @@ func holdMutants() []mutant {
 				return s.Settle(ctx, name, keep, blind)
 			}}
 		}},
-		{"a retry overwrites what was decided", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
+		{"a retry overwrites an operator's decision", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return each.State != storage.StateRetry || !each.Deferred })
 				for i := range forget {
@@ -207,19 +207,19 @@ func holdMutants() []mutant {
 				return n + more, err
 			}}
 		}},
-		{"what is wanted isn't told", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
+		{"an operator's decision is not returned", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
 			return eachDue(s, func(row *storage.Row) { row.Holds = storage.NoHold })
 		}},
-		{"nothing counts as held", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+		{"no deferred row is counted", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.HeldKeys, status.OldestHeld = 0, 0 })
 		}},
-		{"no retry gets old", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+		{"retries have no age", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestRetry = 0 })
 		}},
-		{"what is held came just now", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+		{"deferred rows have the present time", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestHeld = min(status.OldestHeld, time.Millisecond) })
 		}},
-		{"a change of the way requeues what is held", []string{"adoption ends holds"}, func(s Store, _ *facts) Store {
+		{"a change of the claim mode requeues held messages", []string{"adoption ends holds"}, func(s Store, _ *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				_, _ = s.Requeue(ctx, storage.Filter{})
 				return s.SetClaimMode(ctx, claim)

@@ -97,7 +97,7 @@ func readMutants() []mutant {
 		{"until is not included", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
 			return eachPosition(s, func(p *storage.Position) { p.Until = max(0, p.Until-1) })
 		}},
-		{"after is included", []string{"read keeps to positions", "read in order"}, func(s Store, _ *facts) Store {
+		{"the row at After is included", []string{"read keeps to positions", "read in order"}, func(s Store, _ *facts) Store {
 			return eachPosition(s, func(p *storage.Position) { p.After = max(0, p.After-1) })
 		}},
 		{"a position's key is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
@@ -111,7 +111,7 @@ func readMutants() []mutant {
 		{"the newest first", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { slices.Reverse(page.Rows) })
 		}},
-		{"a full page leaves some out", []string{"read in order"}, func(s Store, _ *facts) Store {
+		{"a full page leaves rows out", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				if page.More && len(page.Rows) > 2 {
 					page.Rows = slices.Delete(page.Rows, 1, 2)
@@ -129,7 +129,7 @@ func readMutants() []mutant {
 				slices.SortFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.Lane, b.Lane) })
 			})
 		}},
-		{"a full page was read to the end", []string{"read in order"}, func(s Store, _ *facts) Store {
+		{"a full page reports that it reached the end", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.Through = 1 << 40 })
 		}},
 		{"never more", []string{"read first positions first", "read in order", "read stops at bytes"}, func(s Store, _ *facts) Store {
@@ -201,7 +201,7 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"read leaves topics out that are alike", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"Read leaves out similar topics", []string{"except keeps others"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
@@ -227,7 +227,7 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"a page knows only of the ids that it shows", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"a page's last id is that of its last row", []string{"except keeps others"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LastID = highest(page.Rows) })
 		}},
 		{"marks are stored in any epoch", []string{"marks of another epoch are not"}, func(s Store, _ *facts) Store {
@@ -242,10 +242,10 @@ func readMutants() []mutant {
 		{"a page names no epoch", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.Epoch = "another" })
 		}},
-		{"a page says that fewer ids were given", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
+		{"a page's last id is too low", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LastID = 0 })
 		}},
-		{"nothing is later", []string{"scheduled keeps its time"}, func(s Store, _ *facts) Store {
+		{"no read row has Later set", []string{"scheduled keeps its time"}, func(s Store, _ *facts) Store {
 			return eachRead(s, func(row *storage.Row) { row.Later = false })
 		}},
 	}
@@ -267,10 +267,10 @@ func lateMutants() []mutant {
 		{"the safe id is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID++ })
 		}},
-		{"the safe id stays", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
+		{"the safe id never rises", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID = 0 })
 		}},
-		{"a gap holds the safe id up", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
+		{"a gap stops the safe id", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				there := ids(page.Rows)
 				page.SafeID = 0
@@ -279,7 +279,7 @@ func lateMutants() []mutant {
 				}
 			})
 		}},
-		{"a cursor instead of a state", []string{"late commit", "many writers"}, func(s Store, _ *facts) Store {
+		{"an old cursor is accepted for the state", []string{"late commit", "many writers"}, func(s Store, _ *facts) Store {
 			var read int64
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
@@ -288,10 +288,10 @@ func lateMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"nothing is late", []string{"late commit", "late within a key", "failed read tells nothing", "every reader hears", "many writers"}, func(s Store, _ *facts) Store {
+		{"late rows are not reported", []string{"late commit", "late within a key", "failed read tells nothing", "every reader hears", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter = -1 })
 		}},
-		{"nothing is late where no rows are asked for", []string{"late told without rows"}, func(s Store, _ *facts) Store {
+		{"a read without positions reports no late rows", []string{"late told without rows"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				if len(request.Positions) == 0 {
@@ -300,10 +300,10 @@ func lateMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"late after is one too high", []string{"late within a key"}, func(s Store, _ *facts) Store {
+		{"LateAfter is one too high", []string{"late within a key"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter++ })
 		}},
-		{"everything is always late", []string{"late commit"}, func(s Store, _ *facts) Store {
+		{"all rows are always reported as late", []string{"late commit"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter = 0 })
 		}},
 		{"a failed read counts as read", []string{"failed read tells nothing"}, func(s Store, _ *facts) Store {
@@ -315,7 +315,7 @@ func lateMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"one reader hears for all", []string{"every reader hears"}, func(s Store, f *facts) Store {
+		{"late rows are reported to one reader only", []string{"every reader hears"}, func(s Store, f *facts) Store {
 			return onRead{s, f.reader.Read}
 		}},
 		{"a transaction that was rolled back is read", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {

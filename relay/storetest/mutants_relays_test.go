@@ -40,17 +40,17 @@ func (s onDeregister) Deregister(ctx context.Context, name string) error {
 
 func burialMutants() []mutant {
 	return []mutant{
-		{"the dead keep all until its time is over", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
+		{"dead relays keep everything until it expires", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
 			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error { return s.Deregister(ctx, name) }}
 		}},
-		{"the dead stay among the living", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
+		{"dead relays are still listed as alive", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
 			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				err := s.FenceRelay(ctx, name, claim)
 				_, beat := s.Heartbeat(ctx, storage.Identity{Name: name, Claim: claim}, time.Hour)
 				return errors.Join(err, beat)
 			}}
 		}},
-		{"the dead may renew until others have their lanes", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
+		{"dead relays may renew until others have their lanes", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
 			dead := map[string]storage.Claim{}
 			later := onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				dead[name] = claim
@@ -65,7 +65,7 @@ func burialMutants() []mutant {
 				return s.Acquire(ctx, name, count, ttl)
 			}}
 		}},
-		{"who lives is buried, too", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
+		{"relays that are alive are fenced, too", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
 			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				return errors.Join(s.FenceRelay(ctx, name, claim), s.FenceRelay(ctx, "b", claim), s.FenceRelay(ctx, "c", claim))
 			}}
@@ -100,7 +100,7 @@ func statusMutants() []mutant {
 				}
 			})
 		}},
-		{"nobody holds lanes", []string{"status counts", "ended context"}, func(s Store, _ *facts) Store {
+		{"the status has no lanes", []string{"status counts", "ended context"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.LanesLeased = 0 })
 		}},
 		{"claimed counts as pending", []string{"status counts claims"}, func(s Store, _ *facts) Store {
@@ -109,10 +109,10 @@ func statusMutants() []mutant {
 				status.Counts[storage.StateClaimed] = 0
 			})
 		}},
-		{"what can't be delivered gets old, too", []string{"status tells the oldest", "status counts"}, func(s Store, _ *facts) Store {
+		{"rows that can't be delivered have an age, too", []string{"status tells the oldest", "status counts"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestPending += time.Second })
 		}},
-		{"nothing gets old", []string{"status tells the oldest", "purge counts from the finish"}, func(s Store, _ *facts) Store {
+		{"pending rows have no age", []string{"status tells the oldest", "purge counts from the finish"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestPending = 0 })
 		}},
 	}
@@ -146,7 +146,7 @@ func relayMutants() []mutant {
 				return members, err
 			}}
 		}},
-		{"nobody tells the time", []string{"beat tells the time"}, func(s Store, _ *facts) Store {
+		{"heartbeats have no time", []string{"beat tells the time"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				members.Now = time.Time{}
@@ -165,7 +165,7 @@ func relayMutants() []mutant {
 				return members, err
 			}}
 		}},
-		{"what relays tell of themselves is as it was at first", []string{"members"}, func(s Store, _ *facts) Store {
+		{"the first configuration of a relay is kept", []string{"members"}, func(s Store, _ *facts) Store {
 			first := map[string]storage.Config{}
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				if _, ok := first[self.Name]; !ok && self.Config.Print != "" {
@@ -175,7 +175,7 @@ func relayMutants() []mutant {
 				return s.Heartbeat(ctx, self, ttl)
 			}}
 		}},
-		{"each relay hears its own setup of all", []string{"members"}, func(s Store, _ *facts) Store {
+		{"a relay receives its own configuration for all relays", []string{"members"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				for i := range members.Relays {
@@ -184,20 +184,20 @@ func relayMutants() []mutant {
 				return members, err
 			}}
 		}},
-		{"a status has no setups", []string{"members"}, func(s Store, _ *facts) Store {
+		{"the status has no configurations", []string{"members"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) {
 				for i := range status.Relays {
 					status.Relays[i].Config = storage.Config{}
 				}
 			})
 		}},
-		{"the other way of claiming is adopted beside living relays", []string{"adoption"}, func(s Store, f *facts) Store {
+		{"the claim mode is changed while relays are alive", []string{"adoption"}, func(s Store, f *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				_ = s.SetClaimMode(ctx, claim)
 				return nil
 			}}
 		}},
-		{"the way of claiming never changes", []string{"adoption", "adoption forgets"}, func(s Store, f *facts) Store {
+		{"the claim mode never changes", []string{"adoption", "adoption forgets"}, func(s Store, f *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				if status, err := s.Status(ctx); err != nil || status.Claim != "" && status.Claim != claim {
 					return storage.ErrOtherClaim
@@ -214,38 +214,38 @@ func relayMutants() []mutant {
 				return members, err
 			}}
 		}},
-		{"leases outlive a change of the way", []string{"adoption fences"}, func(s Store, f *facts) Store {
+		{"leases outlive a change of the claim mode", []string{"adoption fences"}, func(s Store, f *facts) Store {
 			return counted(s, func(_ int, c storage.Settled) storage.Settled {
 				return storage.Settled{Changed: c.Changed + c.Fenced, Missing: c.Missing}
 			})
 		}},
-		{"marks outlive a change of the way", []string{"adoption forgets"}, func(s Store, _ *facts) Store {
+		{"marks outlive a change of the claim mode", []string{"adoption forgets"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Marks.Main = 1 })
 		}},
-		{"claims outlive a change of the way", []string{"adoption forgets"}, func(s Store, f *facts) Store {
+		{"claims outlive a change of the claim mode", []string{"adoption forgets"}, func(s Store, f *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return f.token(row.ID) != "" })
 			})
 		}},
-		{"a claim changes the way back", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"a claim works on a table claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
 			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) (rows []storage.Row, err error) {
 				err = inOldWay(ctx, s, func() error { rows, err = s.Claim(ctx, request); return err })
 				return rows, err
 			}}
 		}},
-		{"an extension changes the way back", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"Extend works on a table claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
 			return onExtend{s, func(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 				err = inOldWay(ctx, s, func() error { still, err = s.Extend(ctx, token, ids, ttl); return err })
 				return still, err
 			}}
 		}},
-		{"held rows come back to a table that is claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"deferred rows are moved back in a table claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (freed int, err error) {
 				err = inOldWay(ctx, s, func() error { freed, err = s.Reclaim(ctx, limit); return err })
 				return freed, err
 			}}
 		}},
-		{"what a change of the way has fenced counts as changed", []string{"adoption beside settles by token", "adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"settlements after a change of the claim mode count as changed", []string{"adoption beside settles by token", "adoption ends claims"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				settled, err := s.Settle(ctx, name, keep, settlements)
 				return storage.Settled{Changed: settled.Changed + settled.Fenced + settled.Missing}, err

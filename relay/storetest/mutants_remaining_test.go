@@ -27,15 +27,15 @@ func remainingMutants() []mutant {
 		}}
 	}
 	return []mutant{
-		only("held rows don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return !row.Deferred }, due),
-		only("pending rows don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Deferred }, due, unclaimed),
+		only("Remaining leaves out deferred rows", func(_ context.Context, _ Store, row *storage.Row) bool { return !row.Deferred }, due),
+		only("Remaining leaves out pending rows", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Deferred }, due, unclaimed),
 		only("rows without a key don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Message.Key != "" }, due),
-		only("parts don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Sinks == "" }, due),
+		only("Remaining leaves out parts", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Sinks == "" }, due),
 		only("rows behind a key that waits don't remain", func(ctx context.Context, s Store, row *storage.Row) bool {
 			blocked, err := s.BlockedAmong(ctx, []storage.LaneKey{{Lane: row.Lane, Key: row.Message.Key}})
 			return err != nil || len(blocked) == 0 || row.Deferred
 		}, due),
-		only("the lowest lanes don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Lane >= storage.Lanes/2 }, due),
+		only("Remaining leaves out the lowest lanes", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Lane >= storage.Lanes/2 }, due),
 		{"rows remain that are due tomorrow", []string{due, unclaimed}, func(s Store, f *facts) Store {
 			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
 				now := f.table.DB.Now
@@ -44,17 +44,17 @@ func remainingMutants() []mutant {
 				return f.table.DB.Store().Remaining(ctx, limit, each)
 			}}
 		}},
-		{"what remains isn't told whether it is held", []string{due}, func(s Store, _ *facts) Store {
+		{"Remaining doesn't return whether a row is deferred", []string{due}, func(s Store, _ *facts) Store {
 			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
 				return s.Remaining(ctx, limit, func(row *storage.Row) bool { row.Deferred = false; return each(row) })
 			}}
 		}},
-		{"the search for what remains ignores that its caller has enough", []string{due}, func(s Store, _ *facts) Store {
+		{"Remaining ignores that its callback returns false", []string{due}, func(s Store, _ *facts) Store {
 			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
 				return s.Remaining(ctx, limit, func(row *storage.Row) bool { each(row); return true })
 			}}
 		}},
-		{"a limit of what remains is one too low", []string{due}, func(s Store, _ *facts) Store {
+		{"the limit of Remaining is one too low", []string{due}, func(s Store, _ *facts) Store {
 			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
 				met := 0
 				return s.Remaining(ctx, limit, func(row *storage.Row) bool {

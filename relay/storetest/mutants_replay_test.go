@@ -63,12 +63,12 @@ func replayMutants() []mutant {
 		begins("replays ignore since", "replay selects", func(r *storage.Replay) { r.Since = time.Time{} }),
 		begins("replays ignore until", "replay selects", func(r *storage.Replay) { r.Until = time.Time{} }),
 		begins("replays ignore the sink", "replay keeps to sinks", func(r *storage.Replay) { r.Sink = "" }),
-		begins("replays go where their messages went", "replay keeps to sinks", func(r *storage.Replay) { r.To = "" }),
-		copied("a copy has no header of its own", func(row *storage.Row) { delete(row.Message.Headers, storage.ReplayedHeader) }),
+		begins("replays keep the sinks of their messages", "replay keeps to sinks", func(r *storage.Replay) { r.To = "" }),
+		copied("a copy has no additional headers", func(row *storage.Row) { delete(row.Message.Headers, storage.ReplayedHeader) }),
 		copied("a copy has no other headers", func(row *storage.Row) {
 			row.Message.Headers = map[string]string{storage.ReplayedHeader: row.Message.Headers[storage.ReplayedHeader]}
 		}),
-		copied("a copy has an id of its own", func(row *storage.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
+		copied("a copy has another message id", func(row *storage.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
 		copied("a copy expires", func(row *storage.Row) { row.Message.ExpiresAt = time.Now() }),
 		copied("a copy never expires", func(row *storage.Row) { row.Message.ExpiresAt = time.Time{} }),
 		{"copies are copied", []string{"replay copies in order"}, func(s Store, _ *facts) Store {
@@ -81,7 +81,7 @@ func replayMutants() []mutant {
 				return s.Replay(ctx, more, limit)
 			}}
 		}},
-		{"a replay begins anew with each step", []string{"replay goes on"}, func(s Store, _ *facts) Store {
+		{"a replay restarts with each step", []string{"replay goes on"}, func(s Store, _ *facts) Store {
 			return onReplay{s, func(ctx context.Context, was storage.Replay, limit int) (storage.Replay, []storage.RowID, error) {
 				anew := was
 				anew.AfterID = 0
@@ -93,7 +93,7 @@ func replayMutants() []mutant {
 				return s.Replay(ctx, anew, limit)
 			}}
 		}},
-		{"a replay takes whatever it is for what it was", []string{"replay goes on"}, func(s Store, _ *facts) Store {
+		{"a replay ignores that its state has changed", []string{"replay goes on"}, func(s Store, _ *facts) Store {
 			return onReplay{s, func(ctx context.Context, was storage.Replay, limit int) (storage.Replay, []storage.RowID, error) {
 				stored, err := s.Replays(ctx)
 				if at := slices.IndexFunc(stored, func(r storage.Replay) bool { return r.Name == was.Name }); err == nil && at >= 0 {
@@ -102,7 +102,7 @@ func replayMutants() []mutant {
 				return s.Replay(ctx, was, limit)
 			}}
 		}},
-		{"a name may begin twice", []string{"replay goes on"}, func(s Store, _ *facts) Store {
+		{"a replay's name may be used twice", []string{"replay goes on"}, func(s Store, _ *facts) Store {
 			return onStoreReplay{s, func(ctx context.Context, was *storage.Replay, is storage.Replay) (storage.Replay, error) {
 				stored, err := s.Replays(ctx)
 				if at := slices.IndexFunc(stored, func(r storage.Replay) bool { return r.Name == is.Name }); err == nil && was == nil && at >= 0 {

@@ -42,14 +42,14 @@ func claimMutants() []mutant {
 				return rows, err
 			}}
 		}},
-		{"only prompted claims find rows", []string{"reclaim frees ended claims"}, func(s Store, _ *facts) Store {
+		{"claims without a prompt find no rows", []string{"reclaim frees ended claims"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) {
 				if r.Unprompted {
 					r.Limit = 0
 				}
 			})
 		}},
-		{"some claims come back empty", []string{"claims are distinct"}, func(s Store, _ *facts) Store {
+		{"some claims return no rows", []string{"claims are distinct"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Limit-- })
 		}},
 		{"the limit acts before locked rows are skipped", []string{"claim passes over locked rows"}, func(s Store, f *facts) Store {
@@ -84,20 +84,20 @@ func claimMutants() []mutant {
 		{"topics are ignored", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Topics = nil })
 		}},
-		{"exceptions are ignored", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
+		{"Except is ignored", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Except = nil })
 		}},
-		{"exceptions count only without topics", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
+		{"Except is ignored if topics are given", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) {
 				if len(r.Topics) > 0 {
 					r.Except = nil
 				}
 			})
 		}},
-		{"no claimed row is later", []string{"claim returns the message"}, func(s Store, _ *facts) Store {
+		{"no claimed row has Later set", []string{"claim returns the message"}, func(s Store, _ *facts) Store {
 			return eachClaimed(s, func(row *storage.Row) { row.Later = false })
 		}},
-		{"claims bear no name", []string{"claim returns the message"}, func(s Store, _ *facts) Store {
+		{"claims have no relay name", []string{"claim returns the message"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Relay = "" })
 		}},
 		{"the token is not checked", []string{"settle by token", "reclaim frees ended claims"}, func(s Store, f *facts) Store {
@@ -120,13 +120,13 @@ func claimMutants() []mutant {
 				return s.Extend(ctx, token, ids, short/2)
 			}}
 		}},
-		{"extend says that all was held", []string{"extend keeps the claim"}, func(s Store, _ *facts) Store {
+		{"Extend reports that all rows were held", []string{"extend keeps the claim"}, func(s Store, _ *facts) Store {
 			return onExtend{s, func(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
 				_, err := s.Extend(ctx, token, ids, ttl)
 				return ids, err
 			}}
 		}},
-		{"given back is put off", []string{"pending gives back", "settle by token"}, func(s Store, _ *facts) Store {
+		{"rows that are given back are deferred", []string{"pending gives back", "settle by token"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.State == storage.StatePending {
 					settlement.State = storage.StateRetry
@@ -156,10 +156,10 @@ func reclaimMutants() []mutant {
 		{"reclaim goes over the limit", []string{"reclaim concurrently"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) { return s.Reclaim(ctx, limit+1) }}
 		}},
-		{"attempts are forgotten on the way back", []string{"reclaim brings back due rows", "pending gives back"}, func(s Store, _ *facts) Store {
+		{"rows that are moved back lose their attempts", []string{"reclaim brings back due rows", "pending gives back"}, func(s Store, _ *facts) Store {
 			return eachClaimed(s, func(row *storage.Row) { row.Attempts = 0 })
 		}},
-		{"parked rows come back", []string{"reclaim brings back due rows"}, func(s Store, _ *facts) Store {
+		{"parked rows are moved back", []string{"reclaim brings back due rows"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				if _, err := s.Requeue(ctx, storage.Filter{}); err != nil {
 					return 0, err
@@ -170,7 +170,7 @@ func reclaimMutants() []mutant {
 		{"rows come back too soon", []string{"reclaim brings back due rows"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Delay = 0 })
 		}},
-		{"nothing comes back", []string{"reclaim brings back due rows", "requeue by rows"}, func(s Store, _ *facts) Store {
+		{"no row is moved back", []string{"reclaim brings back due rows", "requeue by rows"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.State != storage.StateDone {
 					settlement.State, settlement.Delay = storage.StateRetry, 24*time.Hour

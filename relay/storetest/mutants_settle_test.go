@@ -84,7 +84,7 @@ func settleMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"what lies between done rows is done", []string{"settle some of a key"}, func(s Store, _ *facts) Store {
+		{"rows between settled rows are settled, too", []string{"settle some of a key"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				if err := settleBetween(ctx, s, name, keep, settlements); err != nil {
 					return storage.Settled{}, err
@@ -117,12 +117,12 @@ func settleMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"a settle can't be given up", []string{"settle given up", "ended context"}, func(s Store, _ *facts) Store {
+		{"a settlement can't be cancelled", []string{"settle given up", "ended context"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(context.WithoutCancel(ctx), name, keep, settlements)
 			}}
 		}},
-		{"a settle that is given up has done half", []string{"settle given up"}, func(s Store, f *facts) Store {
+		{"a cancelled settlement has written half", []string{"settle given up"}, func(s Store, f *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (counts storage.Settled, err error) {
 				for _, settlement := range settlements {
 					one, err := s.Settle(ctx, name, keep, []storage.Settlement{settlement})
@@ -151,7 +151,7 @@ func settleMutants() []mutant {
 				}
 			})
 		}},
-		{"done rows are kept in any case", []string{"done rows are deleted"}, func(s Store, _ *facts) Store {
+		{"done rows are always kept", []string{"done rows are deleted"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(ctx, name, true, settlements)
 			}}
@@ -184,8 +184,8 @@ func messageMutants() []mutant {
 		}}
 	}
 	return []mutant{
-		change("no payload is an empty one", func(row *storage.Row) { row.Message.Payload = append([]byte{}, row.Message.Payload...) }),
-		change("an empty payload is none", func(row *storage.Row) { row.Message.Payload = append([]byte(nil), row.Message.Payload...) }),
+		change("a NULL payload becomes empty", func(row *storage.Row) { row.Message.Payload = append([]byte{}, row.Message.Payload...) }),
+		change("an empty payload becomes NULL", func(row *storage.Row) { row.Message.Payload = append([]byte(nil), row.Message.Payload...) }),
 		change("the headers are lost", func(row *storage.Row) { row.Message.Headers = nil }),
 		change("the message has another id", func(row *storage.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
 		change("the priority is lost", func(row *storage.Row) { row.Message.Priority = 0 }),

@@ -40,21 +40,21 @@ func severalMutants() []mutant {
 	)
 	return []mutant{
 		eachPart("a settlement for some sinks moves the row", []string{forSome, unkept, keeps, apart, beside, "readers tell the sinks"}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = "", "" }),
-		eachPart("nothing is written beside the row", []string{forSome, unkept, apart, beside}, func(s *storage.Settlement, _ *facts) { s.State = storage.StateDiscarded }),
-		eachPart("what is left is written beside the row", []string{forSome, unkept, beside}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = s.Left, s.For }),
-		eachPart("of what is left the first sink stays alone", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Left, _, _ = strings.Cut(s.Left, ",") }),
-		eachPart("what is beside the row has no attempts", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Attempts = 0 }),
-		eachPart("what is beside the row has no error", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Error = "" }),
-		eachPart("settlements for some sinks don't heed the sinks", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Sinks = f.sinksNow(s) }),
-		{"the last settlement of a row doesn't heed its sinks", []string{keeps}, func(s Store, f *facts) Store {
+		eachPart("no separate row is written", []string{forSome, unkept, apart, beside}, func(s *storage.Settlement, _ *facts) { s.State = storage.StateDiscarded }),
+		eachPart("the remaining sinks are written as a separate row", []string{forSome, unkept, beside}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = s.Left, s.For }),
+		eachPart("only the first remaining sink is kept", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Left, _, _ = strings.Cut(s.Left, ",") }),
+		eachPart("the separate row has no attempts", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Attempts = 0 }),
+		eachPart("the separate row has no error", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Error = "" }),
+		eachPart("settlements for some sinks ignore the sinks", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Sinks = f.sinksNow(s) }),
+		{"the last settlement of a row ignores its sinks", []string{keeps}, func(s Store, f *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.Left == "" && !settlement.Deferred {
 					settlement.Sinks = f.sinksNow(settlement)
 				}
 			})
 		}},
-		eachPart("settlements for some sinks don't heed the fence", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Fence = f.fence(s.Lane) }),
-		{"a settlement for some sinks is kept in any case", []string{unkept}, func(s Store, _ *facts) Store {
+		eachPart("settlements for some sinks ignore the fence", []string{keeps}, func(s *storage.Settlement, f *facts) { s.Fence = f.fence(s.Lane) }),
+		{"a settlement for some sinks always keeps a done row", []string{unkept}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(ctx, name, true, settlements)
 			}}
@@ -74,7 +74,7 @@ func severalMutants() []mutant {
 				return counts, err
 			}}
 		}},
-		{"held rows aren't known by their sinks", []string{apart}, func(s Store, f *facts) Store {
+		{"settlements of deferred rows ignore the sinks", []string{apart}, func(s Store, f *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.Deferred {
 					settlement.Sinks = f.sinksNow(settlement)
@@ -111,7 +111,7 @@ func severalMutants() []mutant {
 				return keys, err
 			}}
 		}),
-		{"a held key is told once for each topic", []string{"readers tell the sinks"}, func(s Store, _ *facts) Store {
+		{"a blocked key is returned once for each topic", []string{"readers tell the sinks"}, func(s Store, _ *facts) Store {
 			return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 				held, err := s.BlockedAmong(ctx, keys)
 				return slices.CompactFunc(held, func(a, b storage.BlockedKey) bool { return a.Topic == b.Topic }), err
@@ -129,7 +129,7 @@ func severalMutants() []mutant {
 				return slices.DeleteFunc(infos, func(info storage.Info) bool { return !strings.Contains(info.Sinks, sink) }), err
 			}}
 		}},
-		{"a listing ends with the row that has enough bytes", []string{"pages keep parts together"}, func(s Store, _ *facts) Store {
+		{"a listing ends in the middle of a message's rows", []string{"pages keep parts together"}, func(s Store, _ *facts) Store {
 			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				infos, err := s.List(ctx, filter)
 				if filter.MaxBytes == 1 {
@@ -148,7 +148,7 @@ func severalMutants() []mutant {
 				return n, err
 			}}
 		}},
-		{"what comes back takes the other rows of its message along", []string{"reclaim brings one part"}, func(s Store, f *facts) Store {
+		{"moving a row back moves the other rows of its message", []string{"reclaim brings one part"}, func(s Store, f *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				n, err := s.Reclaim(ctx, limit)
 				f.table.DB.Delete(func(row storage.Row) bool { return n > 0 && row.Sinks == "b" })

@@ -150,7 +150,7 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 			t.Errorf("parked with its key %s: %+v, want a hold of %d", info.Message.Key, info, want)
 		}
 	}
-	eventually(t, "the hold gets old", func() bool { return a.status().OldestHeld > short })
+	eventually(t, "the oldest held row is old enough", func() bool { return a.status().OldestHeld > short })
 	if s := a.status(); s.OldestRetry <= short || s.OldestRetry > time.Since(wrote)+slack {
 		t.Errorf("the oldest retry was written %v ago, not %v", time.Since(wrote), s.OldestRetry)
 	}

@@ -43,7 +43,7 @@ func readKeepsToPositions(t testing.TB, table Table) {
 		wantIDs(t, test.what, inOrder(page.Rows), test.want)
 		wantIDs(t, "scan of "+test.what, inOrder(a.scan([]storage.Position{test.position}, nil)), test.want)
 		if page.More {
-			t.Errorf("%s: there is more, says a page of %d rows", test.what, len(page.Rows))
+			t.Errorf("%s: a page of %d rows has More set", test.what, len(page.Rows))
 		}
 	}
 }
@@ -110,7 +110,7 @@ func wantThrough(t testing.TB, page storage.Page, all map[int][]int64, got []sto
 	there := ids(got)
 	for _, id := range slices.Concat(slices.Collect(maps.Values(all))...) {
 		if id <= page.Through && !slices.Contains(there, id) {
-			t.Errorf("a page says that it was read up to %d, and row %d is missing", page.Through, id)
+			t.Errorf("a page has Through %d, but row %d is missing", page.Through, id)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func readStopsAtBytes(t testing.TB, table Table) {
 		}
 		wantIDs(t, "the page", inOrder(page.Rows), written[:min(count, len(page.Rows))])
 		if !page.More && len(page.Rows) < count {
-			t.Errorf("a page of %d rows of %d says that there is no more", len(page.Rows), count)
+			t.Errorf("a page of %d rows of %d has More not set", len(page.Rows), count)
 		}
 	}
 	for _, row := range a.pending() {

@@ -232,7 +232,7 @@ func redirectOfWhatWaitsByRows(t testing.TB, table Table) {
 	claim := a.claim(storage.ClaimRequest{Token: "two", Limit: 1})
 	waiting := storage.Filter{State: storage.StatePending, Sink: "old"}
 	if n := a.redirect(waiting, "new"); n != 1 {
-		t.Errorf("redirected %d rows beside a claim, want 1", n)
+		t.Errorf("redirected %d rows while others are claimed, want 1", n)
 	}
 	a.mustSettle(allClaimed("two", storage.StatePending, claim)...)
 	if n := a.redirect(waiting, "new"); n != 1 {

@@ -81,13 +81,13 @@ func tellSetups(t testing.TB, a, b *worker) {
 	}
 	for _, setup := range []storage.Config{first, full, {}} {
 		if got := told(a.tell(setup), "a"); got != setup.Text() {
-			t.Errorf("a told %s, and hears of itself %s", setup.Text(), got)
+			t.Errorf("a sent the configuration %s, and receives %s for itself", setup.Text(), got)
 		}
 		if got := told(b.tell(first), "a"); got != setup.Text() {
-			t.Errorf("a told %s, and b hears %s", setup.Text(), got)
+			t.Errorf("a sent the configuration %s, and b receives %s", setup.Text(), got)
 		}
 		if status := a.status(); status.Relays[0].Config.Text() != setup.Text() || status.Relays[1].Config.Text() != first.Text() {
-			t.Errorf("the status tells other setups: %+v", status.Relays)
+			t.Errorf("the status has other configurations: %+v", status.Relays)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func adoption(t testing.TB, table Table) {
 		}
 		b.wantBeatRefused(other)
 		a.beat(ours, short) // a expires
-		eventually(t, "the other way is adopted", func() bool {
+		eventually(t, "the claim mode has changed", func() bool {
 			err := b.store.SetClaimMode(t.Context(), other)
 			if err != nil && !errors.Is(err, storage.ErrOtherClaim) && !errors.Is(err, storage.ErrBusy) {
 				t.Fatalf("adopt %s: %v", other, err)
@@ -197,7 +197,7 @@ func adoptionEndsHolds(t testing.TB, table Table) {
 		}
 	}
 	if n := b.discard(storage.Filter{}); n != 3 || len(b.list(storage.Filter{})) != 0 {
-		t.Errorf("discarded %d rows at once, want 3", n)
+		t.Errorf("discarded %d rows immediately, want 3", n)
 	}
 }
 
@@ -235,7 +235,7 @@ func adoptionEndsClaims(t testing.TB, table Table) {
 	retry, scheduled := claimed("old", storage.StateRetry, old[0]), claimed("old", storage.StateScheduled, old[1])
 	a.mustSettle(retry, scheduled) // both are due immediately
 	a.beat(storage.ByRows, short)
-	eventually(t, "lanes are adopted", func() bool { return b.store.SetClaimMode(t.Context(), storage.ByLanes) == nil })
+	eventually(t, "the claim mode is lanes", func() bool { return b.store.SetClaimMode(t.Context(), storage.ByLanes) == nil })
 
 	wantOtherClaim := func(what string, call func(ctx context.Context) error) {
 		t.Helper()
@@ -299,20 +299,20 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 				settled, err = a.store.Settle(ctx, a.name, true, allClaimed(token, state, rows))
 				return err
 			}); err != nil {
-				t.Errorf("settle as %s beside a change of the way: %v", state, err)
+				t.Errorf("settle as %s during a change of the claim mode: %v", state, err)
 			}
 		})
 		both.Go(func() {
 			if err := again(t, func(ctx context.Context) error { return b.store.SetClaimMode(ctx, storage.ByLanes) }); err != nil {
-				t.Errorf("adopt lanes beside a settle: %v", err)
+				t.Errorf("change the claim mode during a settlement: %v", err)
 			}
 		})
 		both.Wait()
 		if settled.Changed+settled.Fenced != count {
-			t.Errorf("settled as %s beside a change of the way: %+v, want %d rows in all", state, settled, count)
+			t.Errorf("settled as %s during a change of the claim mode: %+v, want %d rows in all", state, settled, count)
 		}
 		if late := a.settle(allClaimed(token, storage.StateDone, rows)...); late.Changed != 0 {
-			t.Errorf("settled after the change of the way: %+v", late)
+			t.Errorf("settled after the change of the claim mode: %+v", late)
 		}
 		if claimed := b.status().Counts[storage.StateClaimed]; claimed != 0 {
 			t.Errorf("%d rows are claimed after the change of the way", claimed)
@@ -325,7 +325,7 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 				}
 			}
 			if state != storage.StateRetry && state != storage.StateScheduled && moved != settled.Changed {
-				t.Errorf("%d rows are %s, and %+v was told", moved, state, settled)
+				t.Errorf("%d rows are %s, but Settle returned %+v", moved, state, settled)
 			}
 		}
 		b.takeOver(storage.Lanes, long)
@@ -364,7 +364,7 @@ func buryByLanes(t testing.TB, table Table) {
 	}
 	taken := b.acquire(storage.Lanes, long)
 	if len(taken) != len(mine) {
-		t.Errorf("of %d lanes of the dead %d were free at once", len(mine), len(taken))
+		t.Errorf("of the %d lanes of the dead relay %d were free immediately", len(mine), len(taken))
 	}
 	for _, g := range taken {
 		if g.Crashes != 1 {

@@ -99,7 +99,7 @@ func (w *worker) wantRemaining(what string, want []storage.Row) {
 	}
 	for limit := range len(want) {
 		if n := len(w.remaining(limit + 1)); n <= limit {
-			w.Errorf("%s: a limit of %d brings %d rows of %d", what, limit+1, n, len(want))
+			w.Errorf("%s: a limit of %d returned %d rows of %d", what, limit+1, n, len(want))
 		}
 	}
 	calls := 0
@@ -108,6 +108,6 @@ func (w *worker) wantRemaining(what string, want []storage.Row) {
 		return w.store.Remaining(ctx, 0, func(*storage.Row) bool { calls++; return calls < 2 })
 	})
 	if calls != min(2, len(want)) {
-		w.Errorf("%s: %d rows were given to a caller who had enough after the second", what, calls)
+		w.Errorf("%s: the callback was called %d times, though it returned false after the second row", what, calls)
 	}
 }

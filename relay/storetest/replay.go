@@ -96,7 +96,7 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 			t.Errorf("a copy of lane %d is in lane %d", done[i].Lane, row.Lane)
 		}
 		if copies[i] != (storage.RowID{Lane: row.Lane, ID: row.ID}) {
-			t.Errorf("a copy is said to be %+v, and is %+v", copies[i], row)
+			t.Errorf("a copy was returned as %+v, and its row is %+v", copies[i], row)
 		}
 	}
 	if len(got) != len(done) {

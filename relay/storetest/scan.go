@@ -168,7 +168,7 @@ func scanInSteps(t testing.TB, table Table) {
 		}
 	}
 	if all := storage.ScanTogether + more + 1; len(met) != all || met[rare[0]] != 1 {
-		t.Fatalf("%d rows were met of %d, the last one %d times", len(met), all, met[rare[0]])
+		t.Fatalf("keep was called for %d rows of %d, and %d times for the last one", len(met), all, met[rare[0]])
 	}
 	found := false
 	for left := everything(); len(left) > 0; {

@@ -95,7 +95,7 @@ func settleForSome(t testing.TB, table Table) {
 			for _, got := range rows[:len(rows)-1] {
 				same := got.Lane == row.Lane && got.Message.ID == row.Message.ID && got.Message.Key == "k" && string(got.Message.Payload) == "p" && got.Message.Headers["h"] == "v"
 				if !same || got.Attempts != 3 || got.Crashes != 1 || got.LastError != "why" || got.Receipt != part.Receipt {
-					t.Errorf("%s: what is written is %+v of the row %+v", what, got, row)
+					t.Errorf("%s: the written row is %+v, the row was %+v", what, got, row)
 				}
 			}
 			if left := rows[len(rows)-1]; left.Attempts != row.Attempts || left.Crashes != row.Crashes || left.LastError != "" || !left.Message.AvailableAt.Equal(row.Message.AvailableAt) {

@@ -275,7 +275,7 @@ func TestRowrelayGoneFiresForEachSource(t *testing.T) {
 }
 
 // A source that was never polled is not mistaken for one without work.
-func TestASourceThatWasNeverPolledIsTold(t *testing.T) {
+func TestSourceThatWasNeverPolledIsReported(t *testing.T) {
 	t.Parallel()
 	for name, never := range map[string]func(*scene) (stop func()){
 		"its table can't be opened": func(s *scene) func() {

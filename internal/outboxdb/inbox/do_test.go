@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/inbox"
 )
 
-func TestWhatFailsHasNoEffect(t *testing.T) {
+func TestFailedHandlerHasNoEffect(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		for name, fail := range map[string]func(*sql.Tx, context.CancelFunc) error{
@@ -52,7 +52,7 @@ type busy struct{}
 func (busy) Error() string    { return "deadlock" }
 func (busy) SQLState() string { return "40P01" }
 
-func TestDoTriesAgainWhereTheDatabaseIsBusy(t *testing.T) {
+func TestDoRetriesWhileTheDatabaseIsBusy(t *testing.T) {
 	on(t, testdb.Targets()[:1], func(t *testing.T, db database) {
 		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		for id, c := range map[string]struct{ failures, calls int }{"thrice": {3, 4}, "always": {100, 4}} {

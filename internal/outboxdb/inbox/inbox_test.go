@@ -93,7 +93,7 @@ func (db database) effects(t testing.TB) map[string]int {
 	return counts
 }
 
-func TestOnlyTheFirstTimeIsTheFirst(t *testing.T) {
+func TestOnlyTheFirstDeliveryIsFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		tx := db.begin(t)
 		for _, step := range []struct {
@@ -128,7 +128,7 @@ func TestOnlyTheFirstTimeIsTheFirst(t *testing.T) {
 	})
 }
 
-func TestARollbackMakesItTheFirstTimeAgain(t *testing.T) {
+func TestDeliveryAfterARollbackIsFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		for range 2 {

@@ -91,7 +91,7 @@ func TestEachMessageHasOneEffectThoughItComesTwice(t *testing.T) {
 		defer c.mu.Unlock()
 		for _, id := range ids {
 			if counts[id] != 1 || c.arrivals[id] < 2 {
-				t.Errorf("message %s came %d times and has %d effects, want several times and one", id, c.arrivals[id], counts[id])
+				t.Errorf("message %s arrived %d times and has %d effects, want several times and one", id, c.arrivals[id], counts[id])
 			}
 		}
 		if len(counts) != messages {
