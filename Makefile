@@ -143,10 +143,10 @@ proof-quorum: # a cluster of brokers without its majority
 	deploy/servers/servers run postgres15 rabbitmq3 -- go test -v -timeout 1h -run 'QuorumWithoutMajority' ./internal/e2e -long
 
 proof-hour: # an hour of failing keys, a million of them at a takeover
-	go test -v -timeout 1h -run 'FailingKeys|MillionHeldKeys' ./relay -whole-hour
+	go test -v -timeout 1h -run 'FailingKeys|MillionBlockedKeys' ./relay -whole-hour
 
 proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
-	go test $(RACE) -timeout 2h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
+	go test $(RACE) -timeout 2h -skip 'Find|FailingKeys|MillionBlockedKeys' ./relay -whole-hour -simulations 60
 	go test $(RACE) -timeout 3h -run 'ForTenMinutes|OneKeyThroughAnOutage' ./sinks/httpsink -lasting 100
 
 proof-browser: # the race detector, beside a real Chromium
