@@ -7,10 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Admission. A pending row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from which
-// the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold: every pending row
-// that a reader has passed is in memory or above such a position. A row is in memory at most once. It leaves memory only when no
-// read in progress can return it.
+// Admission. A pending row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from
+// which the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold: every
+// pending row that a reader has passed is in memory or above such a position. A row is in memory at most once. It leaves memory
+// only when no read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
 // ignored. If a sink is full or a key is blocked, the reader remembers where to read the row later.

@@ -13,9 +13,9 @@ import (
 // database is asked about a key before a row of it is admitted.
 
 const (
-	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are forgotten as soon
-	// as their retry is written. The database is then asked about each key that is read in their lanes, in one query for each
-	// page. So a million blocked keys need no more memory than these.
+	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are
+	// forgotten as soon as their retry is written. The database is then asked about each key that is read in their lanes, in one
+	// query for each page. So a million blocked keys need no more memory than these.
 	maxBlockedKeys = 10_000
 
 	// blockedInterval is how often the blocked keys of lanes that don't know all of theirs are read, and how often

@@ -119,7 +119,7 @@ func TestUnresolvedBatchBlocksOnlyItsKeys(t *testing.T) {
 				}
 				behind.mu.Lock()
 				if opens := behind.opens; opens > 4 {
-					t.Errorf("in doubt the sink was opened %d times: it was taken for unavailable", opens)
+					t.Errorf("with an unresolved batch the sink was opened %d times, as if it was unavailable", opens)
 				}
 				behind.doubt = false
 				behind.mu.Unlock()

@@ -473,7 +473,7 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 		"routes with different expiry": {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes with different expiry"},
 		"a comma":                      {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "with,comma"}}}, want: "must not contain commas"},
 		"a comma, alone":               {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},
-		"long names":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "more than 400"},
+		"long names":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "at most 400"},
 		"a pattern twice":              {routes: []relay.Route{{Pattern: "t.*", Sink: "a"}, {Pattern: "t.*", Sink: "b"}}},
 		"an invalid pattern":           {routes: []relay.Route{{Pattern: "t(", Sink: "a"}}, want: "pattern"},
 	} {

@@ -50,7 +50,7 @@ func (l *lasting) unhealthy(now int64, what string, lease time.Duration) error {
 	if since == 0 || time.Duration(now-since) <= lease || time.Duration(now-l.last.Load()) > 2*max(lease, 5*time.Second) {
 		return nil
 	}
-	return fmt.Errorf("%s for %v: %s", what, time.Duration(now-since).Round(time.Second), *l.problem.Load())
+	return fmt.Errorf("%s (for %v): %s", what, time.Duration(now-since).Round(time.Second), *l.problem.Load())
 }
 
 func (p *health) lastProblem() string {

@@ -96,7 +96,7 @@ func TestParkedMessageHoldsItsKey(t *testing.T) {
 					}
 					time.Sleep(10 * time.Second)
 					if got := idsOf(sink.all(), "k"); len(got) > 0 {
-						t.Errorf("%v of the key were delivered, though one is parked", got)
+						t.Errorf("%v messages of the key were delivered, though one is parked", got)
 					}
 					if got := len(sink.all()); got != 6 {
 						t.Errorf("%d others were delivered, want 6", got)
@@ -293,7 +293,7 @@ func TestBacklogBehindAHeldKey(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if got := idsOf(sink.all(), "k"); len(got) != behind+1 || !slices.IsSorted(got) {
-			t.Errorf("%d of the key were delivered, want %d; sorted: %t", len(got), behind+1, slices.IsSorted(got))
+			t.Errorf("%d messages of the key were delivered, want %d; sorted: %t", len(got), behind+1, slices.IsSorted(got))
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

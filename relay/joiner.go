@@ -136,8 +136,9 @@ func (j *joiner) join(a arrival, now time.Time) []*item {
 	return j.advance(f, now)
 }
 
-// advance begins the next settlement of a row, unless one is in progress. If a sink did not deliver the message and is not the last one,
-// the settlement is for it alone. Otherwise it is for all sinks that delivered, unless the remaining ones will probably follow soon.
+// advance begins the next settlement of a row, unless one is in progress. If a sink did not deliver the message and is not the
+// last one, the settlement is for it alone. Otherwise it is for all sinks that delivered, unless the remaining ones will probably
+// follow soon.
 func (j *joiner) advance(f *joint, now time.Time) []*item {
 	if len(f.writing) > 0 || len(f.ready) == 0 {
 		return nil

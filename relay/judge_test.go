@@ -104,7 +104,7 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, 
 		t.Errorf("during the outage %v", counts)
 	}
 	if n := watch.n.Load(); n == 0 && answer.Destination == "" {
-		t.Error("the sink was never called down")
+		t.Error("the sink was never reported as down")
 	}
 	asked := sink.asked.Load()
 	sink.answer.Store(nil)
@@ -316,7 +316,7 @@ func TestFailingDestinationDoesNotAffectOthers(t *testing.T) {
 			t.Errorf("%v, want one parked", counts)
 		}
 		if n := watch.n.Load(); n > 0 {
-			t.Errorf("the sink was called down %d times", n)
+			t.Errorf("the sink was reported as down %d times", n)
 		}
 		healed.Store(true)
 		time.Sleep(30 * time.Second)

@@ -145,7 +145,7 @@ func TestLogReportsTheDatabasesReturn(t *testing.T) {
 		_, stop := start(t, store, relay.Options{Sinks: to(&recorder{}), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(time.Minute)
 		if n := log.with("the database is back"); n != 0 {
-			t.Errorf("%d lines say that it is back, which was never gone", n)
+			t.Errorf("%d lines report the return of a database that was never gone", n)
 		}
 		gone.Store(true)
 		time.Sleep(time.Minute)

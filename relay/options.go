@@ -102,8 +102,8 @@ type SinkOptions struct {
 	Batch      int
 	BatchBytes int
 
-	// Workers is the most concurrent calls of Send. By lanes, messages of one key are never in two calls at a time. Defaults to 2, or the
-	// sink's limit.
+	// Workers is the most concurrent calls of Send. By lanes, messages of one key are never in two calls at a time. Defaults to
+	// 2, or the sink's limit.
 	Workers int
 
 	// Buffer and BufferBytes are the most messages and bytes of this sink in memory: waiting, in flight, or not yet settled.

@@ -64,7 +64,7 @@ func testPostponed(t *testing.T, order sinks.Order, claim storage.Claim) {
 		t.Errorf("the sink was asked %d times in twenty minutes about %d messages that wait for 10 s", n, messages)
 	}
 	if n := watch.n.Load(); n > 0 {
-		t.Errorf("the sink was called down %d times", n)
+		t.Errorf("the sink was reported as down %d times", n)
 	}
 	healed.Store(true)
 	time.Sleep(time.Minute)
@@ -126,7 +126,7 @@ func TestUnsentBatchOpensTheBreaker(t *testing.T) {
 			t.Error(err)
 		}
 		if n := watch.n.Load(); n != 1 {
-			t.Errorf("the sink was called down %d times, want once", n)
+			t.Errorf("the sink was reported as down %d times, want once", n)
 		}
 	})
 }

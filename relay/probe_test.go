@@ -65,7 +65,7 @@ func TestProbesTryOtherTopics(t *testing.T) {
 					_, stop := start(t, db.Store(), relay.Options{Claim: claim, Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Workers: 1, Batch: 10, Buffer: 200}}})
 					time.Sleep(5 * time.Minute)
 					if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateClaimed] != 100 || watch.n.Load() != 1 {
-						t.Errorf("with everything down: %v, and the sink was called down %d times; want 100 untouched and once", counts, watch.n.Load())
+						t.Errorf("with everything down: %v, and the sink was reported as down %d times; want 100 untouched and once", counts, watch.n.Load())
 					}
 					test.then(db)
 					time.Sleep(2 * time.Minute) // at least eight probes

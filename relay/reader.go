@@ -216,8 +216,8 @@ func (rs readers) head() (head int64) {
 // isBehind reports whether the queue must still read rows below the head.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves cursors to the end of the page (through): those that are at or above its beginning (after), of the readers that the
-// page is for (takesPart; nil: all). The caller then offers the rows, and a reader that can't take one moves its cursor back.
+// advance moves cursors to the end of the page (through): those that are at or above its beginning (after), of the readers that
+// the page is for (takesPart; nil: all). The caller then offers the rows, and a reader that can't take one moves its cursor back.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {

@@ -81,7 +81,7 @@ func TestMostlyRejectingSinkStaysUp(t *testing.T) {
 								t.Errorf("%d of %d good messages were delivered", n, good)
 							}
 							if n := watch.n.Load(); n > 3 { // the last time because only bad messages are left
-								t.Errorf("the sink was called down %d times", n)
+								t.Errorf("the sink was reported as down %d times", n)
 							}
 							parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError, Limit: written})
 							if err != nil || pace > 0 && len(parked) < (written-good)/2 {
@@ -163,7 +163,7 @@ func TestOutageAmongRejectionsIsDetected(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if watch.n.Load() == before {
-			t.Error("the sink was never called down")
+			t.Error("the sink was never reported as down")
 		}
 		sink.all.Store(false)
 		time.Sleep(time.Minute)

@@ -51,8 +51,8 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows that pages
-// may bring without effect for a sink that is behind.
+// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows
+// that pages may bring without effect for a sink that is behind.
 func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, queues: e.queues, control: &e.control, lateAfter: none, stride: leastStride}

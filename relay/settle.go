@@ -18,9 +18,9 @@ import (
 // outcome of a lost lane changes nothing, because fences are never reused.
 
 const (
-	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Each has its own lanes. So the outcomes of
-	// a key are written in order, and after a crash a successor sends again only the last messages of the key, in order. Outcomes
-	// that fit into one settlement make one: two small ones would slow down the database and each other.
+	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Each has its own lanes. So the outcomes
+	// of a key are written in order, and after a crash a successor sends again only the last messages of the key, in order.
+	// Outcomes that fit into one settlement make one: two small ones would slow down the database and each other.
 	settlers = 2
 
 	// settleBatch is the most rows of one settlement.

@@ -174,13 +174,13 @@ func TestHandlersErrorsAreLogged(t *testing.T) {
 			t.Error(err)
 		}
 		if n := log.with("a message failed", "reserve stock: deadlock", "sink=main", "topic=orders", "id="); n == 0 || n > 7 {
-			t.Errorf("%d lines tell of the handler's error", n)
+			t.Errorf("%d lines report the handler's error", n)
 		}
 		if n := log.with("a message failed", "index out of range", "stuck_test.go:"); n == 0 {
-			t.Error("no line tells where the handler panicked")
+			t.Error("no line has the place of the panic")
 		}
 		if n := log.with("parked a message", "customer 7 is not known"); n != 1 {
-			t.Errorf("%d lines tell why a message was parked", n)
+			t.Errorf("%d lines report why a message was parked", n)
 		}
 	})
 }

@@ -100,6 +100,6 @@ func rollOut(t *testing.T, claim storage.Claim) {
 		t.Errorf("of the key arrived %v, want %v", got["a"], want)
 	}
 	if after := watch.told()[before:]; len(after) != 0 {
-		t.Errorf("the new version was alarmed by %v", after)
+		t.Errorf("the new version reported %v", after)
 	}
 }

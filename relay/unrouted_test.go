@@ -41,7 +41,7 @@ func TestEachDrainReportsUnroutedMessages(t *testing.T) {
 				t.Errorf("drain %d: %v, want an error that names both topics", n+1, err)
 			}
 			if !alarms.topics["lost"] || !alarms.topics["stray"] {
-				t.Errorf("drain %d alarmed of %v, want both topics", n+1, alarms.topics)
+				t.Errorf("drain %d reported %v, want both topics", n+1, alarms.topics)
 			}
 			write(db, "known", "b", 5)
 		}

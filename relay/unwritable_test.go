@@ -348,7 +348,7 @@ func TestNothingIsSentWhileAllOutcomesAreRefused(t *testing.T) {
 				mended.Store(true)
 				time.Sleep(time.Minute)
 				if err := r.Healthy(); err != nil {
-					t.Errorf("once it is mended: %v", err)
+					t.Errorf("after it was mended: %v", err)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
