@@ -89,7 +89,7 @@ func TestCheckReportsAllConfigurationProblems(t *testing.T) {
 // transactions all the time, and then the list is empty for other readers for a while.
 func checked(t *testing.T, args ...string) (got result) {
 	t.Helper()
-	const busy = "the server's list of them has said nothing for a while" // in JSON, too
+	const busy = "the server's list of open transactions has been unusable for a while" // in JSON, too
 	for limit := time.Now().Add(patience); time.Now().Before(limit); {
 		if got = call(t.Context(), "", append([]string{"check"}, args...)...); !strings.Contains(got.stdout, busy) {
 			break

@@ -1,6 +1,6 @@
-// Package backend says what package sqlstore needs of a database, and holds the little that all
-// databases share. Each database has a folder in relay/sqlstore: its statements as SQL, and a
-// [Backend] that runs them over database/sql.
+// Package backend defines the [Backend], the interface between package sqlstore and a database, and
+// holds the code that all databases share. Each database has a folder in relay/sqlstore with its SQL
+// statements and a Backend that runs them over database/sql.
 package backend
 
 import (
@@ -13,141 +13,137 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Backend is one table in one database. Its methods run the database's statements and
-// return the engine's types; those that return a [Query] leave that to the store. They retry nothing: a method that fails has changed
-// nothing, unless the connection broke, and returns the driver's error, whose kind
-// the dialect knows. All but Read may be called concurrently. All times are the
+// Backend is one table in one database. Its methods run the database's statements and return the
+// engine's types. A method that returns a [Query] leaves running it to the store. No method retries: a
+// method that fails has changed nothing, unless the connection broke, and returns the driver's error,
+// which the dialect classifies. All methods except Read may be called concurrently. All times are the
 // database's.
 //
-// The store does what databases share: it tries again while one is busy, has writers
-// take turns where there is one at a time, splits pages, runs the statements of [Capabilities], and keeps the
-// [Frontier].
+// The store does what all databases have in common: it retries while a database is busy, serializes
+// writers if the database allows only one, splits pages, runs the statements of [Capabilities], and
+// maintains the [Frontier].
 type Backend interface {
-	// Capabilities says how the database differs from others; always the same.
+	// Capabilities returns how the database differs from others. The result never changes.
 	Capabilities() Capabilities
 
-	// Check looks at what the database itself can tell: rights, settings, plans. It
-	// changes nothing.
+	// Check examines the permissions, the settings and the query plans. It changes nothing.
 	Check(ctx context.Context, claim storage.Claim) []storage.Finding
 
 	// Relays, and the way of claiming that they agree on.
 
-	// SetClaimMode stores the way of claiming, unless a relay lives that claims
-	// another way, and makes or drops the indexes that claiming by rows needs; see
-	// [ChangeMode].
+	// SetClaimMode stores the claim mode, unless a relay with another mode is alive. It creates or drops
+	// the indexes that claiming by rows needs; see [ChangeMode].
 	SetClaimMode(ctx context.Context, claim storage.Claim) error
 
-	// Heartbeat stores a sign of life, if the way of claiming is still the relay's.
+	// Heartbeat stores the heartbeat of the relay if the table still has the relay's claim mode.
 	Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (Heartbeat, error)
 
 	// Lanes. Their transactions' numbers are 0 where the database has none.
 
-	// Acquire leases up to count lanes that are free, in any order. Their fences grow by step.
+	// Acquire leases up to count free lanes, in any order, and increases their fences by step.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
 
-	// ChangeLeases makes a change to those of the leases that still hold, and returns
-	// these. Marks are stored unless the epoch is given and isn't the server's. The leases
-	// are in the order of lanes, at least one.
+	// ChangeLeases applies a change to those of the leases that are still valid, and returns these. It
+	// stores the marks unless the change has an Epoch that differs from the server's. The leases are
+	// ordered by lane; there is at least one.
 	ChangeLeases(ctx context.Context, change LeaseChange, leases []Lease) (held []storage.Lease, xid uint64, err error)
 
 	// What a relay by lanes reads. Positions have an Until, which is inclusive,
 	// and either all have a key or none has.
 
-	// Read has each pending row at the positions taken, in the order that
-	// [Capabilities].Walk says, all of one snapshot. Only one goroutine may call it, but for a
-	// read at no position, which has the first line alone.
+	// Read passes each pending row at the positions to take, in the order that [Capabilities].Walk
+	// specifies. All rows are from one snapshot. Only one goroutine may call Read, except for reads
+	// without positions, which return only the first line.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// The store itself runs what takes one statement, for each of which there is a function that reads its answer.
 
-	// Candidates selects what a scan asks of each pending row, in the order of a Read, at one
-	// position at least; see [ReadCandidates]. Rows of the topics in except that name no sinks may be left out.
+	// Candidates selects the columns that a scan needs of each pending row, in the order of a Read, at one
+	// or more positions; see [ReadCandidates]. It may leave out rows of the topics in except that name no
+	// sinks.
 	Candidates(positions []storage.Position, except []string, limit int) Query
 
-	// Pick selects the pending or the held rows of some places, in no order; see [ReadRows].
-	// Parked ones aren't among them.
+	// Pick selects the given rows from the pending or the held ones, without parked ones, in no particular
+	// order; see [ReadRows].
 	Pick(rows []storage.RowID, held bool) Query
 
-	// Due selects held rows of the lanes that are due, by their time and id; see [ScanRows].
-	// It may leave out those after the one with which they have maxBytes of payload.
+	// Due selects held rows of the lanes that are due, ordered by time and id; see [ScanRows]. It may stop
+	// after the row with which the payloads reach maxBytes.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
-	// BlockedKeys selects keys that a retry or a row with holds > 0 holds, in no order; see
-	// [ReadBlockedKeys].
+	// BlockedKeys selects keys that are blocked by a retry or by a row with holds > 0, in no particular
+	// order; see [ReadBlockedKeys].
 	BlockedKeys(lanes []int, limit int) Query
 
-	// BlockedAmong selects those of these keys that such a row holds, with the lowest id of
-	// each topic and of each sinks. Each is found by an index.
+	// BlockedAmong selects those of the given keys that are blocked, with the lowest id for each topic and
+	// each value of sinks. It finds each key by an index.
 	BlockedAmong(keys []storage.LaneKey) Query
 
-	// Remaining selects the pending and held rows that are due, without those that are claimed, up to limit of
-	// each table; see [ReadRemaining].
+	// Remaining selects the pending and held rows that are due and not claimed, up to limit of each table;
+	// see [ReadRemaining].
 	Remaining(limit int) Query
 
-	// Settle changes rows, of leased lanes or claimed ones by their tokens. By lanes
-	// it first locks the lanes against a takeover, and then changes the rows of those
-	// whose fence and owner are the ones shown. A row is changed if it has the message
-	// that is shown: an id may have been given out again. The settlements are in the
-	// order of lanes and ids, and none is there twice. It works in a transaction of
-	// its own, or in the one that is given, which then is as [Capabilities].Tx has it.
+	// Settle changes rows of leased lanes, or claimed rows by their tokens. By lanes, it first locks the
+	// lanes against a takeover, and then changes the rows of those lanes whose fence and owner are as
+	// given. It changes a row only if the message id matches, because the row's id may have been issued
+	// again. The settlements are ordered by lane and id and have no duplicates. Settle runs in a
+	// transaction of its own, or in tx, which was begun as [Capabilities].Tx requires.
 	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// SettleParts changes rows of leased lanes for some of their sinks, as [storage.Settlement]
-	// says of its For: it writes what became of these beside each row, and leaves the row with
-	// the others. It locks the lanes and finds the rows as Settle does, but only those that have
-	// the sinks that are shown. No row is there twice, and tx is not nil.
+	// SettleParts changes rows of leased lanes for some of their sinks, as [storage.Settlement].For
+	// describes: it adds a row with the result for these sinks, and leaves the original row with the other
+	// sinks. It locks the lanes and finds the rows as Settle does, but only rows with the given sinks. The
+	// settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than retention,
-	// and after since; and up to limit ids that were written longer ago ([IDsKept]), but for
-	// those of held rows, and those that are no older than the lowest pending row: a message's
-	// id is written before it, and ten minutes make up for transactions and clocks between the
-	// two. It says how many it deleted of the one or the other, whichever are more. Until is where the next purge may begin; zero where there is no
-	// gain in that.
+	// Purge deletes up to limit done rows that finished longer ago than retention and after since. It also
+	// deletes up to limit ids that were written longer ago ([IDsKept]), except those of held rows and
+	// those that are not older than the lowest pending row. A message's id is written before its row, so a
+	// margin of ten minutes allows for long transactions and differing clocks. Purge returns the number of
+	// deleted rows or ids, whichever is higher. It also returns the time from which the next purge may
+	// begin, or zero if that saves no work.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
-	// Claiming by rows. Each of these changes nothing unless the table is claimed
-	// by rows, and keeps others from changing that until what it did is committed: a
-	// relay may have been stopped while the table was changed to lanes, and would bring
-	// back rows below marks of others.
+	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows, and prevents a
+	// change of the claim mode until it has committed. Otherwise a relay that was stopped while the table was
+	// changed to lanes could return rows to the table below the marks of other relays.
 
-	// Claim stamps free rows and returns them, in no order.
+	// Claim marks free rows as claimed and returns them, in no particular order.
 	Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
 
-	// Extend returns the ids that were still claimed.
+	// Extend returns the ids that were still claimed with the token.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees up to limit rows whose claim has ended, and brings as many held
-	// rows back that are due, but for those whose lane and id another row has by then.
+	// Reclaim frees up to limit rows whose claim has expired, and moves up to limit held rows that are due
+	// to the pending ones, except those whose lane and id belong to another row by then.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
-	// What an operator does.
+	// Operations of operators.
 
-	// List returns messages of any state in the order of ids.
+	// List returns messages of any state, ordered by id.
 	List(ctx context.Context, filter Filter) ([]storage.Info, error)
 
-	// ChangeParked changes parked rows, up to the filter's limit, and returns the id of
-	// each.
+	// ChangeParked changes parked rows, up to the filter's limit, and returns their ids.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
-	// Parked calls each with every parked row that the filter selects, without its limits, in the order
-	// of ids; see [ReadParked].
+	// Parked calls each for every parked row that the filter selects, ordered by id. It ignores the limits
+	// of the filter; see [ReadParked].
 	Parked(ctx context.Context, filter Filter, within int64, each func(storage.Parked)) error
 
-	// Delivered returns done rows up to that id, by id, up to the filter's limit.
+	// Delivered returns done rows with ids up to untilID, ordered by id, up to the filter's limit.
 	Delivered(ctx context.Context, filter Filter, untilID int64) ([]DeliveredRow, error)
 
-	// LastDelivered returns done rows by the time when they were finished, the last first, up to the
-	// filter's limit, along the index of these times; see [ReadLastDelivered].
+	// LastDelivered returns done rows, the latest finished first, up to the filter's limit. It uses the
+	// index of the finish times; see [ReadLastDelivered].
 	LastDelivered(ctx context.Context, filter Filter) ([]storage.Info, error)
 
-	// ChangeReplay copies done rows, of which it says where the copies are, and stores what the
-	// replay is then, in one transaction; see [WriteReplay]. A settlement names a row, and has the
-	// copy as its DeadLetter.
+	// ChangeReplay writes copies of done rows, returns the positions of the copies, and stores the updated
+	// replay, in one transaction; see [WriteReplay]. Each settlement names a row and has the copy as its
+	// DeadLetter.
 	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
 }
 
-// ParkedChange is what an operator does with parked rows.
+// ParkedChange is a change that an operator makes to parked rows.
 type ParkedChange int
 
 const (
@@ -165,7 +161,7 @@ const (
 	RedirectPending                       // moves hot rows without a claim to the held ones for that sink, scheduled for their time, if they name one alone
 )
 
-// State is that of the rows that a change is about.
+// State returns the state of the rows that the change applies to.
 func (c ParkedChange) State() storage.State {
 	switch c {
 	case RetryNow, AskSkipRetry, AskDiscardRetry, DiscardRetry, RedirectRetry:
@@ -179,10 +175,10 @@ func (c ParkedChange) State() storage.State {
 	}
 }
 
-// Deletes says that the rows go at once.
+// Deletes reports whether the change deletes the rows immediately.
 func (c ParkedChange) Deletes() bool { return c == DiscardAtOnce || c == DiscardRetry }
 
-// Redirects says that the rows are for the sink that the filter names as To from then on.
+// Redirects reports whether the change gives the rows the filter's To as their sink.
 func (c ParkedChange) Redirects() bool { return c >= Redirect }
 
 // Condition is what else the rows t have that a change is about, in that state. They are held ones, or hot ones of a
@@ -234,12 +230,12 @@ func (c ParkedChange) Set(now, never string) string {
 // anew, meanwhile.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
-// Queries are statements that a backend gives with their arguments.
+// Queries are the statements that a backend provides together with their arguments.
 type Queries struct {
 	Members     Query         // the name and the setup of each living relay, and the database's time
 	PurgeRelays Query         // deletes relays that died a day ago
-	LastID      Query         // the highest id that was given out, 0 if none was
-	Status      StatusQueries // what a status asks
+	LastID      Query         // the highest id that was issued, 0 if none was
+	Status      StatusQueries // the statements for a status
 
 	// WrittenFrom has the first of the hot and the done rows whose id is the argument or higher, and when it
 	// was written, in milliseconds since 1970; where it has several arguments they are the same.
@@ -276,26 +272,27 @@ type Explainer interface {
 
 // PoolChecker is implemented by a backend that can't work with every pool.
 type PoolChecker interface {
-	// CheckPool fails if the pool's connections aren't as the statements need them, and says what to set.
+	// CheckPool returns an error that says what to set if the connections of the pool are not configured
+	// as the statements need.
 	CheckPool(ctx context.Context) error
 }
 
-// Heartbeat is what a sign of life is answered with.
+// Heartbeat is the result of a heartbeat.
 type Heartbeat struct {
-	Stored bool   // false: the way of claiming is another one now
+	Stored bool   // false: the table has another claim mode now
 	XID    uint64 // the transaction's number, 0 where the database has none
 	Epoch  string // the server's, as in [FirstLine]; empty where there is none
 }
 
-// LeaseChange says what becomes of leases.
+// LeaseChange describes a change of leases.
 type LeaseChange struct {
 	Kind  LeaseChangeKind
-	Relay string        // that holds them
+	Relay string        // the holder of the leases
 	Epoch string        // in which the marks were made; empty for any
 	TTL   time.Duration // of a renewal
 
-	// Keeps has all leases that the relay renews, also those of other calls: what else stands under its
-	// name isn't to last longer.
+	// Keeps has all leases that the relay renews, including those of other calls. Other leases under its
+	// name are not to be extended.
 	Keeps []storage.Lease
 }
 
@@ -308,7 +305,7 @@ const (
 	WriteJournal LeaseChangeKind = "write journal" // stores their journals
 )
 
-// Lease is a lane and its fence, with what is to be stored with it.
+// Lease is a lane and its fence, with the values to store with it.
 type Lease struct {
 	storage.Lease
 	Marks   string // as text of JSON
@@ -316,35 +313,35 @@ type Lease struct {
 	Calm    bool   // clears the count of crashes and the journal
 }
 
-// Read asks for pending rows.
+// Read is a request for pending rows.
 type Read struct {
 	Positions []storage.Position
-	Limit     int // at most so many rows
+	Limit     int // maximum number of rows
 
-	// Share bounds the rows of each position, where they are walked one after the
-	// other; it is at most Limit. 0 means no bound.
+	// Share limits the rows of each position if positions are read one after the other. It is at most
+	// Limit; 0 means no limit.
 	Share int
 
-	// MaxBytes: the reading may stop once it has so many bytes of payload, if it is
-	// positive. Finding out costs something.
+	// MaxBytes, if positive, allows the read to stop when its payloads reach this many bytes. Measuring
+	// the payloads has a cost.
 	MaxBytes int
 
 	// Except lists topics whose rows may be left out, unless they name sinks. If it isn't empty, no position has a key.
 	Except []string
 
-	// Number: the transaction is to have a number.
+	// Number requests a transaction that has a number.
 	Number bool
 }
 
-// Settled is what a settle did.
+// Settled is the result of a settle.
 type Settled struct {
-	Held    map[storage.Lease]bool // by lanes: the leases that hold
+	Held    map[storage.Lease]bool // by lanes: the leases that are still valid
 	Changed int                    // rows
-	Fenced  int                    // by rows: rows that are another's
+	Fenced  int                    // by rows: rows that belong to another relay
 	XID     uint64
 }
 
-// Filter is a storage.Filter whose IDs are told apart.
+// Filter is a storage.Filter whose IDs are separated into ids of rows and ids of messages.
 type Filter struct {
 	storage.Filter
 	ByID       bool // the two below select, even if both are empty
@@ -357,13 +354,14 @@ type Filter struct {
 	To string // the sink of a Redirect
 }
 
-// Bounded says that a listing looks through so many rows only, as something selects some of them.
+// Bounded reports whether a listing examines only a limited number of rows, because LookThrough is set
+// and the filter selects some of them.
 func (f Filter) Bounded() bool {
 	selects := f.Topic+f.Key+f.Sink+f.Error+string(f.State) != "" || len(f.Times()) > 0
 	return f.LookThrough > 0 && !f.ByID && selects
 }
 
-// Times are the bounds of times that are set, as conditions of a row t.
+// Times returns the time limits that are set, as conditions of a row t.
 func (f Filter) Times() []TimeBound {
 	bounds := []TimeBound{{"t.created_at >= ", f.Since}, {"t.finished_at >= ", f.DoneSince}, {"t.finished_at < ", f.DoneUntil}}
 	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })

@@ -61,7 +61,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
 		}
 		if settlement.DeadLetter != nil && settlement.State != storage.StateError {
-			return fmt.Errorf("settle row %d: a dead letter is of a message that is parked", settlement.ID)
+			return fmt.Errorf("settle row %d: a dead letter requires the state error", settlement.ID)
 		}
 		if (settlement.For == "") != (settlement.Left == "") || settlement.Left != "" && settlement.Left == settlement.Sinks {
 			return fmt.Errorf("settle row %d: for %q, with %q left of %q", settlement.ID, settlement.For, settlement.Left, settlement.Sinks)
@@ -75,7 +75,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 		}
 		left, twice := seen[of]
 		if twice && left+settlement.Left != "" {
-			return fmt.Errorf("settle row %d: twice in one batch, and for some of its sinks", settlement.ID)
+			return fmt.Errorf("settle row %d: the batch has several settlements of the row, and one is for some of its sinks", settlement.ID)
 		}
 		seen[of] = left + settlement.Left
 		switch settlement.State {
@@ -85,7 +85,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 				return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", settlement.ID)
 			}
 		default:
-			return fmt.Errorf("settle row %d: no relay makes it %q", settlement.ID, settlement.State)
+			return fmt.Errorf("settle row %d: invalid state %q", settlement.ID, settlement.State)
 		}
 	}
 	return nil

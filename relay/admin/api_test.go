@@ -316,7 +316,7 @@ func TestBadRequests(t *testing.T) {
 		"a replay of parked": {"POST", "/api/jobs", `{"action":"replay","select":{"state":"error"}}`, 400, "delivered messages"},
 		"no replay":          {"POST", "/api/jobs", `{"action":"replay","name":"unknown","select":{}}`, 400, "the replay doesn't exist"},
 		"no job":             {"POST", "/api/jobs/7/stop", `{}`, 404, "the job doesn't exist"},
-		"no control":         {"POST", "/api/controls", `{"kind":"planet","name":"x"}`, 400, "is no kind of control"},
+		"no control":         {"POST", "/api/controls", `{"kind":"planet","name":"x"}`, 400, "invalid kind of control"},
 		"no limit":           {"POST", "/api/controls", `{"kind":"limit","name":"main"}`, 400, "at least 1"},
 		"no duration":        {"POST", "/api/controls", `{"kind":"sink","name":"main","for":"a while"}`, 400, "isn't a duration"},
 		"not in force":       {"POST", "/api/controls/lift", `{"kind":"sink","name":"main"}`, 404, "neither paused nor limited"},

@@ -63,39 +63,39 @@ func New(build Build) *Metrics {
 	m := &Metrics{
 		registry: registry,
 
-		refusedLogins: register.NewCounter(prometheus.CounterOpts{Name: "rowrelay_admin_refused_logins_total", Help: "Wrong tokens that the admin server was given."}),
+		refusedLogins: register.NewCounter(prometheus.CounterOpts{Name: "rowrelay_admin_refused_logins_total", Help: "Requests that the admin server rejected because of a wrong token."}),
 
-		delivered:   counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
-		outcomes:    counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
-		retried:     counter("retried_total", "Messages that were put aside for another attempt.", "source"),
-		parked:      counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source", "sink", "reason"),
-		expired:     counter("expired_total", "Messages that were too old to be sent, and were parked or discarded.", "source", "sink", "on_expire"),
-		deadLetters: counter("dead_letters_total", "Messages that were sent elsewhere, too, as they were parked.", "source", "sink"),
-		leasesLost:  counter("leases_lost_total", "Leases of lanes that ended without having been released.", "source"),
-		fenced:      counter("fenced_writes_total", "Writes that changed nothing because the lease was another's by then.", "source"),
-		missing:     counter("stale_writes_total", "Writes that changed nothing because the row was settled or taken away before.", "source"),
-		failures:    counter("failures_total", "Failures of a stage, each of which is tried again.", "source", "stage"),
-		lag:         histogram("lag_seconds", "Time from the writing of a message to its delivery.", lagBuckets, "source", "sink"),
-		send:        histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
-		database:    histogram("database_seconds", "Time that a call of the database took: lease, controls, read, scan, claim, settle, or purge.", sendBuckets, "source", "call"),
+		delivered:   counter("delivered_total", "Messages that a sink has accepted.", "source", "sink"),
+		outcomes:    counter("outcomes_total", "Outcomes that sinks reported, one for each attempt of a message.", "source", "sink", "result", "reason"),
+		retried:     counter("retried_total", "Messages that were scheduled for another attempt.", "source"),
+		parked:      counter("parked_total", "Messages that were parked as errors. Only an operator can requeue them.", "source", "sink", "reason"),
+		expired:     counter("expired_total", "Messages that had expired and were parked or discarded.", "source", "sink", "on_expire"),
+		deadLetters: counter("dead_letters_total", "Dead letters that were written when their messages were parked.", "source", "sink"),
+		leasesLost:  counter("leases_lost_total", "Lane leases that ended without being released.", "source"),
+		fenced:      counter("fenced_writes_total", "Settlements that changed nothing because the lease or claim belonged to another relay.", "source"),
+		missing:     counter("stale_writes_total", "Settlements that changed nothing because the row had been settled or removed.", "source"),
+		failures:    counter("failures_total", "Failures of a stage of the relay. Each is retried.", "source", "stage"),
+		lag:         histogram("lag_seconds", "Time from writing a message to delivering it.", lagBuckets, "source", "sink"),
+		send:        histogram("send_seconds", "Time that a sink needed for a batch.", sendBuckets, "source", "sink"),
+		database:    histogram("database_seconds", "Duration of a database call: lease, controls, read, scan, claim, settle, or purge.", sendBuckets, "source", "call"),
 		lanesHeld:   gauge("lanes_held", "Lanes that this relay holds.", "source"),
-		waits:       gauge("relay_standby", "1 while this relay takes no message, as others live whose sinks or routes aren't its own; else 0.", "source"),
-		sinkUp:      gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
+		waits:       gauge("relay_standby", "1 while this relay waits because relays with other sinks or routes are alive; otherwise 0.", "source"),
+		sinkUp:      gauge("sink_up", "1 if the sink is available, 0 if it is unavailable.", "source", "sink"),
 		inFlight:    gauge("in_flight_messages", "Messages that are being sent.", "source", "sink"),
-		buffered:    gauge("buffered_messages", "Messages that are in memory: waiting, being sent, or not yet settled.", "source", "sink"),
-		lastPoll:    gauge("last_poll_timestamp_seconds", "When the relay last polled for messages with success, or was well and had no lanes or room to; at first its start.", "source"),
+		buffered:    gauge("buffered_messages", "Messages in memory: waiting, being sent, or not yet settled.", "source", "sink"),
+		lastPoll:    gauge("last_poll_timestamp_seconds", "Time of the last successful poll, or when the relay was healthy but had no lanes or no buffer space to poll for; initially its start.", "source"),
 		unrouted:    newUnrouted(),
 
 		messages:    gauge("messages", "Messages in the table, by state.", "source", "state"),
-		oldest:      gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
-		oldestRetry: gauge("oldest_retry_seconds", "Age, since it was written, of the oldest message that waits for another attempt; 0 without one.", "source"),
-		held:        gauge("held_keys", "Keys that wait with a parked message for an operator.", "source"),
-		oldestHeld:  gauge("oldest_held_key_seconds", "For how long the first of the keys has waited that are held; 0 without one.", "source"),
-		controls:    gauge("active_controls", "What operators have put in force: pauses of sinks, topics, keys and relays, and limits of sinks.", "source", "kind"),
+		oldest:      gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 if none exists.", "source"),
+		oldestRetry: gauge("oldest_retry_seconds", "Age, since it was written, of the oldest message that waits for another attempt; 0 if none exists.", "source"),
+		held:        gauge("held_keys", "Keys that parked messages hold until an operator acts.", "source"),
+		oldestHeld:  gauge("oldest_held_key_seconds", "Time since the first of the held keys was held; 0 if none is held.", "source"),
+		controls:    gauge("active_controls", "Controls in force: pauses of sinks, topics, keys and relays, and rate limits of sinks.", "source", "kind"),
 		relays:      gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
 	registry.MustRegister(m.unrouted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	gauge("build_info", "Which program this is; always 1.", "version", "revision", "goversion").
+	gauge("build_info", "Version of the program; always 1.", "version", "revision", "goversion").
 		WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
 	return m
 }

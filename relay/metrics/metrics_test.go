@@ -101,13 +101,13 @@ func TestValues(t *testing.T) {
 	t.Parallel()
 	m := used()
 	want := `
-# HELP rowrelay_buffered_messages Messages that are in memory: waiting, being sent, or not yet settled.
+# HELP rowrelay_buffered_messages Messages in memory: waiting, being sent, or not yet settled.
 # TYPE rowrelay_buffered_messages gauge
 rowrelay_buffered_messages{sink="web",source="shop"} 20
-# HELP rowrelay_delivered_total Messages that a sink has taken.
+# HELP rowrelay_delivered_total Messages that a sink has accepted.
 # TYPE rowrelay_delivered_total counter
 rowrelay_delivered_total{sink="web",source="shop"} 2
-# HELP rowrelay_fenced_writes_total Writes that changed nothing because the lease was another's by then.
+# HELP rowrelay_fenced_writes_total Settlements that changed nothing because the lease or claim belonged to another relay.
 # TYPE rowrelay_fenced_writes_total counter
 rowrelay_fenced_writes_total{source="shop"} 2
 # HELP rowrelay_in_flight_messages Messages that are being sent.
@@ -116,28 +116,28 @@ rowrelay_in_flight_messages{sink="web",source="shop"} 3
 # HELP rowrelay_lanes_held Lanes that this relay holds.
 # TYPE rowrelay_lanes_held gauge
 rowrelay_lanes_held{source="shop"} 60
-# HELP rowrelay_leases_lost_total Leases of lanes that ended without having been released.
+# HELP rowrelay_leases_lost_total Lane leases that ended without being released.
 # TYPE rowrelay_leases_lost_total counter
 rowrelay_leases_lost_total{source="shop"} 4
 # HELP rowrelay_messages Messages in the table, by state.
 # TYPE rowrelay_messages gauge
 rowrelay_messages{source="shop",state="error"} 1
 rowrelay_messages{source="shop",state="pending"} 7
-# HELP rowrelay_stale_writes_total Writes that changed nothing because the row was settled or taken away before.
+# HELP rowrelay_stale_writes_total Settlements that changed nothing because the row had been settled or removed.
 # TYPE rowrelay_stale_writes_total counter
 rowrelay_stale_writes_total{source="shop"} 1
-# HELP rowrelay_oldest_pending_seconds Age of the oldest message that could be delivered now; 0 without one.
+# HELP rowrelay_oldest_pending_seconds Age of the oldest message that could be delivered now; 0 if none exists.
 # TYPE rowrelay_oldest_pending_seconds gauge
 rowrelay_oldest_pending_seconds{source="shop"} 90
-# HELP rowrelay_oldest_retry_seconds Age, since it was written, of the oldest message that waits for another attempt; 0 without one.
+# HELP rowrelay_oldest_retry_seconds Age, since it was written, of the oldest message that waits for another attempt; 0 if none exists.
 # TYPE rowrelay_oldest_retry_seconds gauge
 rowrelay_oldest_retry_seconds{source="shop"} 3600
-# HELP rowrelay_outcomes_total Outcomes that sinks reported, one a message and attempt.
+# HELP rowrelay_outcomes_total Outcomes that sinks reported, one for each attempt of a message.
 # TYPE rowrelay_outcomes_total counter
 rowrelay_outcomes_total{reason="",result="delivered",sink="web",source="shop"} 3
 rowrelay_outcomes_total{reason="other",result="other",sink="web",source="shop"} 1
 rowrelay_outcomes_total{reason="timeout",result="retry",sink="web",source="shop"} 2
-# HELP rowrelay_parked_total Messages that were parked as error: only an operator brings them back.
+# HELP rowrelay_parked_total Messages that were parked as errors. Only an operator can requeue them.
 # TYPE rowrelay_parked_total counter
 rowrelay_parked_total{reason="crash",sink="web",source="shop"} 0
 rowrelay_parked_total{reason="exhausted",sink="web",source="shop"} 0
@@ -150,13 +150,13 @@ rowrelay_parked_total{reason="unroutable",sink="web",source="shop"} 0
 # HELP rowrelay_relays_alive Relays of the table that are alive, in all processes.
 # TYPE rowrelay_relays_alive gauge
 rowrelay_relays_alive{source="shop"} 2
-# HELP rowrelay_retried_total Messages that were put aside for another attempt.
+# HELP rowrelay_retried_total Messages that were scheduled for another attempt.
 # TYPE rowrelay_retried_total counter
 rowrelay_retried_total{source="shop"} 2
-# HELP rowrelay_sink_up 1, or 0 while the sink is unavailable.
+# HELP rowrelay_sink_up 1 if the sink is available, 0 if it is unavailable.
 # TYPE rowrelay_sink_up gauge
 rowrelay_sink_up{sink="web",source="shop"} 0
-# HELP rowrelay_unrouted_topics Topics whose messages wait because no route takes them.
+# HELP rowrelay_unrouted_topics Topics whose messages wait because no route matches them.
 # TYPE rowrelay_unrouted_topics gauge
 rowrelay_unrouted_topics{source="shop"} 2
 `
@@ -171,7 +171,7 @@ rowrelay_unrouted_topics{source="shop"} 2
 	}
 }
 
-func TestEverythingOfASourceBeginsAtZero(t *testing.T) {
+func TestEveryMetricOfASourceStartsAtZero(t *testing.T) {
 	t.Parallel()
 	m := New(Build{})
 	m.Source("shop", "web", "queue").SinkDown("queue", sinks.ReasonAuth, "")
@@ -193,7 +193,7 @@ func TestEverythingOfASourceBeginsAtZero(t *testing.T) {
 
 var failing = regexp.MustCompile(`[fF]ailed\("([a-z ]+)"`)
 
-func TestEachStageBeginsAtZero(t *testing.T) {
+func TestEachStageStartsAtZero(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../*.go")
 	if err != nil || len(files) == 0 {

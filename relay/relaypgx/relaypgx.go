@@ -1,5 +1,5 @@
-// Package relaypgx is what a relay on PostgreSQL can have of pgx beyond
-// database/sql: [Listener] wakes it by NOTIFY, and [Reader] reads its pages at less cost.
+// Package relaypgx provides what a relay on PostgreSQL gains from pgx beyond database/sql: a
+// [Listener] that wakes the relay by NOTIFY, and a [Reader] that reads its pages at a lower cost.
 package relaypgx
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// ListenerOptions say what is listened for.
+// ListenerOptions configure a Listener.
 type ListenerOptions struct {
 	// Table is the outbox table's name, with or without a schema. Defaults to
 	// "outbox".
@@ -41,17 +41,16 @@ type ListenerOptions struct {
 	// 5 s.
 	Patience time.Duration
 
-	// Connection returns the connection string as it is now, where its login is renewed: it is asked
+	// Connection returns the current connection string, for a login that is renewed. The listener calls it
 	// before each connection. Defaults to the string that NewListener was given.
 	Connection func() string
 }
 
-// ErrDeaf means that notifications don't arrive. The relay polls then.
-var ErrDeaf = errors.New("the connection hears no notifications; a pooler in transaction mode sits in between: give the listener the server's own address, or turn it off")
+// ErrDeaf means that notifications do not arrive. The relay then polls.
+var ErrDeaf = errors.New("the connection receives no notifications because it goes through a pooler in transaction mode: give the listener the server's own address, or turn it off")
 
-// Listener wakes a relay by PostgreSQL's NOTIFY, over a connection of its own. It
-// listens on one channel. It implements relay.Listener; one goroutine
-// at a time calls Listen.
+// Listener wakes a relay by PostgreSQL's NOTIFY, over a connection of its own. It listens on one
+// channel. It implements relay.Listener; only one goroutine at a time may call Listen.
 type Listener struct {
 	config  *pgx.ConnConfig
 	table   dialect.Table
@@ -60,8 +59,7 @@ type Listener struct {
 
 var _ relay.Listener = (*Listener)(nil)
 
-// NewListener reads the connection string, as pgx.ParseConfig takes it. It doesn't
-// connect.
+// NewListener parses the connection string as pgx.ParseConfig does. It does not connect.
 func NewListener(connection string, options ListenerOptions) (*Listener, error) {
 	config, err := pgx.ParseConfig(connection)
 	if err != nil {
@@ -147,7 +145,7 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 	}
 }
 
-// connect makes a connection, and what closes it.
+// connect opens a connection and returns it with a function that closes it.
 func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), err error) {
 	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
 	defer cancel()
@@ -181,22 +179,20 @@ func (l *Listener) notify(ctx context.Context, payload string) (number string, e
 	return number, err
 }
 
-// selfTest begins the payload that a listener sends to itself.
+// selfTest is the prefix of the payload that a listener sends to itself.
 const selfTest = "listening:"
 
 func isOID(payload string) bool {
 	return payload != "" && strings.Trim(payload, "0123456789") == ""
 }
 
-// Reader reads a relay's pages through pgx itself, rather than through
-// database/sql, for which each value of each row becomes an interface and is
-// converted once more: a fifth to a quarter of what a relay's process costs a
-// message.
+// Reader reads a relay's pages directly through pgx. Through database/sql, each value of each row
+// becomes an interface and is converted once more, which costs a fifth to a quarter of the time that a
+// relay's process spends on a message.
 //
-// It reads over the connections of a pool whose driver is pgx/v5/stdlib. With
-// another one, one that is wrapped in another, or in pgx's modes exec and
-// simple_protocol, whose answers are texts, the store goes on with database/sql. It
-// may be shared.
+// Reader uses the connections of a pool whose driver is pgx/v5/stdlib. The store falls back to
+// database/sql if the pool has another driver or a wrapped one, or if pgx runs in the modes exec or
+// simple_protocol, whose results are text. A Reader may be shared.
 type Reader struct{}
 
 var _ backend.Reader = Reader{}
@@ -281,7 +277,7 @@ var types = [columns][]uint32{
 	availableAt: times, expiresAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
 }
 
-// line reads lines, one after the other.
+// line reads the lines of a result, one at a time.
 type line struct {
 	text    []byte
 	row     backend.Columns
@@ -326,7 +322,7 @@ func (l *line) read(values [][]byte) (err error) {
 	return err
 }
 
-// integer reads a smallint, an int or a bigint; 0 for NULL.
+// integer reads a smallint, an int or a bigint. It returns 0 for NULL.
 func integer(value []byte) (int64, error) {
 	switch len(value) {
 	case 0:
@@ -342,7 +338,7 @@ func integer(value []byte) (int64, error) {
 	}
 }
 
-// epoch is where PostgreSQL begins to count.
+// epoch is the time from which PostgreSQL counts timestamps.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 var errInfinite = errors.New("it is infinite")

@@ -30,12 +30,12 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return []Finding{{Name: "table", Detail: err.Error()}}
 	}
 	if err := db.PingContext(ctx); err != nil {
-		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "see that the server runs, and that the URL, the user and the password are right"}}
+		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "check that the server is running and that the URL, the user and the password are correct"}}
 	}
 	findings := []Finding{{Name: "connection", OK: true}}
 	unordered, err := s.detect(ctx, func(context.Context) error { return nil })
 	if err != nil {
-		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README on the versions that are supported"})
+		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README for the supported versions"})
 	}
 	if err := s.checkVersion(ctx); err != nil {
 		if hidden := s.checkRowSecurity(ctx); !hidden.OK { // the version may be hidden, too
@@ -57,7 +57,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return append(findings, schema)
 	}
 	if err := s.openFrontier(ctx, 0, unordered); err != nil {
-		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see below for missing rights"})
+		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see the finding about rights for missing permissions"})
 	}
 	return append(findings, s.Check(ctx, claim)...)
 }
@@ -189,11 +189,11 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 			missing = append(missing, "the table "+name)
 			continue
 		case err != nil:
-			return Finding{Name: finding.Name, Detail: fmt.Sprintf("look at the columns of %s: %v", name, err)}
+			return Finding{Name: finding.Name, Detail: fmt.Sprintf("read the columns of %s: %v", name, err)}
 		}
 		there, err := rows.Columns()
 		if err = errors.Join(err, rows.Close()); err != nil {
-			return Finding{Name: finding.Name, Detail: fmt.Sprintf("look at the columns of %s: %v", name, err)}
+			return Finding{Name: finding.Name, Detail: fmt.Sprintf("read the columns of %s: %v", name, err)}
 		}
 		for column := range strings.FieldsSeq(table.names) {
 			if !slices.ContainsFunc(there, func(has string) bool { return strings.EqualFold(has, column) }) {
@@ -254,14 +254,14 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 	return finding
 }
 
-// ask is what a relay, or an operator, asks again and again.
+// ask is a statement that a relay or an operator runs repeatedly.
 type ask struct {
 	name string
 	of   func()
 }
 
-// asks are all of these, asked of a database by its backend, but the counts of a status: these look at so many
-// rows in whatever order.
+// asks returns all of these statements of a backend, except the counts of a status, which examine a limited number of rows
+// in any order.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
 	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
@@ -386,6 +386,6 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 	}
 	return Finding{
 		Name: "plans", Detail: "these read a whole table, or fail: " + strings.Join(wrong, "; "),
-		Hint: "see that the tables' indexes are there: rowrelay migrate print prints what makes them, run again what is missing. Then renew the statistics: " + s.capabilities.Statements.Text("renew statistics"),
+		Hint: "check that the indexes of the tables exist: rowrelay migrate print shows the statements that create them; run those that are missing. Then update the statistics: " + s.capabilities.Statements.Text("renew statistics"),
 	}
 }

@@ -36,7 +36,7 @@ func allTargets() []testdb.Target {
 
 func isMySQL(kind string) bool { return kind == testdb.MySQL || kind == testdb.MariaDB }
 
-func TestCheckIsContent(t *testing.T) {
+func TestCheckFindsNoProblem(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			migrate(t, table.DB, table.dialect, migrations.Options{Claim: string(claim)})
@@ -215,7 +215,7 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 
 // The check tells of marks that aren't true: above what was given out, or with
 // messages below them.
-func TestCheckTellsOfMarksThatAreNotTrue(t *testing.T) {
+func TestCheckReportsWrongMarks(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
 		if store.SetClaimMode(t.Context(), storage.ByLanes) != nil {

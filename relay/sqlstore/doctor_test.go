@@ -36,7 +36,7 @@ func TestCheckNamesMissingColumnsAndTables(t *testing.T) {
 }
 
 // A schema that a newer release has made isn't brought down by migrate up.
-func TestCheckTellsANewerSchema(t *testing.T) {
+func TestCheckReportsANewerSchema(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
 		table.wantFound(t, table.DB, storage.ByLanes, "schema", "newer", "version 99", "use the release that made it")

@@ -29,8 +29,8 @@ const narrowed = 10
 // around are how far from the time of its id a message is looked for.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
-// A step of the walk looks through so many ids at first, and at more while it takes less time than a step is to. For a
-// million ids PostgreSQL would read a table of three million delivered rows rather than its index, for a second.
+// The first step examines firstStep ids. Later steps examine more, at most mostStep, as long as a step takes less than stepTime.
+// With a million ids in one step, PostgreSQL would read a table of three million delivered rows instead of its index, which takes a second.
 const (
 	firstStep = 5_000
 	mostStep  = 100_000

@@ -92,9 +92,9 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 		return Finding{Name: "rows", Detail: err.Error()}
 	}
 	if missing != "" {
-		return Finding{Name: "rows", Detail: missing + ", without which messages are never delivered, or lose their order", Hint: "run rowrelay migrate up, which restores them; use DELETE FROM outbox, and no TRUNCATE, to empty the tables"}
+		return Finding{Name: "rows", Detail: missing + ": messages are never delivered or lose their order", Hint: "run rowrelay migrate up, which restores them; use DELETE FROM outbox, not TRUNCATE, to empty the tables"}
 	}
-	return Finding{Name: "rows", OK: true, Detail: "all lanes and locks are there"}
+	return Finding{Name: "rows", OK: true, Detail: "all lane and lock rows exist"}
 }
 
 // refuseRowSecurity fails where policies may hide rows from this user: what is hidden is never delivered,

@@ -56,10 +56,10 @@ type openTx struct {
 	old         int64     // what seen was when the list began that was grace before it
 	checkpoints checkpoints
 	next        time.Time // not before this the next list
-	vain        int       // so many lists in a row have said nothing
+	vain        int       // number of consecutive lists that were unusable
 	silent      time.Time // since when they do, or since an operator was told
 	doubted     bool      // this may be another server: a list is to show it
-	warning     string    // what an operator is to be told
+	warning     string    // the warning for operators
 	listed      time.Time // when the last list was begun
 
 	bound *timeBound // instead of lists, where none can be made
@@ -71,7 +71,7 @@ type openTxLister struct {
 	lastID  func(context.Context) (int64, error)
 	dialect dialect.Dialect // for its errors
 	table   dialect.Table
-	longest time.Duration // that a transaction stays open, if nobody can see it
+	longest time.Duration // maximum time that a transaction stays open, if transactions cannot be listed
 }
 
 // known is what was known when a read began.
@@ -149,8 +149,8 @@ func (db *openTxLister) hides(err error) bool {
 func (db *openTxLister) unseen(err error) Finding {
 	return Finding{
 		Name:   "open transactions",
-		Detail: fmt.Sprintf("this user may not see them (%v): rows of transactions that are open for more than %v keep no order", err, db.longest),
-		Hint:   "have an administrator run GRANT " + db.backend.Grant() + " TO this user, or set longest_transaction to what your longest one takes",
+		Detail: fmt.Sprintf("this user may not list open transactions (%v): rows of a transaction that stays open for more than %v may be delivered out of order", err, db.longest),
+		Hint:   "have an administrator run GRANT " + db.backend.Grant() + " TO this user, or set longest_transaction to the duration of your longest transaction",
 	}
 }
 
@@ -209,7 +209,7 @@ func (o *openTx) list(ctx context.Context) error {
 		o.bound = &timeBound{longest: o.db.longest}
 		o.warning = o.db.unseen(err).String()
 	case err != nil && !o.db.dialect.Busy(err):
-		return fmt.Errorf("see which transactions are open beside table %s: %w", o.db.table, err)
+		return fmt.Errorf("list the open transactions for table %s: %w", o.db.table, err)
 	default:
 		o.end(id, saw, time.Now())
 	}
@@ -296,9 +296,9 @@ func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 
 var silenced = Finding{
 	Name: "open transactions",
-	Detail: "the server's list of them has said nothing for a while, as others read it all the time, as it is too long," +
-		" or as some are in statements with an emoji, or with bytes that are no text;" +
-		" meanwhile it isn't known which ids are final, and each read looks through more and more",
+	Detail: "the server's list of open transactions has been unusable for a while: other clients read it constantly, it is too long," +
+		" or some statements in it contain an emoji or bytes that are not text;" +
+		" until it is usable again, the store does not know which ids are final, and each read examines more rows",
 	Hint: "look for a monitor that reads the list more than a few times a second, for thousands of open transactions," +
 		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }

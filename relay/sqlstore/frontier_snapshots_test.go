@@ -73,7 +73,7 @@ func TestSafeIDPassesNoOpenWriter(t *testing.T) {
 }
 
 // A transaction that stays open is told once, when it ends.
-func TestLongTransactionIsToldOnce(t *testing.T) {
+func TestLongTransactionIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	var h snapshots
 	promised(&h, "s", snapshot{xmin: 50, xmax: 50}, 1000)

@@ -152,7 +152,7 @@ func TestOpenTxGoesBack(t *testing.T) {
 }
 
 // An operator is told of observations that say nothing, now and then.
-func TestOpenTxTellsOfSilence(t *testing.T) {
+func TestOpenTxReportsUnusableLists(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
 	o := newOpenTx(500, now)

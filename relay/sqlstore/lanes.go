@@ -83,7 +83,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 			return members, 0, err
 		}
 		if !beat.Stored {
-			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", storage.ErrOtherClaim)
+			return members, 0, fmt.Errorf("%w; the mode was changed after this relay had started", storage.ErrOtherClaim)
 		}
 		relays, now, err := backend.Members(ctx, s.db, s.capabilities.Queries.Members)
 		if err != nil {

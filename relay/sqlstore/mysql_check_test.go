@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func TestMySQLCheckIsContent(t *testing.T) {
+func TestMySQLCheckFindsNoProblem(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			migrate(t, m.DB, m.dialect, migrations.Options{Claim: string(claim)})

@@ -58,7 +58,7 @@ func selection(filter storage.Filter) (backend.Filter, error) {
 		} else if uuid.MatchString(lower) {
 			selected.MessageIDs = append(selected.MessageIDs, lower)
 		} else {
-			return backend.Filter{}, fmt.Errorf("%.100q is no message: give a row's id in decimal, or a message's id (a UUID)", text)
+			return backend.Filter{}, fmt.Errorf("%.100q is not an id: give a row's id in decimal or a message's id (a UUID)", text)
 		}
 	}
 	return selected, nil
@@ -75,14 +75,14 @@ func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error)
 // Redirect implements [storage.Operator].
 func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string) (int, error) {
 	if sink == "" || len(sink) > storage.MostSinks || strings.Contains(sink, ",") {
-		return 0, fmt.Errorf("%.100q is no sink's name", sink)
+		return 0, fmt.Errorf("invalid sink name %.100q", sink)
 	}
 	const what = "redirect messages of table"
 	if filter.State != storage.StatePending {
 		return s.changeParked(ctx, what, filter, backend.Redirect, sink)
 	}
 	if filter.Sink == "" || filter.Sink == sink {
-		return 0, fmt.Errorf("%s %s: of those that wait, name the sink that no relay has, and another one", what, s.table)
+		return 0, fmt.Errorf("%s %s: to redirect waiting messages, name their present sink, which no relay may have, and a different new one", what, s.table)
 	}
 	changed, limit := 0, filter.Limit
 	for _, change := range []backend.ParkedChange{backend.RedirectRetry, backend.RedirectScheduled, backend.RedirectPending} {

@@ -12,7 +12,7 @@ import (
 
 // A pool that closes the relay's connections and opens them again, as it does by
 // default, is told of once.
-func TestPoolThatClosesIdleConnectionsIsToldOf(t *testing.T) {
+func TestPoolThatClosesIdleConnectionsIsReported(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ keep, want int }{"two": {2, 1}, "enough": {8, 0}} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // A transaction that is held open (a backup, a report) keeps the index entries of
 // every row that is purged beside it. A purge that began at the head of the index
 // would read all of them each time, and so cost more each time.
-func TestPurgeBesideAnOpenSnapshot(t *testing.T) {
+func TestPurgeDuringAnOpenSnapshot(t *testing.T) {
 	const rows, step = 20_000, 1000
 	onPostgres(t, func(t *testing.T, table table) {
 		finished(t, table.DB, rows, 26*time.Hour)

@@ -199,7 +199,7 @@ func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
 }
 
 // A relay without the right to keep delivered messages says so with the server's words.
-func TestMissingRightIsToldAndEndsSending(t *testing.T) {
+func TestMissingPermissionIsReportedAndEndsSending(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, postgresPage, "shop_relay")
 		name, pool := newUser(t, table, "shop_relay", rights)
@@ -208,7 +208,7 @@ func TestMissingRightIsToldAndEndsSending(t *testing.T) {
 	})
 }
 
-func TestMissingRightIsToldAndEndsSendingOnMySQL(t *testing.T) {
+func TestMissingPermissionIsReportedAndEndsSendingOnMySQL(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, pool := m.poorUser(t)
 		m.grantAllBut(t, user, "outbox_done", "SELECT, UPDATE, DELETE")

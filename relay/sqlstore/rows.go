@@ -43,10 +43,10 @@ func (s *Store) otherClaim(ctx context.Context, err error) error {
 	var stored storage.Claim
 	lookErr := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored)
 	if lookErr != nil && err == nil {
-		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
+		return fmt.Errorf("read the claim mode of table %s: %w", s.table, lookErr)
 	}
 	if stored != "" && stored != storage.ByRows {
-		return fmt.Errorf("table %s: %w now, by %s; it was changed after this relay had started", s.table, storage.ErrOtherClaim, stored)
+		return fmt.Errorf("table %s: %w, %s; the mode was changed after this relay had started", s.table, storage.ErrOtherClaim, stored)
 	}
 	return err
 }

@@ -160,7 +160,7 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 			last := &ordered[n-1]
 			if compareRows(last, &t) == 0 && t.Fence == last.Fence && t.Token == last.Token {
 				if t.Left+last.Left != "" {
-					return nil, fmt.Errorf("settle row %d: twice in one batch, and for some of its sinks", t.ID)
+					return nil, fmt.Errorf("settle row %d: the batch has several settlements of the row, and one is for some of its sinks", t.ID)
 				}
 				continue // the first one changes it, and the others find it gone
 			}
@@ -181,24 +181,24 @@ func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }
 
-// settleable refuses what no store can write: a message's id has to be such as the tables have,
-// as some statements have it in their text.
+// settleable returns an error for a settlement that no store can write. It checks the form of the message's id
+// because some statements contain the id in their text.
 func settleable(t *storage.Settlement, byRows bool) error {
 	switch {
 	case t.Lane < 0 || t.Lane >= storage.Lanes:
-		return fmt.Errorf("settle row %d: %w: there is no lane %d", t.ID, storage.ErrInvalid, t.Lane)
+		return fmt.Errorf("settle row %d: %w: lane %d does not exist", t.ID, storage.ErrInvalid, t.Lane)
 	case byRows != (t.Token != ""):
-		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", t.ID)
+		return fmt.Errorf("settle row %d: the batch mixes rows claimed by token with rows of leased lanes", t.ID)
 	case !backend.IsMessageID(t.MessageID):
-		return fmt.Errorf("settle row %d: %w: %q is no message's id", t.ID, storage.ErrInvalid, t.MessageID)
+		return fmt.Errorf("settle row %d: %w: invalid message id %q", t.ID, storage.ErrInvalid, t.MessageID)
 	case t.State == storage.StatePending && !byRows:
-		return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", t.ID)
+		return fmt.Errorf("settle row %d: only a claim by rows can be released to pending", t.ID)
 	case t.DeadLetter != nil && t.State != storage.StateError:
-		return fmt.Errorf("settle row %d: a dead letter is of a message that is parked", t.ID)
+		return fmt.Errorf("settle row %d: a dead letter requires the state error", t.ID)
 	case !slices.Contains(settledStates, t.State):
-		return fmt.Errorf("settle row %d: no relay makes it %q", t.ID, t.State)
+		return fmt.Errorf("settle row %d: invalid state %q", t.ID, t.State)
 	case (t.For == "") != (t.Left == "") || t.Left != "" && t.Left == t.Sinks:
-		return fmt.Errorf("settle row %d: for %q, with %q left of %q", t.ID, t.For, t.Left, t.Sinks)
+		return fmt.Errorf("settle row %d: invalid split: for %q, left %q, of sinks %q", t.ID, t.For, t.Left, t.Sinks)
 	case t.Left != "" && byRows:
 		return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", t.ID, t.For)
 	}

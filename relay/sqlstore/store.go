@@ -196,7 +196,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	err := s.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err != nil && s.dialect.Missing(err):
-		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, storage.ErrNoSchema)
+		return fmt.Errorf("open table %s: %w: the table does not exist; run rowrelay migrate up", s.table, storage.ErrNoSchema)
 	case err != nil:
 		return fmt.Errorf("open table %s: %w", s.table, err)
 	case version == schemaVersion:
@@ -204,10 +204,10 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	}
 	has, err := strconv.Atoi(version)
 	if knows, _ := strconv.Atoi(schemaVersion); err == nil && has > knows {
-		return fmt.Errorf("open table %s: %w: it is of version %s, and this release knows %s; use the release that made it, or a newer one",
+		return fmt.Errorf("open table %s: %w: the schema has version %s, and this release supports %s; use the release that created it or a newer one",
 			s.table, storage.ErrNewerSchema, version, schemaVersion)
 	}
-	return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up",
+	return fmt.Errorf("open table %s: %w: the schema has version %s, and this release needs %s; run rowrelay migrate up",
 		s.table, storage.ErrNoSchema, version, schemaVersion)
 }
 
@@ -222,7 +222,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 		var facts backend.Query
 		facts, trial = fitting.Server(s.table)
 		if err := backend.All(ctx, s.db, facts, func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
-			return false, fmt.Errorf("ask what the server is: %w", err)
+			return false, fmt.Errorf("identify the server: %w", err)
 		}
 		if _, err := fitting.Fit(server); err != nil { // in a session that won't do, what follows may fail
 			return false, err
@@ -233,7 +233,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 	}
 	if trial != nil {
 		if server.Skips, err = s.skips(ctx, trial); err != nil {
-			return false, fmt.Errorf("try whether the server skips locked rows: %w", err)
+			return false, fmt.Errorf("test whether the server skips locked rows: %w", err)
 		}
 	}
 	if differs {
@@ -248,7 +248,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 	}
 	var known bool
 	if s.product, _, known = databases.Of(s.dialect.Name()); !known {
-		return false, fmt.Errorf("there is no backend for the dialect %q", s.dialect.Name())
+		return false, fmt.Errorf("no backend supports the dialect %q", s.dialect.Name())
 	}
 	s.backend = s.product.New(s.db, s.dialect, s.table, s.options.Reader)
 	s.capabilities = s.backend.Capabilities()
@@ -264,7 +264,7 @@ const (
 )
 
 // errTooSlow is what a trial ends with whose time was over before there was an answer.
-var errTooSlow = fmt.Errorf("it took longer than %v, %d times, and so nothing is known: try again when the server has less to do", trialPatience, trialTries)
+var errTooSlow = fmt.Errorf("the test took longer than %v in each of %d attempts: try again when the server is less busy", trialPatience, trialTries)
 
 // skips makes the trial, if anything is claimed. A time-out says nothing, so it is made
 // again.
@@ -273,7 +273,7 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 		return true, nil
 	}
 	if s.db.Stats().MaxOpenConnections == 1 {
-		return false, errors.New("the pool allows one connection, and a relay needs two at least (see SetMaxOpenConns)")
+		return false, errors.New("the pool allows one connection, and a relay needs at least two (see SetMaxOpenConns)")
 	}
 	for range trialTries {
 		within, cancel := context.WithTimeout(ctx, trialPatience)

@@ -7,59 +7,60 @@ import (
 	"time"
 )
 
-// ControlKind is what a [Control] is about.
+// ControlKind is the kind of a [Control]: what is paused, or that a sink is rate limited.
 type ControlKind string
 
 // The kinds of controls. All but LimitSink are pauses.
 const (
-	PauseSink  ControlKind = "sink"  // nothing is sent to it
-	PauseTopic ControlKind = "topic" // none of its messages is sent, nor what comes after one in its key
-	PauseKey   ControlKind = "key"   // none of its messages is sent, of whatever topic and to whatever sink; by lanes only
-	PauseRelay ControlKind = "relay" // it leaves its part to others, if others live
-	LimitSink  ControlKind = "limit" // all relays together send it no more than Rate messages a second
+	PauseSink  ControlKind = "sink"  // no message is sent to the sink
+	PauseTopic ControlKind = "topic" // no message of the topic is sent, and no later message with the same key as one that waits
+	PauseKey   ControlKind = "key"   // no message of the key is sent, of any topic and to any sink; by lanes only
+	PauseRelay ControlKind = "relay" // the relay leaves its share to other relays, if any are alive
+	LimitSink  ControlKind = "limit" // all relays together send the sink at most Rate messages a second
 )
 
-// Control is what an operator has put in force, for all relays of a table, until it is lifted
-// or its time has come. There is one of a kind and name.
+// Control is a pause or a rate limit that an operator has set for all relays of a table. It is in
+// force until an operator lifts it or its end time passes. At most one control of each kind and name
+// exists.
 type Control struct {
 	Kind   ControlKind `json:"kind"`
-	Name   string      `json:"name"` // of the sink, the topic or the relay; or the key
+	Name   string      `json:"name"` // name of the sink, the topic or the relay; or the key
 	Rate   int         `json:"rate,omitempty"`
-	Ends   time.Time   `json:"ends,omitzero"` // zero: when it is lifted
-	By     string      `json:"by,omitempty"`  // who has put it in force
+	Ends   time.Time   `json:"ends,omitzero"` // zero: it stays in force until it is lifted
+	By     string      `json:"by,omitempty"`  // the person who set it
 	Since  time.Time   `json:"since"`
 	Reason string      `json:"reason,omitempty"`
 }
 
-// String names what the control is about.
+// String returns the kind and the name of the control.
 func (c *Control) String() string { return string(c.Kind) + " " + c.Name }
 
-// bounds of what a control and an action say, in bytes.
+// Maximum lengths of the texts of a control and an action, in bytes.
 const (
 	mostName   = 400
 	mostReason = 255
 	mostTarget = 1000
 )
 
-// Validate says what is wrong with a control.
+// Validate returns an error that describes what is wrong with the control, or nil.
 func (c *Control) Validate() error {
 	switch c.Kind {
 	case PauseSink, PauseTopic, PauseKey, PauseRelay, LimitSink:
 	default:
-		return fmt.Errorf("%q is no kind of control: it is sink, topic, key, relay or limit", c.Kind)
+		return fmt.Errorf("invalid kind of control %q: must be sink, topic, key, relay or limit", c.Kind)
 	}
 	switch {
 	case c.Name == "" || len(c.Name) > mostName:
-		return fmt.Errorf("a %s's name has 1 to %d bytes, and this one %d", c.Kind, mostName, len(c.Name))
+		return fmt.Errorf("invalid name of a %s: must have 1 to %d bytes, has %d", c.Kind, mostName, len(c.Name))
 	case c.Kind == LimitSink && c.Rate <= 0:
-		return fmt.Errorf("a limit of %d messages a second: it has to be at least 1", c.Rate)
+		return fmt.Errorf("invalid rate limit of %d messages a second: must be at least 1", c.Rate)
 	case len(c.By) > mostReason || len(c.Reason) > mostReason:
-		return fmt.Errorf("who has done it and the reason have at most %d bytes each", mostReason)
+		return fmt.Errorf("the operator and the reason must have at most %d bytes each", mostReason)
 	}
 	return nil
 }
 
-// Action is a line of the log of what operators have done.
+// Action is a record in the log of operator actions.
 type Action struct {
 	ID      string    `json:"id"`
 	At      time.Time `json:"at"`
@@ -67,34 +68,35 @@ type Action struct {
 	Action  string    `json:"action"` // such as pause, resume, requeue, discard
 	Target  string    `json:"target,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
-	Changed int64     `json:"changed"` // so many; -1: it isn't over, or broke off
+	Changed int64     `json:"changed"` // number of messages changed; -1: the action is unfinished or was interrupted
 }
 
-// Controller is the part of an Operator that steers the relays of a table, and that remembers
-// who has done what.
+// Controller is the part of an Operator that sets controls for the relays of a table and keeps the log
+// of operator actions.
 type Controller interface {
-	// Controls returns what is in force now, by the database's clock, by kind and name.
+	// Controls returns the controls that are in force now, by the database's clock, ordered by kind and
+	// name.
 	Controls(ctx context.Context) ([]Control, error)
 
-	// SetControl puts a control in force for so long, or until it is lifted where that is 0, in
-	// the place of one of its kind and name. Its times are not looked at. It writes a line of the
-	// log in the same transaction.
+	// SetControl puts a control in force for the duration of lasts, or until it is lifted if lasts is 0.
+	// It replaces the control with the same kind and name. It ignores the times in control. It writes an
+	// Action to the log in the same transaction.
 	SetControl(ctx context.Context, control Control, lasts time.Duration) error
 
-	// LiftControl ends the control of this kind and name, and says whether there was one; then it
-	// writes a line of the log in the same transaction. Who does it and why are the control's.
+	// LiftControl removes the control of this kind and name, and reports whether it existed. If it did,
+	// LiftControl writes an Action to the log in the same transaction, with the By and Reason of control.
 	LiftControl(ctx context.Context, control Control) (bool, error)
 
-	// BeginAction writes a line of the log without a count; EndAction adds it. Of the
-	// action, the id, the time and the count aren't looked at.
+	// BeginAction writes an Action to the log without a count; EndAction adds the count. BeginAction
+	// ignores the action's ID, At and Changed.
 	BeginAction(ctx context.Context, action Action) (id string, err error)
 	EndAction(ctx context.Context, id string, changed int64) error
 
-	// Actions returns the log, the last action first, up to limit.
+	// Actions returns up to limit actions of the log, the latest first.
 	Actions(ctx context.Context, limit int) ([]Action, error)
 }
 
-// Set is the line of the log about a control that is put in force.
+// Set returns the Action to log when the control is set for the duration of lasts.
 func (c *Control) Set(lasts time.Duration) Action {
 	action := Action{By: c.By, Action: "pause", Target: c.String(), Reason: c.Reason}
 	if c.Kind == LimitSink {
@@ -106,7 +108,7 @@ func (c *Control) Set(lasts time.Duration) Action {
 	return action
 }
 
-// Lifted is the line of the log about a control that is lifted.
+// Lifted returns the Action to log when the control is lifted.
 func (c *Control) Lifted() Action {
 	action := Action{By: c.By, Action: "resume", Target: c.String(), Reason: c.Reason}
 	if c.Kind == LimitSink {
@@ -115,7 +117,7 @@ func (c *Control) Lifted() Action {
 	return action
 }
 
-// Fits returns an action whose texts are as long as the log has room for.
+// Fits returns the action with its texts cut to the lengths that the log can store.
 func (a Action) Fits() Action {
 	cut := func(text string, most int) string {
 		if len(text) > most {
@@ -127,9 +129,10 @@ func (a Action) Fits() Action {
 	return a
 }
 
-// Logged is an Operator for one act of somebody's: what it changes of messages, in however many
-// calls, is one line of the log for each kind of change, about target. Command lines, pages and
-// programs that show who they act for use it; its calls come one after the other.
+// Logged returns an Operator that logs the changes of one action by one person. It writes one Action
+// to the log for each kind of change, however many calls make the change, with the given target.
+// Commands, web pages and programs use it if they know who acts. Its methods must not be called
+// concurrently.
 func Logged(operator Operator, by, reason, target string) Operator {
 	return &logged{operator, Action{By: by, Reason: reason, Target: target}, map[string]*line{}}
 }
@@ -137,16 +140,16 @@ func Logged(operator Operator, by, reason, target string) Operator {
 type logged struct {
 	Operator
 	act   Action
-	lines map[string]*line // by what is done
+	lines map[string]*line // by kind of change
 }
 
-// line is of the log: its id, and how many were changed so far.
+// line is the logged Action of one kind of change: its id, and how many messages were changed so far.
 type line struct {
 	id      string
 	changed int64
 }
 
-// log writes the line before the first change, as that may take long and break off.
+// log writes the Action before the first change, because a change may take long and be interrupted.
 func (l *logged) log(ctx context.Context, what string, change func() (int, error)) (int, error) {
 	written := l.lines[what]
 	if written == nil {
@@ -198,7 +201,7 @@ func (l *logged) Replay(ctx context.Context, was Replay, limit int) (is Replay, 
 	return is, copies, err
 }
 
-// Describe is the filter in a line, as it is written to the log.
+// Describe returns the filter as one line of text for the log.
 func (f *Filter) Describe() string {
 	var text []string
 	add := func(name, value string) {

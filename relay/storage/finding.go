@@ -5,10 +5,10 @@ type Finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail,omitempty"` // what was found
-	Hint   string `json:"hint,omitempty"`   // what to do, if it isn't OK
+	Hint   string `json:"hint,omitempty"`   // how to fix it, if OK is false
 }
 
-// String is the finding as a line of a log.
+// String returns the finding as one line of text.
 func (f Finding) String() string {
 	if f.Hint == "" {
 		return f.Name + ": " + f.Detail

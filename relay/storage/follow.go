@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Follower is implemented by an [Operator] that knows what was delivered last. sqlstore's does.
+// Follower is implemented by an [Operator] that can list the latest delivered messages. That of
+// sqlstore does.
 type Follower interface {
-	// LastDelivered returns messages that were delivered at that time or later, the last one first,
-	// without their payloads and headers: those that the filter selects by topic, key and sink, and as
-	// far as they are kept. It walks back along the index of these times, no farther than its limit or
-	// the time, whichever is nearer; with a filter as far as the time.
+	// LastDelivered returns messages that were delivered at or after since and are still in the table, the
+	// latest first, without their payloads and headers. It uses the filter's Topic, Key, Sink and Limit.
+	// It reads the index of delivery times backwards and stops at the limit or at since. If the filter
+	// selects by topic, key or sink, it may have to read back to since.
 	LastDelivered(ctx context.Context, filter Filter, since time.Time) ([]Info, error)
 }

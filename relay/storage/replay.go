@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// ErrReplayChanged means that a replay isn't what it is said to be: another has begun one of
-// its name, has gone on with it, or has stopped it.
-var ErrReplayChanged = errors.New("the replay was changed by another")
+// ErrReplayChanged means that the stored replay differs from the given one: somebody else has started
+// a replay of the same name, or continued or stopped this one.
+var ErrReplayChanged = errors.New("the replay was changed concurrently")
 
-// ReplayedHeader is the name of the header that a copy has beside those of its message: the
-// replay's name.
+// ReplayedHeader is the header that a replayed copy has in addition to those of its message. Its value
+// is the name of the replay.
 const ReplayedHeader = "rowrelay-replayed"
 
-// Replay sends delivered messages again, as far as the table has them still. It is stored in the
-// table's settings, and changed with the copies that it writes, in one transaction: so whoever
-// goes on with it leaves none out, and writes none twice.
+// Replay is an operation that sends delivered messages again, if they are still in the table. It is
+// stored in the settings of the table and updated in the transaction that writes the copies, so that a
+// replay that is interrupted and continued omits no copy and writes none twice.
 type Replay struct {
 	Name string `json:"-"`
 
-	// Which messages: those that match all of these that are set. Since and Until are about
-	// the time when they were delivered: at or after the one, and before the other.
+	// IDs, Topic, Key, Sink, Since and Until select messages: those that match all fields that are set.
+	// Since and Until apply to the time of delivery, which must be at or after Since and before Until.
 	IDs   []string  `json:"ids,omitempty"` // as in a Filter
 	Topic string    `json:"topic,omitempty"`
 	Key   string    `json:"key,omitempty"`
@@ -29,37 +29,38 @@ type Replay struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 
-	// To is the sink that gets the copies; empty: those that their messages name, or else all of
-	// the topic.
+	// To is the sink that receives the copies. If it is empty, a copy goes to the sinks that its message
+	// names, or to all sinks of the topic if the message names none.
 	To string `json:"to,omitempty"`
 
-	// Rate is how many a second are wanted. A store only keeps it.
+	// Rate is the wanted number of copies a second. A store saves it and does not enforce it.
 	Rate int `json:"rate,omitempty"`
 
-	UntilID  int64 `json:"until_id"`           // the last that was delivered when it began: no copy is replayed
-	AfterID  int64 `json:"after_id,omitempty"` // as far as it has come
-	Written  int64 `json:"written,omitempty"`  // so many copies
-	Refused  int64 `json:"refused,omitempty"`  // messages that were passed over, as the table's constraints refuse their copies
-	Stopped  bool  `json:"stopped,omitempty"`  // by an operator
-	Finished bool  `json:"finished,omitempty"` // there is nothing left
+	UntilID  int64 `json:"until_id"`           // the last delivered message when the replay began, so that it replays none of its own copies
+	AfterID  int64 `json:"after_id,omitempty"` // the id up to which messages were processed
+	Written  int64 `json:"written,omitempty"`  // number of copies written
+	Refused  int64 `json:"refused,omitempty"`  // messages that were skipped because the table's constraints reject their copies
+	Stopped  bool  `json:"stopped,omitempty"`  // an operator stopped it
+	Finished bool  `json:"finished,omitempty"` // no messages are left
 }
 
 // Replayer is the part of an Operator that sends delivered messages again.
 type Replayer interface {
-	// Replays returns those that are known, by name.
+	// Replays returns the stored replays by name.
 	Replays(ctx context.Context) ([]Replay, error)
 
-	// StoreReplay begins a replay, without was, and returns it with its UntilID; or changes it
-	// from what it was. It fails with ErrReplayChanged if it is something else.
+	// StoreReplay starts a replay if was is nil, and returns it with its UntilID. Otherwise it changes the
+	// stored replay from was to is. It returns ErrReplayChanged if the stored replay differs from was.
 	StoreReplay(ctx context.Context, was *Replay, is Replay) (Replay, error)
 
-	// Replay writes copies of the next messages, up to limit about: new messages in the order of
-	// the old ones' ids, with their message ids and headers, and the replay's name in another
-	// header. It returns what the replay is then, and the copies' rows; where there were no
-	// more it is finished. It fails with ErrReplayChanged if it isn't what it was.
+	// Replay writes copies of the next messages, about limit at most. The copies are new messages in the
+	// order of the original ids. They have the message ids and headers of the originals, and
+	// ReplayedHeader. Replay returns the updated replay and the rows of the copies. If no messages are
+	// left, the replay is marked Finished. It returns ErrReplayChanged if the stored replay differs from
+	// was.
 	Replay(ctx context.Context, was Replay, limit int) (is Replay, copies []RowID, err error)
 
-	// CountPending says how many of these rows are to be delivered still, those aside that
-	// wait for another attempt.
+	// CountPending returns how many of these rows are still to be delivered, without those that wait for
+	// another attempt.
 	CountPending(ctx context.Context, rows []RowID) (int, error)
 }

@@ -1,7 +1,7 @@
-// Package storage is what the engine needs of a table of messages, and what operators
-// do with one: the contract of a Store, in the words of both. sqlstore implements it
-// over database/sql, rowrelaytest in memory. A program that relays needs it for its
-// filters and states alone.
+// Package storage defines the [Store], the contract between the relay engine and a table of messages,
+// and the [Operator], the interface of commands and pages that inspect and change messages. Package
+// sqlstore implements both over database/sql; package rowrelaytest implements the Store in memory. A
+// program that runs a relay needs this package only for its filters and states.
 package storage
 
 import (
@@ -19,40 +19,39 @@ import (
 
 // Errors that a Store returns, to be matched with errors.Is.
 var (
-	// ErrOtherClaim means that the table is claimed the other way, and that a
-	// relay which does so lives.
-	ErrOtherClaim = errors.New("the table is claimed another way")
+	// ErrOtherClaim means that the table is claimed in the other mode (lanes or rows), and that a relay in
+	// that mode is alive.
+	ErrOtherClaim = errors.New("the table is claimed in another mode")
 
-	// ErrNoSchema means that the tables are missing or of another version.
-	ErrNoSchema = errors.New("the schema is missing or of another version")
+	// ErrNoSchema means that the tables are missing or have another version.
+	ErrNoSchema = errors.New("the schema is missing or has another version")
 
-	// ErrNewerSchema is an ErrNoSchema whose tables are of a newer version than this release knows.
+	// ErrNewerSchema is an ErrNoSchema: the tables have a newer version than this release supports.
 	ErrNewerSchema = fmt.Errorf("%w: it is newer", ErrNoSchema)
 
-	// ErrFenced means that a row is no longer this relay's to change.
-	ErrFenced = errors.New("the lease is another's now")
+	// ErrFenced means that the row belongs to another relay now, so that this relay must not change it.
+	ErrFenced = errors.New("the lease or claim belongs to another relay now")
 
-	// ErrInvalid means that the database refuses a value of a row, and would refuse it again.
-	ErrInvalid = errors.New("the database refuses a row's values")
+	// ErrInvalid means that the database rejects a value of a row, and would reject it again.
+	ErrInvalid = errors.New("the database rejects a value of a row")
 
-	// ErrRefused means that the database refuses the statement, and would refuse it again
-	// whatever its rows are: a right is missing, or a setting or the tables' definition forbids it.
-	ErrRefused = errors.New("the database refuses the statement")
+	// ErrRefused means that the database rejects the statement whatever its rows are, and would reject it
+	// again: a permission is missing, or a setting or the definition of the tables forbids the statement.
+	ErrRefused = errors.New("the database rejects the statement")
 
-	// ErrBusy means that the database refused for the moment (a deadlock, a
-	// serialization failure, a locked file): nothing was changed, and the call
-	// may be made again.
+	// ErrBusy means that the database rejected the call temporarily (a deadlock, a serialization failure,
+	// a locked file). Nothing was changed, and the call can be repeated.
 	ErrBusy = errors.New("the database is busy")
 
-	// ErrTimeout means that the server ended the call, as it took longer than a setting of the server or
-	// the user allows: nothing was changed. With fewer rows it may fit.
-	ErrTimeout = errors.New("the database's own time limit ended the call")
+	// ErrTimeout means that the server ended the call because it took longer than a setting of the server
+	// or of the user allows. Nothing was changed. A call with fewer rows may succeed.
+	ErrTimeout = errors.New("a time limit of the database ended the call")
 )
 
-// Claim is a way to claim messages.
+// Claim is a mode of claiming messages.
 type Claim string
 
-// The two ways to claim.
+// The claim modes.
 const (
 	ByLanes Claim = "lanes" // lease lanes; order per key
 	ByRows  Claim = "rows"  // claim batches of rows; no order
@@ -67,25 +66,27 @@ type Identity struct {
 	Config  Config
 }
 
-// Config is what a relay tells the others of itself, with each sign of life. Its text has at most
-// MaxConfig bytes. The zero Config tells nothing, as that of a consumer.
+// Config describes a relay to the other relays. It is written with each heartbeat. Its text has at
+// most MaxConfig bytes. The zero Config describes nothing; a consumer uses it.
 type Config struct {
-	// Print is a fingerprint of all sinks and routes: relays of which it is the same send each
-	// message to the same places.
+	// Print is a fingerprint of all sinks and routes: relays with the same fingerprint send each message
+	// to the same places.
 	Print string `json:"print,omitempty"`
 
-	// Sinks and Routes are for people: what each is, without secrets. Of many the last ones are
-	// left out.
+	// Sinks and Routes describe the sinks and routes to people, without secrets. If they are too many, the
+	// last ones are omitted.
 	Sinks  []string `json:"sinks,omitempty"`
 	Routes []string `json:"routes,omitempty"`
 
-	// Topics are those that a relay by rows is limited to; none: it isn't, or they are too many
-	// to tell. Relays that have none in common leave each other's messages alone.
+	// Topics are the topics that a relay that claims by rows is limited to. They are empty if the relay
+	// has no limit, or if they are too many for the text. Relays that have topics, but none in common,
+	// ignore each other's messages.
 	Topics []string `json:"topics,omitempty"`
 
 	Membership Membership `json:"membership,omitempty"`
 
-	// Joins says that the relay was told to share the messages with relays of another configuration. They don't wait for it.
+	// Joins reports that the relay is configured to share the messages with relays of another
+	// configuration. Those relays don't wait for it.
 	Joins bool `json:"joins,omitempty"`
 }
 
@@ -97,157 +98,159 @@ const (
 	Active       Membership = ""              // it delivers messages
 	Begins       Membership = "begins"        // it will deliver, unless a relay with another configuration is active
 	Standby      Membership = "standby"       // it waits until the relays with another configuration have stopped
-	StandingDown Membership = "standing_down" // it leaves its share to others, if there are any
+	StandingDown Membership = "standing_down" // it leaves its share to other relays, if any are alive
 )
 
-// MaxConfig is the longest text of a Config, in bytes.
+// MaxConfig is the maximum length of the text of a Config, in bytes.
 const MaxConfig = 2000
 
-// Text is a Config as tables have it: JSON, or nothing where it tells nothing.
+// Text returns the Config as the table stores it: as JSON, or an empty string if it describes nothing.
 func (s Config) Text() string {
 	if s.Print == "" && s.Membership == Active {
 		return ""
 	}
-	text, _ := json.Marshal(s) // of texts alone
+	text, _ := json.Marshal(s) // texts alone cannot fail
 	return string(text)
 }
 
-// Member is a relay that lives.
+// Member is a living relay.
 type Member struct {
 	Name   string
-	Config Config // with its last sign of life
+	Config Config // from its last heartbeat
 }
 
-// Members is who is alive.
+// Members is the result of a heartbeat: the living relays and the state of the server.
 type Members struct {
 	Relays []Member // the living relays, this one included, by name
 
-	// Epoch is that of the server which took the sign of life, as in [Page].
+	// Epoch is the epoch of the server that answered the heartbeat, as in [Page].
 	Epoch string
 
-	// Now is the database's time when it answered, or a little before. By it a relay
-	// knows which messages are too old: its own clock needn't agree. Zero: nobody knows,
-	// and no message is.
+	// Now is the database's time when it answered, or slightly earlier. The relay decides by it which
+	// messages have expired, because its own clock may differ. If Now is zero, the time is unknown and no
+	// message has expired.
 	Now time.Time
 }
 
-// Store is the table, as the relay needs it. sqlstore implements it over
-// database/sql; storetest is the suite that every Store passes.
+// Store is a table of messages, with the operations that a relay needs. Package sqlstore implements it
+// over database/sql. Package storetest is the conformance suite that every Store must pass.
 //
-// All methods may be called at the same time, save Read, Scan and Due, which
-// one goroutine calls in turn. All times are by the database's clock. A method
-// that fails has changed nothing, or, where the connection broke, an unknown
-// amount: every call may be repeated.
+// All methods may be called concurrently, except Read, Scan, Due and FoundLate: only one goroutine
+// calls these, one call at a time. All times are by the database's clock. A method that fails has
+// changed nothing, or an unknown amount if the connection broke. Every call may be repeated.
 type Store interface {
-	// SetClaimMode stores the way of claiming with the table, or checks it:
-	// ErrOtherClaim if it is another and one of its relays lives.
+	// SetClaimMode stores the claim mode with the table. It returns ErrOtherClaim if the table has the
+	// other mode and a relay in that mode is alive.
 	SetClaimMode(ctx context.Context, claim Claim) error
 
-	// Heartbeat says that the relay lives for the next ttl, and who else does.
+	// Heartbeat records that the relay is alive for the next ttl, and returns the living relays.
 	Heartbeat(ctx context.Context, self Identity, ttl time.Duration) (Members, error)
 
-	// Deregister takes the relay out of the table of relays.
+	// Deregister removes the relay from the table of relays.
 	Deregister(ctx context.Context, name string) error
 
-	// FenceRelay ends what a relay has that is known to be dead, as if its time were over: its
-	// leases, by lanes, or its claims, by rows, and its place among the living. If it does live, it
-	// is fenced, at once: by lanes it can't renew a lease that no other has taken yet.
+	// FenceRelay ends the leases (by lanes) or the claims (by rows) of a relay that is known to be dead,
+	// as if they had expired, and removes the relay from the living ones. If the relay is alive after all,
+	// it is fenced immediately: by lanes, it can't even renew a lease of a lane that no other relay has
+	// leased yet.
 	FenceRelay(ctx context.Context, name string, claim Claim) error
 
-	// Settle writes settlements back, in one transaction. By lanes: it first
-	// locks the rows of their lanes against a takeover, and changes nothing in
-	// lanes whose fence or owner is another: a failover may have taken back leases,
-	// and their fences are given out again. With keep, done rows are kept. In the order of
-	// lanes and ids it is quickest. Once it has returned, the settlements are the caller's to change.
+	// Settle writes settlements to the table in one transaction. By lanes, it first locks the rows of
+	// their lanes against a takeover. It changes nothing in a lane that has another fence or another
+	// owner. It compares both because a failover of the database may have undone leases, and their fences
+	// are then issued again. With keep, done rows are kept. Settle is fastest if the settlements are
+	// ordered by lane and id. The caller may change the settlements after Settle has returned.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than retention, up to
-	// limit ids of producers that want no duplicates, and relays long dead; and says how
-	// many it deleted of the rows, or of the ids if these are more. An id goes that was
-	// written longer ago than retention, and whose message isn't there any more but as
-	// done; it may stay longer while old rows are pending. Rows that another transaction has locked,
-	// such as one of a purge that was given up, are left for a later call.
+	// Purge deletes up to limit done rows that finished longer ago than retention, up to limit ids that
+	// producers wrote to reject duplicates, and relays that have been dead for long. It returns the number
+	// of deleted rows or the number of deleted ids, whichever is higher. An id is deleted if it was
+	// written longer ago than retention and its message is gone or done. It may stay longer while old rows
+	// are pending. Purge leaves rows that another transaction has locked, for example that of an abandoned
+	// purge, to a later call.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
-	// Remaining calls each with the rows that are due: pending ones that no relay has claimed, and held ones
-	// (scheduled or retry). It finds them by their times alone, in any lane and with any id, also those that another
-	// transaction has locked, and in no order. Of a row it tells the ID, the Lane, the message's ID, Topic and Key,
-	// the Sinks, and whether the row is Deferred. It keeps no list of them. It ends early when each returns false. With a limit above 0
-	// it may end once each had that many rows. Each may be given a row again if the database was busy, and must not keep the pointer.
+	// Remaining calls each for every row that is due: pending rows that no relay has claimed, and held
+	// rows (scheduled or retry). It finds them only by their times, in any lane and with any id, in no
+	// particular order, including those that another transaction has locked. It fills in the ID, the Lane,
+	// the message's ID, Topic and Key, the Sinks, and Deferred. It keeps no list of the rows.
+	//
+	// Remaining stops when each returns false. With a limit above 0, it may stop after that many calls of
+	// each. If the database was busy, each may receive a row twice. Each must not keep the pointer.
 	Remaining(ctx context.Context, limit int, each func(*Row) (more bool)) error
 
-	// Parallelism says how many calls one relay should have under way at once.
+	// Parallelism returns how many calls one relay should run concurrently.
 	Parallelism() Parallelism
 
-	// Controls is that of a [Controller]. A relay asks about once a second.
+	// Controls returns the controls in force, as [Controller] does. A relay calls it about once a second.
 	Controls(ctx context.Context) ([]Control, error)
 
 	LaneStore
 	RowStore
 }
 
-// Parallelism says how many calls of a kind a store gains by when they are under way at
-// once, at least 1 each. Of settlements a relay has no more than 2.
+// Parallelism is the number of concurrent calls of each kind from which a store gains speed, at least
+// 1 each. A relay runs at most 2 settlements concurrently.
 type Parallelism struct{ Claims, Settles int }
 
-// Lanes is the number of classes that keys fall into. It is part of the
-// table's contract: the table computes a row's lane from its key.
+// Lanes is the number of lanes that keys are distributed over. It is part of the table's contract: the
+// table computes a row's lane from its key.
 const Lanes = 64
 
 // Row is a message as its table holds it.
 type Row struct {
-	ID      int64 // its place: ids grow in the order of insertion
+	ID      int64 // ids grow in the order of insertion
 	Lane    int   // 0 to Lanes-1
 	Message outbox.Message
 
-	// Sinks names the sinks that still need the message, or had it where it is done, in the
-	// form of [JoinSinks]. Empty: all those of its topic. Of one message there may be a pending row
-	// and held or done ones, no two of which name the same sink.
+	// Sinks names the sinks that still need the message, or that received it if the row is done, in the
+	// form of [JoinSinks]. Empty means all sinks of the topic. A message may have one pending row and
+	// several held or done rows; no two of them name the same sink.
 	Sinks string
 
-	// Malformed says which column of the row can't be read, and why: its headers are no JSON object
-	// of strings, or a time is none. The relay parks such a message. Empty if all could be read.
+	// Malformed names the column that can't be read, and the reason: the headers are not a JSON object of
+	// strings, or a time is invalid. The relay parks the message. It is empty if all columns could be
+	// read.
 	Malformed string
 
 	Attempts  int // deliveries charged so far
-	Crashes   int // times that a relay died while it alone was in flight
+	Crashes   int // relays that died while this was their only message in flight
 	CreatedAt time.Time
 
-	// Deferred: read from the held rows (scheduled or retry, now due), not from
-	// the rows to be delivered now.
+	// Deferred reports that the row was read from the held rows (scheduled or retry, now due), not from
+	// the pending ones.
 	Deferred bool
 
-	// Retrying: a held row that waits for its next attempt, and so holds its key.
+	// Retrying reports that the row waits for its next attempt, and so holds its key.
 	Retrying bool
 
-	// Later: its AvailableAt was still to come, by the database's clock, when
-	// it was read.
+	// Later reports that the row's AvailableAt was in the future, by the database's clock, when it was
+	// read.
 	Later bool
 
-	// NeverExpires: it had expired, and an operator has requeued it. It is sent, however
-	// old it is; its message's ExpiresAt is zero.
+	// NeverExpires reports that the message had expired and an operator has requeued it. It is sent
+	// whatever its age; its message's ExpiresAt is zero.
 	NeverExpires bool
 
-	// Holds says what a held row does to its key beside that, and what an operator
-	// wants of it.
+	// Holds says whether a parked row holds its key, and whether an operator wants the row skipped or
+	// discarded.
 	Holds Hold
 }
 
-// Hold is what a row that was parked with [Settlement.Holds] does to its key. While it is
-// not NoHold, the row blocks its key. What an operator wants is carried out by the relay that
-// has the row's lane, so that the key goes on where it was left: for this the row is due, as
-// a retry is.
+// Hold says how a row that was parked with [Settlement.Holds] affects its key. Unless it is NoHold,
+// the row blocks its key. The relay that holds the row's lane carries out an operator's skip or
+// discard, so that the key continues with its next message. For this, the row is due, as a retry is.
 type Hold int
 
-// The values of the column holds.
+// The values of the column named holds.
 const (
 	NoHold      Hold = iota
-	HoldsKey         // it is parked (StateError), and nothing else of its key is sent
-	WantSkip         // it is to be parked without holding its key (StateRetry until it is)
-	WantDiscard      // it is to be deleted (StateRetry until it is)
+	HoldsKey         // the row is parked (StateError), and no later message of its key is sent
+	WantSkip         // the relay shall park the row without holding its key (StateRetry until then)
+	WantDiscard      // the relay shall delete the row (StateRetry until then)
 )
 
-// State is a message's state, in the words of the outbox_messages view.
+// State is a message's state, with the names that the outbox_messages view uses.
 type State string
 
 // The states.
@@ -259,14 +262,13 @@ const (
 	StateError     State = "error"     // parked
 	StateDone      State = "done"      // delivered
 
-	// StateDiscarded is of settlements alone: the row is deleted, and not kept as
-	// delivered ones are.
+	// StateDiscarded is used only in settlements: the row is deleted, and never kept as a delivered one
+	// may be.
 	StateDiscarded State = "discarded"
 )
 
-// Settlement writes back what became of one row. The row is known by its id, its
-// lane and its message: after a failover or a restore of the database an id may be
-// given to another message, which is not this settlement's to change.
+// Settlement is the new state of one row. It applies only if the row's id, lane and message id match,
+// because after a failover or a restore of the database the id may belong to another message.
 type Settlement struct {
 	ID        int64
 	Lane      int
@@ -275,150 +277,149 @@ type Settlement struct {
 	Token     string // by rows: the token that it was claimed with
 	Deferred  bool   // where the row was read from, as in Row
 
-	// AvailableAt, with Deferred, is that of the row as it was read. A row that stays held and has a later time by now was settled
-	// before, or is as an operator wants it since: it isn't this settlement's to change. Zero: whichever it has.
+	// AvailableAt is used with Deferred: it is that of the row as it was read. If a held row has a later
+	// time now, it was settled already or changed by an operator, and the settlement leaves it unchanged.
+	// If AvailableAt is zero, the time is not compared.
 	AvailableAt time.Time
 
-	// Sinks are those of the row as it was read. Held rows of one message differ by them, and one
-	// with others isn't this settlement's to change. Of a pending row, of which a message has
-	// one, they count only with Left.
+	// Sinks are those of the row as it was read. The held rows of one message differ by their sinks, and
+	// the settlement changes only the one with these sinks. A message has only one pending row; there,
+	// Sinks are compared only if Left is set.
 	Sinks string
 
-	// For and Left, by lanes: what became of the message for some of its sinks, while others
-	// need it. The row stays where and as it is, but with Left as its Sinks; and what State makes
-	// of it is written beside it, as a row with For as its Sinks: one that is done, if these are
-	// kept, a retry or a parked one. With StateDiscarded nothing is. A row whose sinks are
-	// not Sinks isn't changed, and nothing is written: so a repetition is missing. Both empty: the
-	// settlement is of the whole row, which takes its sinks along. One without the other, or with
-	// Left as it was, or with a Token, is an error: by rows, a message has one sink.
+	// For and Left settle a message for some of its sinks (For) while the other sinks (Left) still need
+	// it. They are used only by lanes. The row stays in its state, with Left as its Sinks. Settle adds a
+	// second row, with For as its Sinks and the State of the settlement: a done row (if done rows are
+	// kept), a retry or a parked row. With StateDiscarded it adds none. If the row's sinks are not Sinks,
+	// Settle changes and writes nothing, so a repeated settlement counts as missing. If both are empty,
+	// the settlement applies to the whole row.
 	//
-	// Another settlement of such a row in one batch is an error.
+	// It is an error to set only one of them, to set Left to the row's present sinks, or to set them
+	// together with Token, because by rows a message has one sink. It is also an error if one batch has
+	// another settlement of the same row.
 	For, Left string
 
-	// State is the new one: StateDone, StateRetry, StateError, StateDiscarded,
-	// StateScheduled (keeps its time), or StatePending (by rows: the claim is given back).
+	// State is the new state: StateDone, StateRetry, StateError, StateDiscarded, StateScheduled (the row
+	// keeps its time), or StatePending (by rows: the claim is released).
 	State State
 
-	// Holds: with StateError, by lanes, the row blocks its key as a retry does that is
-	// never due, and its AvailableAt becomes the database's now: since when it does. A row
-	// that an operator wants skipped or discarded already isn't changed: it is missing.
+	// Holds is used with StateError, by lanes: the parked row blocks its key, and the database's present
+	// time becomes its AvailableAt, which shows since when the key is held. A row that an operator already
+	// wants skipped or discarded is left unchanged and counts as missing.
 	Holds bool
 
 	Attempts int
 	Crashes  int
 	Delay    time.Duration // StateRetry: from the database's now
-	Error    string        // last_error; kept as it was if empty
+	Error    string        // last_error; empty leaves it unchanged
 	Receipt  string        // StateDone
 
-	// DeadLetter, with StateError, is written in the same transaction if this settlement
-	// changes its row, and only then: one that is repeated, or that is fenced, writes none.
+	// DeadLetter is used with StateError. Settle writes it in the same transaction, and only if the
+	// settlement changes its row: a repeated or fenced settlement writes none.
 	DeadLetter *Copy
 }
 
-// Copy is a new message that is written from a row, among those to be delivered now: with the
-// row's key, payload, priority and, unless that has passed, expires_at, and all else as a producer's
-// INSERT has it that names nothing more. So it has an id and a time of its own, and no attempts. Copies
-// that are written together have ids in the order of their rows'.
+// Copy is a new pending message that is made from a row. It has the row's key, payload, priority and,
+// unless that has passed, expires_at. All other columns have the defaults of a producer's INSERT, so
+// the copy has its own id and creation time, and no attempts. Copies that are written together have
+// ids in the order of their rows.
 type Copy struct {
-	MessageID string // a UUID; the row's own, or a new one
+	MessageID string // a UUID: the row's own or a new one
 	Topic     string
 	Sinks     string // as in Row
 	Headers   string // a JSON object; empty: none
 }
 
-// Settled counts what a Settle did. Changed + Fenced + Missing is the number
-// of settlements that it was given.
+// Settled counts the results of one Settle. Changed + Fenced + Missing is the number of its
+// settlements.
 type Settled struct {
 	Changed int
-	Fenced  int // not changed: the lane's lease, or the row's claim, is another's now
-	Missing int // not changed: not there any more (settled before, taken away by an operator, or its id is another message's now)
+	Fenced  int // not changed: the lane's lease or the row's claim belongs to another relay now
+	Missing int // not changed: the row was settled before, an operator moved it, or its id belongs to another message now
 }
 
-// Lease is the right to one lane, as long as no higher fence was given out.
+// Lease is the right to deliver the messages of one lane. It is valid until a higher fence is issued
+// for the lane.
 type Lease struct {
 	Lane  int
 	Fence int64
 }
 
-// Marks say from where a lane has to be read: every row of the lane with an id
-// at or below the mark is finished, and none can appear there any more.
+// Marks are the ids after which a lane has to be read: every row of the lane at or below the mark is
+// finished, and no new row can appear there.
 type Marks struct {
-	// Routes is a fingerprint of the routes that the sinks' marks were made
-	// with. Where it differs from the reader's own, only the lowest of all
-	// marks holds.
+	// Routes is a fingerprint of the routes that the sinks' marks were made with. If the reader's
+	// fingerprint differs, only the lowest of all marks is valid.
 	Routes string `json:"routes,omitempty"`
 
-	// Main is the mark of every sink that has none of its own.
+	// Main is the mark of every sink that has no mark of its own.
 	Main int64 `json:"main"`
 
 	// Sinks has the marks of the sinks that lag behind.
 	Sinks map[string]int64 `json:"sinks,omitempty"`
 }
 
-// Grant is a lane that was newly leased.
+// Grant is a newly leased lane.
 type Grant struct {
 	Lease
 	Marks Marks
 
-	// Crashes counts the holders in a row that lost the lane without releasing
-	// it and without a quiet minute before; 0 after a release.
+	// Crashes counts the consecutive holders that lost the lane without releasing it and without a calm
+	// renewal (see [Renewal]). A release resets it to 0.
 	Crashes int
 
-	// Suspects are the messages of the lane that its last holder had written
-	// down as being sent, if it didn't release the lane.
+	// Suspects are the messages of the lane that its last holder had recorded as being sent. It is empty
+	// if the holder released the lane.
 	Suspects []Suspect
 
-	// Batches are the planned batches with rows of this lane that a deduplicating sink
-	// may have already.
+	// Batches are the planned batches with rows of this lane that a deduplicating sink may have received
+	// already.
 	Batches []SentBatch
 }
 
-// Suspect is a message that was being sent when its relay died: it may have
-// brought the relay down.
+// Suspect is a message that was being sent when its relay died, and that may have caused the crash.
 type Suspect struct {
-	Sink    string `json:"sink"` // to which it was being sent
+	Sink    string `json:"sink"` // only messages that name this sink; messages of several sinks name them once their states differ
 	ID      int64  `json:"id"`
-	Check   uint32 `json:"check"`             // of its message's id, as in a SentBatch
-	Crashes int    `json:"crashes,omitempty"` // relays that died before while it alone was being sent
-	Alone   bool   `json:"alone,omitempty"`   // nothing else was being sent
+	Check   uint32 `json:"check"`             // checksum of its message's id, as in SentBatch.Checks
+	Crashes int    `json:"crashes,omitempty"` // earlier relays that died while this was the only message being sent
+	Alone   bool   `json:"alone,omitempty"`   // no other message was being sent
 }
 
-// SentBatch is what lies in one lane of a batch that goes to a sink which
-// recognises it when it comes again. It holds until its rows are settled.
+// SentBatch is the part in one lane of a batch for a deduplicating sink, which recognizes the batch if
+// it is sent again. It is valid until its rows are settled.
 type SentBatch struct {
 	Sink   string  `json:"sink"`
 	Batch  string  `json:"batch"`
-	Size   int     `json:"size"`   // rows of the batch, in all lanes
-	IDs    []int64 `json:"ids"`    // the rows
-	Places []int   `json:"places"` // and where each stands in the batch
+	Size   int     `json:"size"`   // rows of the batch in all lanes
+	IDs    []int64 `json:"ids"`    // the ids of the rows in this lane
+	Places []int   `json:"places"` // the index of each of these rows in the batch
 
-	// Checks has a checksum (CRC-32, IEEE) of each row's message's id: a row's id may have been given
-	// to another message since, which is none of the batch.
+	// Checks has a checksum (CRC-32, IEEE) of each row's message id. It shows whether a row's id was given
+	// to another message since, which is not part of the batch.
 	Checks []uint32 `json:"checks"`
 }
 
-// Journal is what is about to be sent of one lane.
+// Journal lists the messages of one lane that are about to be sent.
 type Journal struct {
 	Lease
 	Suspects []Suspect
 	Batches  []SentBatch
 }
 
-// Journaler is implemented by a Store that can remember what is being sent: so
-// that a message that brings its relays down is found and parked, and for sinks
-// that recognise a batch. Without one, neither is done.
+// Journaler is implemented by a Store that can record which messages are being sent. The engine uses
+// the record to find and park a message that crashes its relays, and to repeat batches for
+// deduplicating sinks. With a Store that isn't a Journaler it does neither.
 type Journaler interface {
-	// WriteJournal replaces the journals of these lanes, and returns the leases
-	// that still held. A release or a calm renewal clears the lane's journal.
+	// WriteJournal replaces the journals of these lanes, and returns the leases that are still valid.
+	// Release, and Renew with Calm, clear the journal of the lane.
 	WriteJournal(ctx context.Context, relay string, journals []Journal) ([]Lease, error)
 
-	// Journals returns the journals of all lanes that have one, whoever holds
-	// them.
+	// Journals returns the journals of all lanes that have one, whichever relay holds the lanes.
 	Journals(ctx context.Context) ([]Journal, error)
 
-	// Pick returns rows, pending or held (but not parked), whoever holds their
-	// lanes. Those that are not there are left out; an id that was given out again
-	// may bring several.
+	// Pick returns the given rows if they are pending or held, but not parked, whichever relay holds their
+	// lanes. Rows that don't exist are omitted. An id that was issued again may return several rows.
 	Pick(ctx context.Context, rows []RowID) ([]Row, error)
 }
 
@@ -433,17 +434,16 @@ type Renewal struct {
 	Lease
 	Marks Marks
 
-	// Epoch is the one that the marks were made in. Where the server's is another
-	// by now, the lane keeps the marks that it has. Empty: they are stored in any
-	// case.
+	// Epoch is the epoch that the marks were made in. If the server's epoch is another one, the lane keeps
+	// the marks that it has. If Epoch is empty, the marks are always stored.
 	Epoch string
 
 	// Calm clears the lane's count of crashes.
 	Calm bool
 }
 
-// BlockedKey is a key whose next message waits for another attempt, or is parked and
-// holds it.
+// BlockedKey is a key that is blocked by a message that waits for another attempt or is parked and
+// holds the key.
 type BlockedKey struct {
 	Lane  int
 	Key   string
@@ -452,11 +452,11 @@ type BlockedKey struct {
 	ID    int64
 }
 
-// JoinSinks makes the text by which rows name sinks; SplitSinks takes it apart. A sink of a
-// topic with several has no comma in its name.
+// JoinSinks returns the text by which a row names its sinks; SplitSinks reverses it. The name of a
+// sink must not contain a comma if its topic has several sinks.
 func JoinSinks(names []string) string { return strings.Join(names, ",") }
 
-// SplitSinks returns the names that JoinSinks has joined, of an empty text none.
+// SplitSinks returns the names that JoinSinks joined. It returns nil for an empty text.
 func SplitSinks(sinks string) []string {
 	if sinks == "" {
 		return nil
@@ -464,238 +464,233 @@ func SplitSinks(sinks string) []string {
 	return strings.Split(sinks, ",")
 }
 
-// MostSinks is how many bytes the names of a row's sinks have at most, joined: they are part of
-// a key, which on SQL Server has 900 bytes at most, and two a character.
+// MostSinks is the maximum length of the joined names of a row's sinks, in bytes. They are part of an
+// index key, which on SQL Server has at most 900 bytes, at two bytes a character.
 const MostSinks = 400
 
-// LaneKey names a key.
+// LaneKey is a key and its lane.
 type LaneKey struct {
 	Lane int
 	Key  string
 }
 
-// Position is where reading one lane goes on.
+// Position is a range of ids to read in one lane.
 type Position struct {
 	Lane  int
 	After int64  // rows with higher ids only
-	Until int64  // and none above this id; 0 means no bound
-	Key   string // only rows with this key; empty means all. Of one read all positions have a key, or none has
+	Until int64  // and none above this id; 0 means no limit
+	Key   string // only rows with this key; empty means all. Either all positions of a request have a key, or none
 }
 
 // ReadRequest asks for a page of pending rows.
 type ReadRequest struct {
 	Positions []Position
-	Limit     int // at most so many rows
+	Limit     int // maximum number of rows
 
-	// MaxBytes ends the page early once it has so many bytes of payload; it has at least one row.
+	// MaxBytes ends the page when its payloads reach this many bytes. A page has at least one row.
 	MaxBytes int
 
-	// Except lists topics whose rows the page may leave out, unless a row names sinks. A store may
-	// ignore it. If it isn't empty, no position has a key.
+	// Except lists topics whose rows may be left out of the page, unless a row names sinks. A store may
+	// ignore it. If Except is set, no position has a key.
 	Except []string
 }
 
-// Page is what one Read returned.
+// Page is the result of one Read.
 type Page struct {
-	// Rows in the order of ids within each lane.
+	// Rows are ordered by id within each lane.
 	Rows []Row
 
-	// More: a limit was met (of all rows, of the rows of one position, or of
-	// bytes), so there is probably more. Without it, every position was read to
-	// its end.
+	// More reports that Read met a limit (of rows, of rows of one position, or of bytes), so that more
+	// rows probably exist. If it is false, every position was read to its end.
 	More bool
 
-	// Through: where there is more, every position was read up to this id at least
-	// (or to its end). 0 where the store can't say.
+	// Through is set with More: every position was read to its end or at least up to this id. It is 0 if
+	// the store does not know.
 	Through int64
 
-	// LateAfter: since the last Read of this Store that returned without an
-	// error, rows may have appeared with ids above this one, also at or below
-	// ids that had been read; in any lane, visited or not. Negative where none
-	// can have.
+	// LateAfter is the id above which rows may have appeared since the last successful Read of this Store,
+	// even at or below ids that had been read, and in any lane, whether the Read visited it or not. It is
+	// negative if no row can have appeared so.
 	LateAfter int64
 
-	// SafeID: no row can appear any more at or below this id.
+	// SafeID is the highest id for which no new row can appear at or below it.
 	SafeID int64
 
-	// LastID: no higher id was given out, as far as the store knows. It is lower than
-	// before, or than a position that was read from, only where ids began anew. The store may know
-	// only of ids that rows have shown, unless the page has no More and a position's Until is higher.
+	// LastID is the highest id that was issued, as far as the store knows. It is lower than in an earlier
+	// page, or than a position that was read from, only if the id sequence was reset. The store may know
+	// only the ids of rows that it has seen, unless the page has no More and the Until of a position is
+	// higher.
 	LastID int64
 
-	// Epoch names the state of the server: it changes when another server answers,
-	// or the same one after it may have lost what it had committed, so that ids
-	// that were read may be given out again. Empty where neither can happen.
+	// Epoch identifies the state of the server. It changes when another server answers, or when the same
+	// server may have lost committed data, so that ids that were read may be issued again. It is empty if
+	// neither can happen.
 	Epoch string
 
-	// Warning, if it isn't empty, is what an operator should know: something
-	// hampers the store, which goes on.
+	// Warning describes a condition that impairs the store and that an operator should know. The store
+	// continues to work. It is empty if all is well.
 	Warning string
 }
 
-// Candidate is a row that a Scan has met.
+// Candidate is a pending row that Scan passes to its callback.
 type Candidate struct {
 	ID    int64
 	Lane  int
 	Topic string
 	Key   string
 	Sinks string // as in Row
-	Bytes int    // of its payload
+	Bytes int    // size of its payload
 }
 
-// DueCursor is where a reading of due rows goes on: the row that was last
-// returned. The zero value is the start.
+// DueCursor is the position after the last row that Due returned. The zero value is the start.
 type DueCursor struct {
 	At time.Time
 	ID int64
 }
 
-// ScanTogether is how many rows one Scan walks over at most, all as they are at
-// one moment.
+// ScanTogether is the maximum number of rows that one Scan visits. All of them are read from one
+// snapshot.
 const ScanTogether = 10_000
 
-// MostFenceStep is by how much a lane's fence grows at most when it is leased. A server that
-// loses what it did last has an old fence again, and the same relay may lease the lane anew: its
-// fence is another one then than that of the lease that was lost, so that what is still
-// under way under that one changes nothing.
+// MostFenceStep is the maximum by which a lease increases its lane's fence. The step is random because
+// a server that loses its last transactions has an old fence again, and the same relay may lease the
+// lane again. The new fence then differs from that of the lost lease, so that calls that are still in
+// flight under the lost lease change nothing.
 const MostFenceStep = 1 << 30
 
 // LaneStore is the part of a Store that claims by lanes.
 type LaneStore interface {
-	// Acquire leases up to count lanes that are free or whose lease has ended, each with a
-	// fence that is higher than before by a random number of up to MostFenceStep.
+	// Acquire leases up to count lanes that are free or whose lease has ended. It increases the fence of
+	// each by a random number of up to MostFenceStep.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
 
-	// Renew extends leases by ttl from now, stores the marks, and returns the
-	// leases that still held: those whose fence is the lane's, also where the
-	// lease had ended but nobody took the lane.
+	// Renew extends leases to end ttl from now, stores the marks, and returns the leases that are still
+	// valid: those whose fence is the lane's, even if the lease had ended, as long as no other relay has
+	// taken the lane.
 	Renew(ctx context.Context, relay string, renewals []Renewal, ttl time.Duration) ([]Lease, error)
 
-	// Release gives lanes back at once, with their marks.
+	// Release ends the leases immediately and stores the marks.
 	Release(ctx context.Context, relay string, renewals []Renewal) error
 
-	// BlockedKeys returns the keys of these lanes that a retry holds, or a row with
-	// another Hold than NoHold, up to limit.
+	// BlockedKeys returns up to limit keys of these lanes that are blocked by a retry or by a row with a
+	// Hold other than NoHold.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// BlockedAmong returns those of these keys that such a row holds, each with the
-	// lowest id of each topic and of each Sinks, in no order: all that was committed before it was
-	// called counts. It is asked for a page's keys, each once, and must not take
-	// longer where more keys are held.
+	// BlockedAmong returns those of the given keys that are blocked, as in BlockedKeys. Each has the
+	// lowest id for each topic and each value of Sinks; the order is unspecified. The result includes
+	// everything that was committed before the call. The engine passes the keys of a page, each once. The
+	// call must not take longer if more keys of the table are blocked.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
-	// Read returns the pending rows at the positions of the request. What it returns of a
-	// position is without gaps, but for rows that the request leaves out; where it can't read
-	// the positions all to their end, the page says More, and which ones it has visited is its
-	// own choice. Without positions it returns no rows, and what else a page tells.
+	// Read returns the pending rows at the positions of the request. The rows of a position have no gaps,
+	// except for rows that the request leaves out. If Read can't read all positions to their ends, it sets
+	// More, and it is free to choose which positions it visits. Without positions, it returns no rows, but
+	// fills in the other fields of the page.
 	Read(ctx context.Context, request ReadRequest) (Page, error)
 
-	// Scan walks over the pending rows at the given positions, up to
-	// [ScanTogether] of them, and returns those that keep approves, in the order
-	// of ids, and the positions that are left to walk. Rows of the topics in
-	// except that name no sinks may be left out, so that they need not be sent. No position has
-	// a key.
+	// Scan visits the pending rows at the given positions, up to [ScanTogether] of them. It returns the
+	// rows for which keep returns true, in the order of ids, and the positions that remain to be visited.
+	// It may leave out rows of the topics in except that name no sinks, without passing them to keep. No
+	// position has a key.
 	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
 
-	// FoundLate is told that a row was found where a page had said that none can
-	// appear: the store concludes from now on from what it sees from now on. It is
-	// called where Read is, in turn.
+	// FoundLate reports to the store that a row was found where a page had declared that none can appear.
+	// From then on, the store derives LateAfter and SafeID only from what it observes after the call. The
+	// goroutine that calls Read calls it.
 	FoundLate()
 
-	// Due returns up to limit held rows of the lanes that are due now
-	// (scheduled or retry), by their time, after the cursor. Of rows with one time and id, as
-	// those of one message may be, some may be left out behind a limit, until Due begins anew.
+	// Due returns up to limit held rows of the lanes (scheduled or retry) that are due now, by their time,
+	// after the cursor. If several rows have the same time and id, as those of one message may, a limit
+	// may cut some of them off; they are returned when Due starts from the zero cursor again.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
 
-// Pick says which rows a claim by rows takes first.
+// Pick is the order in which a claim by rows takes rows.
 type Pick string
 
-// The orders of claiming by rows.
+// The orders in which a claim takes rows.
 const (
 	Oldest   Pick = "oldest"
 	Newest   Pick = "newest"
-	Priority Pick = "priority" // the highest; the oldest of these
+	Priority Pick = "priority" // highest priority first; the oldest first within one priority
 )
 
-// ClaimRequest asks for rows.
+// ClaimRequest says which rows to claim, and for how long.
 type ClaimRequest struct {
 	Relay string
-	Token string // unique to this run of the relay, or to this claim
+	Token string // unique to this run of the relay or to this claim
 	TTL   time.Duration
 	Limit int
 
-	// MaxBytes bounds the payload of what is claimed, if it is positive: no row is
-	// claimed after the one that reaches it. So one row is claimed at least.
+	// MaxBytes limits the payload of the claimed rows, if it is positive: the row that reaches it is the
+	// last one claimed. A claim can therefore always return one row.
 	MaxBytes int
 
 	Pick   Pick
-	Topics []string // only these; none means all
+	Topics []string // only these; empty means all
 	Except []string // none of these
 
-	// Unprompted says that it is only time for another look. A store that can look
-	// for free rows for less than it claims does so first.
+	// Unprompted reports that nothing suggests that there are new rows: only the poll interval has passed.
+	// If a store can check for free rows at a lower cost than that of a claim, it does so first.
 	Unprompted bool
 }
 
-// RowStore is the part of a Store that claims by rows. Its methods, and a
-// settlement by token, change nothing of a table that has been changed to lanes
-// meanwhile: a relay may have been stopped while others did so. They return
-// [ErrOtherClaim] then, where there would have been something to do; a settlement
-// counts as fenced.
+// RowStore is the part of a Store that claims by rows. If the table was changed to lanes in the
+// meantime, which can happen while a relay is stopped, these methods change nothing, and return
+// [ErrOtherClaim] if there was something to change. A settlement by token then counts as fenced.
 type RowStore interface {
-	// Claim stamps up to Limit free rows with the token and returns them. Rows
-	// that another has locked are passed over.
+	// Claim marks up to Limit free rows with the token and returns them. It skips rows that another
+	// transaction has locked.
 	Claim(ctx context.Context, request ClaimRequest) ([]Row, error)
 
-	// Extend lets the claim of these rows end ttl from now, and returns the ids
-	// of those that were still claimed with the token.
+	// Extend makes the claims of these rows end ttl from now, and returns the ids of the rows that were
+	// still claimed with the token.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees up to limit rows whose claim has ended, and counts a crash
-	// for each; and it brings back up to limit held rows that are due. It says
-	// how many rows it made free.
+	// Reclaim frees up to limit rows whose claim has expired, and counts a crash for each. It also moves
+	// up to limit held rows that are due to the pending ones. It returns the number of rows that it made
+	// free.
 	Reclaim(ctx context.Context, limit int) (int, error)
 }
 
-// Filter selects messages for an operator. Empty fields select everything;
-// those that are set must all match.
+// Filter selects messages for an operator. An empty field selects every message; a message must match
+// all fields that are set.
 type Filter struct {
-	IDs     []string  // each a row's id in decimal, or a message's id
+	IDs     []string  // each is a row's id in decimal or a message's id
 	Topic   string    // exactly this topic
 	Key     string    // exactly this key
 	Sink    string    // only those that name this sink, as messages of several do once their sinks differ
 	State   State     // only this state
 	Since   time.Time // written at or after
 	Error   string    // last_error contains this text
-	Holds   bool      // only parked rows that hold their keys, as HoldsKey does
-	AfterID int64     // only higher ids: the next page of a listing; what Limit cuts off of rows with one id isn't there
-	Limit   int       // at most so many; 0 means 100 for a listing, all for a change
+	Holds   bool      // only parked rows that hold their keys (HoldsKey)
+	AfterID int64     // only higher ids, for the next page of a listing; it misses rows with the same id that Limit cut off
+	Limit   int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
 
-	// MaxBytes ends a listing with the row by which its payloads have so many bytes, and
-	// those that have its id; 0 means [ListBytes]. AfterID goes on from there.
+	// MaxBytes ends a listing after the row with which its payloads reach this many bytes, and after the
+	// other rows with the id of that row. 0 means [ListBytes]. The next page starts with AfterID set to
+	// that id.
 	MaxBytes int
 
-	// LookThrough bounds a listing's work: of each of the tables about so many messages after
-	// AfterID are looked at, and those behind them aren't found. 0 is all. A Store that finds
-	// them by an index may look at more, and by IDs it looks at all: see Find.
+	// LookThrough limits the work of a listing: it examines about this many messages after AfterID in each
+	// of the tables, and does not find messages behind them. 0 means no limit. A Store that finds messages
+	// by an index may examine more. A listing by IDs ignores LookThrough: see Find.
 	LookThrough int
 
-	// NewestFirst: Parked goes from the highest id to the lowest.
+	// NewestFirst makes Parked return the highest id first.
 	NewestFirst bool
 
-	// NoPayloads: a listing needs none. A Store may bring them all the same.
+	// NoPayloads reports that a listing needs no payloads. A Store may return them nevertheless.
 	NoPayloads bool
 }
 
-// ListBytes is how many bytes of payload a listing has, about.
+// ListBytes is the approximate maximum of the payloads in one listing, in bytes.
 const ListBytes = 8 << 20
 
-// Expired is what the last_error of a message begins with that was parked as it had
-// expired.
+// Expired is the prefix of last_error of a message that was parked because it had expired.
 const Expired = "expired: "
 
-// Info is a message with everything that its table knows of it.
+// Info is a message with all columns of its table.
 type Info struct {
 	Row
 	State      State
@@ -705,7 +700,7 @@ type Info struct {
 	FinishedAt time.Time // zero unless done
 }
 
-// RelayInfo is a line of the table of relays.
+// RelayInfo is a row of the table of relays.
 type RelayInfo struct {
 	Name          string    `json:"name"`
 	Host          string    `json:"host"`
@@ -718,31 +713,32 @@ type RelayInfo struct {
 	Config        Config    `json:"config"`
 }
 
-// Status is what a table holds, counted.
+// Status is a summary of a table.
 type Status struct {
 	Claim         Claim            `json:"claim"` // empty before the first relay
 	Counts        map[State]int64  `json:"-"`     // all six states
-	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 without one
-	OldestRetry   time.Duration    `json:"-"`     // age, since it was written, of the oldest message that waits for another attempt; 0 without one
-	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one a key and sink, but after a failover
-	OldestHeld    time.Duration    `json:"-"`     // for how long the first of them has; 0 without one
+	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 if none exists
+	OldestRetry   time.Duration    `json:"-"`     // age, since it was written, of the oldest message that waits for another attempt; 0 if none exists
+	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one for each key and sink, except after a failover
+	OldestHeld    time.Duration    `json:"-"`     // how long the first of these rows has held its key; 0 if none exists
 	Relays        []RelayInfo      `json:"relays"`
 	LanesLeased   int              `json:"lanes_leased"`
 	Controls      []Control        `json:"-"` // in force
-	Topics        map[string]int64 `json:"-"` // pending rows by topic, of the first 1,000 rows
+	Topics        map[string]int64 `json:"-"` // pending rows by topic, among the first 1,000 rows
 
-	// There were too many to count of these states, which are sorted: Counts has estimates of
-	// the Estimated ones, and of the AtLeast ones as many as were counted.
+	// Estimated and AtLeast list, sorted, the states with too many rows to count. Counts has an estimate
+	// for the states in Estimated, and the number of rows that were counted, a lower bound, for those in
+	// AtLeast.
 	Estimated, AtLeast []State `json:"-"`
 
-	// Absent names what could not be had in time, and is zero here.
+	// Absent lists the gauges that could not be determined in time. Their fields are zero.
 	Absent []Gauge `json:"-"`
 }
 
-// Has says whether a gauge could be had.
+// Has reports whether the gauge could be determined.
 func (s Status) Has(gauge Gauge) bool { return !slices.Contains(s.Absent, gauge) }
 
-// Gauge is a part of a Status that is asked for by itself.
+// Gauge is a part of a Status that is queried separately.
 type Gauge string
 
 // The gauges.
@@ -756,110 +752,116 @@ const (
 	GaugeLanes         Gauge = "lanes_leased"
 )
 
-// Operator is what people do with a table. sqlstore implements it. Its changes
-// run in batches, each in a transaction of its own, and never touch a row that
-// a relay may be sending.
+// Operator is the interface by which people and tools inspect and change the messages of a table.
+// Package sqlstore implements it. Changes run in batches, each in its own transaction. They never
+// touch a row that a relay may be sending.
 type Operator interface {
-	// Status counts: each state up to a bound, and the rest is an estimate, so that it
-	// takes no longer for a larger table. What takes too long all the same is absent.
+	// Status counts the rows of each state up to a limit and estimates the rest, so that it takes no
+	// longer for a larger table. A gauge that takes too long nevertheless is listed as Absent.
 	Status(ctx context.Context) (Status, error)
 
 	// List returns messages by id, lowest first.
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
-	// Find returns what List does of a filter that has IDs, and says how far it looked. By a message's id,
-	// which no index has, it looks for about the patience, in short steps; 0 is for as long as it takes.
-	// It always finds something or comes further. Where that wasn't enough there may be more above Found.Until: the same filter with it as the
-	// AfterID goes on.
+	// Find returns the messages that List returns for a filter with IDs, and how far it searched. No index
+	// has the ids of messages, so Find searches for them in short steps, for about the duration of
+	// patience; 0 means without a time limit. Each call finds something or advances. If it did not finish,
+	// more messages may exist above Found.Until: call Find again with the same filter and Found.Until as
+	// its AfterID.
 	//
-	// Most ids begin with a time: those of a Writer, UUIDs of version 7, and those that MySQL makes, of version 1.
-	// The rows that were written then are looked at first, and then those after them, where a replay's copies
-	// are. Rows that were written half an hour before then, or earlier, are looked at only without a bound on the
-	// patience, and if there is no other. A Store may always look at all rows.
+	// Most ids of messages begin with a time: those that a Writer makes, UUIDs of version 7, and those
+	// that MySQL makes, UUIDs of version 1. Find first examines the rows that were written at that time,
+	// then the later ones, which include the copies of a replay. It examines rows that were written half
+	// an hour or more before that time only if patience is 0 and it has found no other row. A Store may
+	// always examine all rows.
 	Find(ctx context.Context, filter Filter, patience time.Duration) (Found, error)
 
-	// Requeue makes parked messages due at once, with no attempts charged, and
-	// says how many. One that holds its key goes before the rest of it. Those that are
-	// parked as they had expired, as their last_error says by [Expired], never expire
-	// again. Other states are not touched.
+	// Requeue makes parked messages due immediately, resets their attempts to 0, and returns how many it
+	// changed. A message that holds its key is sent before the later messages of the key. Messages that
+	// were parked because they had expired, which last_error shows by the prefix [Expired], never expire
+	// again. Messages in other states are not changed.
 	//
-	// With StateRetry in the filter it has messages due at once that wait for their next
-	// attempt, and no others. Their attempts stay. One that is due already is a relay's.
+	// With StateRetry in the filter, Requeue makes only messages due that wait for their next attempt.
+	// They keep their attempts. It does not change a message that is due already, because a relay may be
+	// sending it.
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
-	// Redirect is Requeue to one sink, whichever they were for. Messages that hold their keys are not
-	// touched, nor those of which there are other rows, for other sinks.
+	// Redirect requeues parked messages like Requeue, but to one sink, whatever sinks they had. It does
+	// not change messages that hold their keys, or messages that have other rows for other sinks.
 	//
-	// With StatePending in the filter it is about messages that wait, whether pending, scheduled or retries, and name
-	// the filter's Sink alone, and no others. They get no place before what waits for the new sink, and are due when they were, or at
-	// once. The caller makes sure that no relay has the filter's Sink, and so none is sending them.
+	// With StatePending in the filter, Redirect changes only waiting messages (pending, scheduled or
+	// retries) that name no sink but the filter's Sink. They are not moved ahead of messages that wait for
+	// the new sink. Retries become due immediately; the others keep their due time. The caller must make
+	// sure that no relay has the filter's Sink, so that no relay is sending these messages.
 	Redirect(ctx context.Context, filter Filter, sink string) (int, error)
 
-	// Skip has the keys go on that parked messages hold, and says how many messages
-	// that were. These stay parked. Others are not touched.
+	// Skip unblocks the keys that parked messages hold, and returns the number of these messages. They
+	// stay parked. Other messages are not changed.
 	//
-	// A relay that claims by lanes carries it out, within a second or two where its
-	// sinks have room; until then the message is a retry that holds its key.
+	// If the table is claimed by lanes, a relay carries out the skip, within a second or two if its sinks
+	// have capacity. Until then the message is a retry that holds its key.
 	//
-	// With StateRetry in the filter it is about messages that wait for their next attempt, and
-	// no others: these are parked, and their keys go on. By rows, where keys don't wait, it
-	// touches none.
+	// With StateRetry in the filter, Skip changes only messages that wait for their next attempt: they are
+	// parked, and their keys are unblocked. By rows, it changes none of these, because keys don't wait
+	// there.
 	Skip(ctx context.Context, filter Filter) (int, error)
 
-	// Discard deletes parked messages for good and says how many. Of those that
-	// hold their keys a relay does so, as with Skip, and the keys go on. Other
-	// states are not touched. With StateRetry in the filter it is about messages that wait
-	// for their next attempt, and no others.
+	// Discard deletes parked messages permanently and returns how many. A parked message that holds its
+	// key is deleted by a relay, as with Skip, which unblocks the key. Messages in other states are not
+	// changed. With StateRetry in the filter, Discard changes only messages that wait for their next
+	// attempt.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
-	// Parked calls each with every parked message that the filter selects, by id, lowest first unless it is NewestFirst; the
-	// filter's limits don't count. If it fails, each may have had some of them. It keeps no list of them, as there may be very many.
+	// Parked calls each for every parked message that the filter selects, lowest id first, or highest id
+	// first with NewestFirst. It ignores the filter's limits. If it fails, it may have called each for
+	// some of the messages. It keeps no list of them, as there may be very many.
 	//
-	// It looks which of them were overtaken, among the delivered messages that have ids above
-	// the lowest of theirs by at most within; 0 looks at none. It reads each of these once, so
-	// that tells the work.
+	// To fill in Overtaken, Parked reads the delivered messages whose ids are above the lowest id of the
+	// parked ones by at most within. It reads each of them once, so within limits the work. If within is
+	// 0, it reads none.
 	Parked(ctx context.Context, filter Filter, within int64, each func(Parked)) error
 
 	Replayer
 	Controller
 }
 
-// Found is what Find has found, by id, lowest first.
+// Found is the result of Find.
 type Found struct {
+	// Infos are the messages, lowest id first.
 	Infos []Info
 
-	// Until is the id of a row up to which rows were looked at, and Last the highest id that was given out: not all
-	// were where Until is lower. Both are 0 where all were.
+	// Until is the id up to which Find examined rows, and Last is the highest id that was issued. If Until
+	// is lower than Last, some rows were not examined. Both are 0 if all rows were examined.
 	Until, Last int64
 }
 
-// All says that there is nothing left to look at.
+// All reports whether all rows were examined.
 func (f Found) All() bool { return f.Until >= f.Last }
 
-// MostParkedError is the length of Parked.Error.
+// MostParkedError is the maximum length of Parked.Error, in characters.
 const MostParkedError = 200
 
-// Parked is a parked message without what it carries.
+// Parked is a parked message without its payload and headers.
 type Parked struct {
 	ID         int64
 	Lane       int
 	Topic, Key string
 	Sinks      string // as in Row
-	HoldsKey   bool   // as HoldsKey does
+	HoldsKey   bool   // the row holds its key, as the Hold of this name says
 	Error      string // the first MostParkedError characters of last_error
 
-	// Overtaken: a message with the same key and a higher id was delivered, of whatever topic,
-	// and is there still. What the retention has deleted isn't known, nor what is being sent.
+	// Overtaken reports that a message with the same key and a higher id, of any topic, was delivered and
+	// is still in the table. Messages that the retention has deleted, and messages that are being sent,
+	// are not considered.
 	Overtaken bool
 }
 
-// TxStore is implemented by a Store over a SQL database: its way for handlers
-// whose writes commit together with the mark, so that their effect happens
-// exactly once.
+// TxStore is implemented by a Store over a SQL database. It runs a handler in the transaction that
+// marks the message as done, so that the writes of the handler take effect exactly once.
 type TxStore interface {
-	// HandleTx locks the fence, marks the row done, for all of its sinks or for some, and
-	// requires that this changed it, runs the handler, and commits. An error of the handler rolls
-	// everything back and is returned as it is; ErrFenced means that the row is
-	// no longer this relay's.
+	// HandleTx locks the fence, marks the row done for all or some of its sinks, runs the handler, and
+	// commits. If the row could not be marked because it no longer belongs to this relay, it returns
+	// ErrFenced without running the handler. If the handler returns an error, HandleTx rolls everything
+	// back and returns that error unchanged.
 	HandleTx(ctx context.Context, relay string, keep bool, done Settlement, handler func(context.Context, *sql.Tx) error) error
 }

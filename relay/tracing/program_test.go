@@ -21,7 +21,7 @@ import (
 
 // In a program that writes and handles its messages itself, on a database, each handler's context has
 // the span of its message, and the Writer stores the one that it was called in.
-func TestHandlersGoOnInTheTraceOfTheWriter(t *testing.T) {
+func TestHandlersContinueTheTraceOfTheWriter(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(exporter))

@@ -197,7 +197,7 @@ func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	oldest, err := backend.Lines(ctx, m.db, m.sql.Query("oldest transaction"))
 	switch {
 	case m.dialect.Busy(err):
-		return storage.Finding{Name: "transactions", OK: true, Detail: "the server couldn't list them: one was in a statement with an emoji, or with bytes that are no text"}
+		return storage.Finding{Name: "transactions", OK: true, Detail: "the server could not list the open transactions: one ran a statement with an emoji or with bytes that are not text"}
 	case err != nil:
 		return storage.Finding{Name: "transactions", Detail: err.Error()}
 	}

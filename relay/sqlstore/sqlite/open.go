@@ -47,13 +47,13 @@ func checkPragmas(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if timeout < leastBusyTimeout {
-		return fmt.Errorf("SQLite's busy_timeout is %d ms, so whoever meets another writer fails with SQLITE_BUSY: %s", timeout, openAs)
+		return fmt.Errorf("SQLite's busy_timeout is %d ms, so a transaction that meets another writer fails with SQLITE_BUSY: %s", timeout, openAs)
 	}
 	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
 		return err
 	}
 	if inMemory := strings.EqualFold(journal, "memory"); !inMemory && !strings.EqualFold(journal, "wal") {
-		return fmt.Errorf("SQLite's journal_mode is %s, so readers and writers fail on each other: %s", journal, openAs)
+		return fmt.Errorf("SQLite's journal_mode is %s, so readers and writers block each other: %s", journal, openAs)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
 	}
 	_, back := second.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout))
 	if err := errors.Join(err, back); err != nil {
-		return fmt.Errorf("try how a transaction begins: %w", err)
+		return fmt.Errorf("test how a transaction begins: %w", err)
 	}
 	if refused == nil {
 		return fmt.Errorf("transactions of this pool don't begin with BEGIN IMMEDIATE, so one that reads before it writes fails with SQLITE_BUSY: %s", openAs)
