@@ -44,7 +44,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	before := s.states()
 	check(t, first.command.Process.Signal(syscall.SIGCONT))
 	eventually(t, "the first relay counts its fenced writes", func() bool {
-		return strings.Contains(first.log.String(), "changed nothing")
+		return strings.Contains(first.log.String(), "settlements rejected")
 	})
 	if after := s.states(); after != before {
 		t.Errorf("the fenced relay changed rows:\n%s\nbecame\n%s", before, after)

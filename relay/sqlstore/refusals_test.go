@@ -99,7 +99,7 @@ func TestRefusedRowsStopNothingAndAreNotSentAgain(t *testing.T) {
 		if err != nil || status.Counts[storage.StateDone] != 57 || status.Counts[storage.StatePending] != 0 {
 			t.Errorf("%v, %v; want 57 done and none pending", status.Counts, err)
 		}
-		if n := log.count("deleted without being kept"); n != 3 {
+		if n := log.count("deleting its row"); n != 3 {
 			t.Errorf("%d lines say that a row is deleted, want 3", n)
 		}
 	})
