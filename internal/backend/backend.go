@@ -147,18 +147,18 @@ type Backend interface {
 type ParkedChange int
 
 const (
-	Requeue           ParkedChange = iota // has them delivered again, those that hold their keys before the rest of these
-	AskSkip                               // asks a relay for it, of those that hold their keys; see [storage.Hold]
-	AskDiscard                            // the same
-	DiscardAtOnce                         // deletes those that don't hold their keys
-	RetryNow                              // has messages due that wait for their next attempt
-	AskSkipRetry                          // is AskSkip of these
-	AskDiscardRetry                       // is AskDiscard of these
-	DiscardRetry                          // deletes these, which by rows nobody has in hand
-	Redirect                              // is Requeue to the sink that the filter names as To, of those that don't hold their keys and whose messages have no other row
-	RedirectRetry                         // sends retries to that sink, if they name one alone
-	RedirectScheduled                     // does so with held rows that are scheduled
-	RedirectPending                       // moves hot rows without a claim to the held ones for that sink, scheduled for their time, if they name one alone
+	Requeue           ParkedChange = iota // delivers the rows again; a row that holds its key is delivered before later rows of the key
+	AskSkip                               // asks a relay to skip rows that hold their keys; see [storage.Hold]
+	AskDiscard                            // asks a relay to discard rows that hold their keys
+	DiscardAtOnce                         // deletes rows that don't hold their keys
+	RetryNow                              // makes retries due now that are not due yet
+	AskSkipRetry                          // is AskSkip for retries that are not due yet
+	AskDiscardRetry                       // is AskDiscard for retries that are not due yet
+	DiscardRetry                          // deletes retries that are not due yet; used by rows, where no relay has claimed them
+	Redirect                              // is Requeue to the filter's To, for rows that don't hold their keys and whose messages have no other row
+	RedirectRetry                         // sends retries that name at most one sink to the filter's To
+	RedirectScheduled                     // is RedirectRetry for scheduled rows, which keep their due time
+	RedirectPending                       // moves unclaimed hot rows that name at most one sink to the held table for the filter's To, as scheduled rows
 )
 
 // State returns the state of the rows that the change applies to.
@@ -181,8 +181,10 @@ func (c ParkedChange) Deletes() bool { return c == DiscardAtOnce || c == Discard
 // Redirects reports whether the change gives the rows the filter's To as their sink.
 func (c ParkedChange) Redirects() bool { return c >= Redirect }
 
-// Condition is what else the rows t have that a change is about, in that state. They are held ones, or hot ones of a
-// RedirectPending. A retry that is due a relay may be sending: it is changed only if no relay has its sink.
+// Condition returns the SQL conditions, in addition to the state, that a row t must meet to be changed. For
+// RedirectPending, t is a row of the hot table; for all other changes, of the held table. RetryNow and the changes
+// that skip or discard a retry require that it is not due yet, because a relay may be sending a retry that is due.
+// RedirectRetry also changes retries that are due; its caller makes sure that no relay has their sink.
 func (c ParkedChange) Condition(hot, held, now string) string {
 	const message = " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id"
 	alone := " AND NOT EXISTS (SELECT 1 FROM " + held + message + " AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM " + hot + message + ")"
@@ -204,14 +206,15 @@ func (c ParkedChange) Condition(hot, held, now string) string {
 	}
 }
 
-// Set is what a change sets that deletes nothing: see [storage.Hold] for the numbers. The state
-// is first, as MySQL changes one column after the other. What is requeued after it had expired
-// does so again in the year 9999, which the database writes as never: see [storage.Row].
+// Set returns the SQL assignments of a change that deletes nothing; [storage.Hold] defines the values of holds.
+// The state is assigned first, because MySQL assigns one column after the other and the state depends on holds.
+// A requeued message that was parked because it had expired gets never, the database's literal for a time in the
+// year 9999, as its new expiry time: see [storage.Row].
 func (c ParkedChange) Set(now, never string) string {
 	switch c {
 	case RetryNow:
 		return "available_at = " + now
-	case RedirectRetry: // due before all that has a time, as what is redirected of the hot rows: so by their ids
+	case RedirectRetry: // rows without a time are due before rows with a time, in the order of their ids
 		return "attempts = 0, crashes = 0, available_at = NULL"
 	case RedirectScheduled:
 		return "attempts = 0, crashes = 0"
@@ -225,25 +228,25 @@ func (c ParkedChange) Set(now, never string) string {
 	}
 }
 
-// IDsKept is how long ids are kept where rows are kept for the retention. In a minute the
-// transaction is over that found an id old: it deletes none that was deleted, and written
-// anew, meanwhile.
+// IDsKept returns how long ids are kept if done rows are kept for the retention. The result is at least a minute.
+// A transaction that found an old id is over within that minute, so it can't delete an id that was deleted and
+// written again in the meantime.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
 // Queries are the statements that a backend provides together with their arguments.
 type Queries struct {
-	Members     Query         // the name and the setup of each living relay, and the database's time
+	Members     Query         // the name and the configuration of each living relay, and the database's time
 	PurgeRelays Query         // deletes relays that died a day ago
 	LastID      Query         // the highest id that was issued, 0 if none was
 	Status      StatusQueries // the statements for a status
 
-	// WrittenFrom has the first of the hot and the done rows whose id is the argument or higher, and when it
-	// was written, in milliseconds since 1970; where it has several arguments they are the same.
-	// Empty where messages are looked for among all rows.
+	// WrittenFrom returns the first hot or done row whose id is at least the argument, and the time it was
+	// written, in milliseconds since 1970. If the statement has several arguments, they are all the same id. It
+	// is empty if the database searches all rows for a message.
 	WrittenFrom Query
 
-	// IDsOutOfOrder has a line for each setting by which a message could be passed over, as its id
-	// isn't in order. Empty where there is no such setting.
+	// IDsOutOfOrder returns a line for each setting that lets ids be issued out of order, so that a relay could
+	// miss a message. It is empty if the database has no such setting.
 	IDsOutOfOrder Query
 
 	// RowSecurity has the name of each table whose rows a policy may hide from this user, on databases
@@ -253,20 +256,21 @@ type Queries struct {
 	// File has the path of the database's file, on databases that are one.
 	File Query
 
-	// FreeRow has a row if there may be a free one, and EndedClaim if there may be a claim
-	// that has ended or a held row that is due: for much less than it takes to claim, without
-	// a transaction or a lock. Empty where nobody can tell.
+	// FreeRow returns a row if a free row may exist. EndedClaim returns a row if an expired claim or a held row
+	// that is due may exist. Both cost much less than a claim and need no transaction or lock. They are empty if
+	// the database has no cheap way to check.
 	FreeRow, EndedClaim Query
 }
 
-// Explainer is implemented by a backend whose database shows everybody the plans of his statements. Its statements have
-// "renew statistics", too, which an operator runs where plans are wrong.
+// Explainer is implemented by a backend whose database shows each user the plans of that user's statements. The
+// statements of this backend include "renew statistics", which an operator runs if plans are wrong.
 type Explainer interface {
-	// Explain has the database show how it would carry out a statement, and says what of that takes the longer the
-	// larger a table is; nothing if all goes by indexes, or the table is small.
+	// Explain asks the database for the plan of a statement. It returns a description of the steps that take
+	// longer for a larger table, or "" if the plan uses only indexes or the table is small.
 	Explain(ctx context.Context, query Query) (wrong string, err error)
 
-	// Sample is what a statement might select, where a method runs further statements only with such rows; else nil.
+	// Sample returns rows that the statement might select, if a method runs further statements only for such
+	// rows. Otherwise it returns nil.
 	Sample(query string) [][]driver.Value
 }
 

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// Capabilities are the ways in which databases differ that a store has to know of.
+// Capabilities describes the differences between databases that a store depends on.
 type Capabilities struct {
-	// Tx are the options of all transactions: READ COMMITTED, or nil where there is no
-	// choice, or where no driver offers it.
+	// Tx has the options of all transactions. It requests READ COMMITTED, or is nil if the database or its
+	// drivers offer no choice of isolation level.
 	Tx *sql.TxOptions
 
-	// Claims is how many claims by rows of one relay are worth having in flight at a
-	// time, at least 1. MySQL and MariaDB are slower with several: a claim passes over
-	// what another has locked, one row after the other.
+	// Claims is the number of claims by rows that one relay should run concurrently, at least 1. MySQL and
+	// MariaDB are slower with several, because a claim skips the rows that another claim has locked one by one.
 	Claims int
 
-	// Frontier is how it is known where rows may still appear. It has no default.
+	// Frontier is the method by which the store learns where rows may still appear. It has no default.
 	Frontier Frontier
 
-	// Walk is how Read and Candidates go through the positions that have no key.
+	// Walk is the order in which Read and Candidates visit positions without a key.
 	Walk Walk
 
 	// WithTimeLimit makes of a SELECT one that the server ends by itself after a time, of at least a millisecond. It is nil
@@ -58,19 +57,19 @@ type Capabilities struct {
 	Queries Queries
 }
 
-// Frontier is how it is known where rows may still appear. The zero Frontier is none: a store
-// refuses a backend that has it.
+// Frontier is the method by which the store learns where rows may still appear. The zero Frontier is
+// invalid, and a store rejects a backend that has it.
 type Frontier int
 
 const (
-	// OneWriter: one transaction writes at a time, so ids are committed in their order, and
-	// rows appear nowhere below the last id. The store has its own writers queue, too.
+	// OneWriter means that one transaction writes at a time. Ids are therefore committed in their order, and
+	// no row appears below the last id. The store also serializes its own writers.
 	OneWriter Frontier = iota + 1
 
-	// Snapshots: the first line of each Read tells which transactions it sees.
+	// Snapshots means that the first line of each Read contains the transactions that the Read sees.
 	Snapshots
 
-	// OpenTransactions: the backend is a [TransactionLister].
+	// OpenTransactions means that the backend is a [TransactionLister].
 	OpenTransactions
 )
 
@@ -78,10 +77,10 @@ const (
 type Walk int
 
 const (
-	// WalkPositions is one position after the other, each by id.
+	// WalkPositions reads one position after the other, each in the order of ids.
 	WalkPositions Walk = iota
 
-	// WalkByID is along the ids, of whatever lane they are; there is no share.
+	// WalkByID reads the rows of all lanes together in the order of ids, and ignores Read.Share.
 	WalkByID
 )
 
@@ -97,19 +96,19 @@ const (
 // doesn't matter: a transaction's own, or the position in a log at its first
 // change.
 type TransactionLister interface {
-	// ListOpen lists the transactions that are open, in a transaction of its own,
-	// which changes nothing. The token is another one each time, of letters and
-	// digits: a database whose list may be an old one can look for it in the list.
+	// ListOpen lists the open transactions, in a transaction of its own that changes nothing. The token consists
+	// of letters and digits and differs in each call. If a database may return an outdated list, the backend can
+	// look for the token in the list to detect that.
 	ListOpen(ctx context.Context, token string) (OpenList, error)
 
-	// Grant is what an administrator has to grant to the user, so that ListOpen works.
+	// Grant returns what an administrator must grant to the user so that ListOpen works.
 	Grant() string
 }
 
 // OpenList is a list of open transactions.
 type OpenList struct {
-	// Server tells this server, and its copy of the table, from another: numbers are
-	// never compared across. Empty: it isn't known.
+	// Server identifies this server and its copy of the table. Numbers of different servers are never
+	// compared. It is empty if the server is unknown.
 	Server string
 
 	// Number was given out, or had just been reached, after the asking began and
@@ -127,8 +126,8 @@ type OpenList struct {
 	All    bool     // they are all, and not the lowest alone
 }
 
-// ReadOpenList reads lines of a word and a text: ("number", n), ("open", n) and
-// ("ending", n) with numbers in decimal, ("all", anything) if they are all, and
+// ReadOpenList reads an OpenList from lines that consist of a word and a text. The lines are ("number", n),
+// ("open", n) and ("ending", n) with decimal numbers, ("all", any text) if the list is complete, and
 // ("server", text).
 func ReadOpenList(ctx context.Context, q Querier, query Query) (list OpenList, err error) {
 	var word, text string
@@ -155,7 +154,7 @@ func ReadOpenList(ctx context.Context, q Querier, query Query) (list OpenList, e
 		}
 	}, &word, &text)
 	if err = errors.Join(err, wrong); err != nil {
-		return OpenList{}, err // a list that broke off says nothing
+		return OpenList{}, err // an incomplete list can't be used
 	}
 	return list, nil
 }

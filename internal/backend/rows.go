@@ -460,10 +460,10 @@ func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*stora
 	})
 }
 
-// ReadParked calls each with the parked rows t that meet the condition where, with its arguments, in the order that the
-// filter names. Of errors it reads what shortError is in SQL. Within says
-// how far above the lowest of them those are looked for that were delivered since with the same
-// keys; 0 looks for none. Each done row is read once.
+// ReadParked calls each for every parked row t that meets the SQL condition where with args, in the order that the
+// filter requests. It reads the SQL expression shortError as the error of a row. To find parked rows that were
+// overtaken, it reads the done rows whose ids are above the lowest parked id by at most within, each once. If
+// within is 0, it reads none.
 func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
@@ -608,10 +608,10 @@ func (t *text) Scan(value any) error {
 	return nil
 }
 
-// What statements answer, read into the engine's types: of lanes, of a settle, and of a status.
+// The functions below read the results of statements into the engine's types.
 
-// Grants reads leases that were taken: lane, fence, marks, crashes, journal, and the
-// transaction's number.
+// Grants reads new leases. The columns of a line are lane, fence, marks, crashes, journal, and the number of the
+// transaction.
 func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant, xid uint64, err error) {
 	var grant storage.Grant
 	var marks, written text

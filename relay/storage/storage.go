@@ -175,8 +175,9 @@ type Store interface {
 	// particular order, including those that another transaction has locked. It fills in the ID, the Lane,
 	// the message's ID, Topic and Key, the Sinks, and Deferred. It keeps no list of the rows.
 	//
-	// Remaining stops when each returns false. With a limit above 0, it may stop after that many calls of
-	// each. If the database was busy, each may receive a row twice. Each must not keep the pointer.
+	// Remaining stops when each returns false. A limit above 0 limits the pending rows and the held rows
+	// separately; a Store may also stop when both together reach the limit. If the database was busy, each
+	// may receive a row twice. Each must not keep the pointer.
 	Remaining(ctx context.Context, limit int, each func(*Row) (more bool)) error
 
 	// Parallelism returns how many calls one relay should run concurrently.
@@ -364,8 +365,8 @@ type Grant struct {
 	Lease
 	Marks Marks
 
-	// Crashes counts the consecutive holders that lost the lane without releasing it and without a calm
-	// renewal (see [Renewal]). A release resets it to 0.
+	// Crashes is the number of holders that lost the lane without releasing it since the last release or
+	// calm renewal (see [Renewal]), both of which reset it to 0.
 	Crashes int
 
 	// Suspects are the messages of the lane that its last holder had recorded as being sent. It is empty
