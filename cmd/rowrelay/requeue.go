@@ -16,8 +16,8 @@ import (
 
 const requeueHelp = `Make parked messages (state error) due immediately, with no attempts charged. Select
 them by ids, by filters (which must all match), or with --all. Messages in other states are
-not changed. A requeued message keeps its id, and so its place in the order of its key.
-One that holds its key (on_park: hold) is sent before the rest of the key.
+not changed. A requeued message keeps its id, but later messages of its key may have been
+sent before it. One that holds its key (on_park: hold) is sent before the rest of the key.
 
 The command requeues the messages that are parked when it starts: first those that hold
 their keys, then the others, each by id. It requeues --rate messages per second and
