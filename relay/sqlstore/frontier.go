@@ -14,66 +14,58 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// frontier knows where rows may still appear. Ids are given out in order, but
-// transactions commit in any order: a row may appear below others that were read
-// long ago. So each page promises two things:
+// frontier knows where rows may still appear. Ids are assigned in order, but transactions commit in any order, so a row may appear
+// below rows that were read long ago. Therefore each page promises two things:
 //
-//   - SafeID: no row can appear any more at or below this id.
-//   - LateAfter: what has appeared since the page before has a higher id than this
-//     one; negative if nothing has.
+//   - SafeID: no row can appear at or below this id any more.
+//   - LateAfter: rows that have appeared since the previous page have higher ids than this one; negative: none has appeared.
 //
-// In come the first line of each read, the ids of its rows, and the numbers that
-// transactions of ours have had. A promise may say less than is true, which costs a
-// longer way to read again; it never says more. What a read has seen is told by its
-// own page: one that fails changes nothing, and the page after it tells the same.
+// A frontier concludes these from the first line of each read, the ids of its rows, and the numbers of this store's own transactions. A
+// promise may be weaker than necessary, which makes relays read more rows again, and is never stronger. A read that fails changes
+// nothing, so the next page reports the same.
 //
-// The answers, by what a database shows:
+// The implementations, by what a database shows:
 //
 //   - [oneWriter]: one transaction writes at a time (SQLite).
-//   - [snapshots]: a read tells which transactions it sees (PostgreSQL).
-//   - [openTx]: now and then, the transactions that are open are listed (MySQL,
-//     MariaDB, SQL Server, Oracle).
-//   - [timeBound]: nobody can see the open transactions, and each is taken to be over
-//     after a set time (the same databases, if this user lacks the right to see them or
-//     several servers write). It is a part of openTx, as the right may be taken
-//     away at any time.
+//   - [snapshots]: a read shows which transactions it sees (PostgreSQL).
+//   - [openTx]: the open transactions are listed periodically (MySQL, MariaDB, SQL Server, Oracle).
+//   - [timeBound]: the open transactions are not visible, because the user lacks the right to see them or because several servers
+//     write. Each is assumed to end within a set time. It is a part of openTx, since the right may be revoked at any time.
 //
-// before and wrote may be called concurrently; the others by who reads, in turn.
+// before and wrote may be called concurrently. The other methods are called by one read at a time.
 type frontier interface {
-	// start begins anew, before lanes are read, with the highest id that this server
-	// has given out: another one may have answered when the table was opened.
+	// start resets the frontier before lanes are read, with the highest id that this server has assigned. Another server may have
+	// answered when the table was opened.
 	start(server string, given int64)
 
-	// before is what is known before a statement of ours. If the statement's
-	// transaction has a number, wrote is told, with what before returned.
+	// before returns what is known before a statement of this store. If the statement's transaction has a number, wrote must be
+	// called with it and the token.
 	before() token
 	wrote(xid uint64, began token)
 
-	// prepare finds out, before a read, what the read's page is to promise, if the
-	// first line doesn't tell.
+	// prepare queries the database before a read, if the read's first line is not enough for the promises.
 	prepare(ctx context.Context) error
 
-	// idle says, of a read's first line, that no row has appeared since the page
-	// before. It is asked only where the token says current.
+	// idle reports, from a read's first line, whether no row has appeared since the previous page. It is called only if the
+	// token is current.
 	idle(first backend.FirstLine) bool
 
-	// guarantee has the page of a read say what is concluded from its first line and
-	// its rows.
+	// guarantee sets the promises of a page, from the read's first line and rows.
 	guarantee(ctx context.Context, first backend.FirstLine, began token, page *storage.Page) error
 
-	// learn is told of an id that was given out, beside those of rows.
+	// learn records an id that was assigned, other than those of rows.
 	learn(id int64)
 
-	// failed is told that a read failed: the server may be another one afterwards.
+	// failed records that a read has failed, after which another server may answer.
 	failed()
 
-	// reset forgets what promises rested on: from now on they rest on what is seen from now on. See FoundLate in
+	// reset discards the evidence for the promises, so that they rest only on what is observed from now on. See FoundLate in
 	// [storage.LaneStore].
 	reset()
 }
 
-// openFrontier makes the answer that fits the database. Given is the highest id that was
-// given out; unordered is as in [dialect.Fit].
+// openFrontier chooses the implementation for the database. Given is the highest id that was assigned; unordered is that of
+// [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
 	switch s.capabilities.Frontier {
 	case backend.OneWriter:
@@ -86,20 +78,20 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 		s.frontier = o
 		return o.open(ctx, unordered, &s.Findings)
 	default:
-		return fmt.Errorf("the backend of %s doesn't say where rows may still appear: give it a Capabilities.Frontier", s.dialect.Name())
+		return fmt.Errorf("the backend of %s has no Capabilities.Frontier", s.dialect.Name())
 	}
 	return nil
 }
 
 // token is what was known when a statement began.
 type token struct {
-	given   int64 // the highest id that was given out
-	run     int   // a restart makes older tokens worthless
-	current bool  // the first line alone says whether anything has appeared; see [snapshots]
+	given   int64 // the highest id that was assigned
+	run     int   // tokens of an earlier run are invalid
+	current bool  // the first line alone shows whether a row has appeared; see [snapshots]
 }
 
-// oneWriter is the frontier where one transaction writes at a time: ids are committed
-// in their order, so that nothing appears at or below the last one.
+// oneWriter is the frontier of databases in which one transaction writes at a time. Ids are committed in order, so no row appears at or
+// below the last one.
 type oneWriter struct{}
 
 func (oneWriter) guarantee(_ context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
@@ -116,42 +108,35 @@ func (oneWriter) learn(int64)                   {}
 func (oneWriter) failed()                       {}
 func (oneWriter) reset()                        {}
 
-// snapshots is the frontier of PostgreSQL, where a read tells which transactions it
-// sees. A writer has its transaction's number (xid) before it has an id, as the table
-// declares writer_xid before id. So, if a transaction X of ours began to get
-// its number after we knew that the id m had been given out, then every
-// transaction with a number above X gets ids above m only. The pair (X, m) is a
-// checkpoint, and
+// snapshots is the frontier of PostgreSQL, where a read shows which transactions it sees. A writer gets its transaction's number (xid)
+// before an id, because the table declares writer_xid before id. So if the store's transaction X requested its number after the
+// store knew that the id m had been assigned, then every transaction with a number above X gets only ids above m. The pair (X, m)
+// is a checkpoint, and
 //
 //	floor(x) = max { m : (X, m) is a checkpoint and X < x }
 //
-// is below every id that the transaction x can have written, or will write.
+// is below every id that the transaction x has written or will write.
 //
 // For a read with the snapshot S after a read with the snapshot P:
 //
-//   - No row can appear any more at or below floor(xmin(S)): whoever is still
-//     to commit has a number of at least xmin(S).
-//   - The transactions whose rows S shows and P didn't are those that were open
-//     in P and have ended in S, and those from xmax(P) on that have ended in S.
-//     Note that the latter may have been running when P was taken: xmax is one
-//     more than the highest number that had *ended*. Nothing appeared at or
-//     below the lowest of their floors.
+//   - No row can appear at or below floor(xmin(S)) any more, because every transaction that may still commit has a number of at
+//     least xmin(S).
+//   - The transactions whose rows S shows and P didn't are those that were open in P and have ended in S, and those from xmax(P) on
+//     that have ended in S. The latter may have been running when P was taken: xmax is one more than the highest number that had
+//     *ended*. No row appeared at or below the lowest of their floors.
 //
-// The snapshots have no numbers of subtransactions; a subtransaction's rows
-// become visible with its top transaction, whose number is the one that
-// writer_xid forces to be given first.
+// Snapshots don't contain numbers of subtransactions. The rows of a subtransaction become visible with its top transaction, which gets
+// its number first, because of writer_xid.
 //
-// A lane that was leased between P and S is read from its mark under S or a
-// later snapshot, so that what appeared in it before S is met on the way. But
-// what appears later is told only once, to the read that comes next: the caller
-// has to apply LateAfter to all its lanes, also to those that this read didn't
-// visit.
+// A lane that was leased between P and S is read from its mark under S or a later snapshot, so the rows that appeared in it before S
+// are read. Rows that appear later are reported only once, by the next read. So the caller must apply LateAfter to all its lanes,
+// including those that this read didn't cover.
 type snapshots struct {
 	mu          sync.Mutex
-	previous    *snapshot // of the last read that returned
-	server      string    // that it was read from, in which epoch
-	run         int       // how often all was forgotten
-	given       int64     // the highest id that is known to have been given out
+	previous    *snapshot // the snapshot of the last successful read
+	server      string    // the server of that read, and its epoch
+	run         int       // counts resets
+	given       int64     // the highest id that is known to have been assigned
 	checkpoints checkpoints
 }
 
@@ -161,9 +146,8 @@ func (h *snapshots) start(server string, given int64) {
 	h.server, h.given = server, given
 }
 
-// before: the token is current if no id was given out since the last checkpoint. If
-// one was, the next read has to take a number, so that the safe id follows also while
-// nothing is settled.
+// before returns a token that is current if no id was assigned since the last checkpoint. Otherwise the next read must take a
+// number, so that the safe id rises even while nothing is settled.
 func (h *snapshots) before() token {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,8 +155,7 @@ func (h *snapshots) before() token {
 	return token{h.given, h.run, n > 0 && h.checkpoints[n-1].id >= h.given}
 }
 
-// wrote makes a checkpoint: the transaction xid got its number after the token
-// had been handed out.
+// wrote adds a checkpoint: the transaction xid requested its number after the token was returned.
 func (h *snapshots) wrote(xid uint64, began token) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,8 +164,8 @@ func (h *snapshots) wrote(xid uint64, began token) {
 	}
 }
 
-// idle: whatever has appeared since the page before has an id above LateAfter, and not above LastID. So nothing has if
-// LateAfter isn't below LastID.
+// idle relies on this: a row that has appeared since the previous page has an id above LateAfter and at most LastID. So none has if
+// LateAfter is not below LastID.
 func (h *snapshots) idle(first backend.FirstLine) bool {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -197,9 +180,8 @@ func (h *snapshots) idle(first backend.FirstLine) bool {
 	return late < 0 || late >= first.LastID
 }
 
-// guarantee concludes from the read's snapshot, and remembers it. The server is whatever tells
-// one run of a server from another. On another server, or one that was restored, the numbers
-// say nothing about those of before, and all is forgotten.
+// guarantee derives the promises from the read's snapshot, and keeps the snapshot. The server's name differs between runs of a server.
+// On another server, or on a restored one, the numbers can't be compared with earlier ones, so everything is discarded.
 func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -223,19 +205,18 @@ func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began 
 	return nil
 }
 
-// serverChanged says that this is another server than before, or one that was restored.
+// serverChanged reports whether this is another server than before, or a restored one.
 func (h *snapshots) serverChanged(server string, s snapshot, given int64) bool {
 	return h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax
 }
 
-// lateAfter is below all that appeared between the previous snapshot and this
-// one; -1 if nothing did.
+// lateAfter returns an id below all rows that appeared between the previous snapshot and this one; -1: none did.
 func (h *snapshots) lateAfter(s snapshot) int64 {
 	if h.previous == nil {
 		return -1
 	}
 	lowest, ended := h.previous.xmax, s.endedFrom(h.previous.xmax)
-	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend: the first is the lowest
+	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend, so the first is the lowest
 		lowest, ended = h.previous.open[i], true
 	}
 	if !ended {
@@ -245,8 +226,8 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 	return late
 }
 
-// reset keeps the previous snapshot: without checkpoints the next page reports all that has appeared since as above 0. Without
-// the snapshot it would report nothing, and a row that appeared between the two pages would be left to a sweep.
+// reset discards the checkpoints and keeps the previous snapshot. So the next page reports rows that have appeared since as above 0.
+// Without the snapshot it would report none, and a sweep would have to find them.
 func (h *snapshots) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,7 +269,7 @@ func parseSnapshot(text string) (snapshot, error) {
 	return snapshot{xmin: values[0], xmax: values[1], open: values[2:]}, nil
 }
 
-// sees says whether the transaction had ended.
+// sees reports whether the transaction had ended.
 func (s snapshot) sees(xid uint64) bool {
 	if xid < s.xmin || xid >= s.xmax {
 		return xid < s.xmin
@@ -297,8 +278,7 @@ func (s snapshot) sees(xid uint64) bool {
 	return !open
 }
 
-// endedFrom says whether any transaction had ended that has this number or a
-// higher one.
+// endedFrom reports whether any transaction with this number or a higher one had ended.
 func (s snapshot) endedFrom(xid uint64) bool {
 	if xid >= s.xmax {
 		return false
@@ -307,22 +287,20 @@ func (s snapshot) endedFrom(xid uint64) bool {
 	return uint64(len(s.open)-at) < s.xmax-max(xid, s.xmin) || xid < s.xmin
 }
 
-// checkpoint: a transaction with a higher number than xid has ids above id only.
+// checkpoint says that transactions with higher numbers than xid have only ids above id.
 type checkpoint struct {
 	xid uint64
 	id  int64
 }
 
-// checkpoints are sorted by xid, and so by id. One that is missing only makes a floor
-// lower, which costs a longer way to read again.
+// checkpoints are sorted by xid, and so by id. A missing one only makes a floor lower, so that more rows are read again.
 type checkpoints []checkpoint
 
-// maxCheckpoints bounds the list.
+// maxCheckpoints is the maximum length of the list.
 const maxCheckpoints = 512
 
-// floor is below every id that a transaction with this number or a higher one can have written
-// or will write; 0 if nothing is known. It is the id of the last checkpoint with a lower number; lower is how many such
-// checkpoints there are.
+// floor returns an id below every id that a transaction with this number or a higher one has written or will write; 0: unknown. It is
+// the id of the last checkpoint with a lower number. lower is the number of such checkpoints.
 func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 	lower, _ = slices.BinarySearchFunc(c, xid, func(c checkpoint, xid uint64) int { return cmp.Compare(c.xid, xid) })
 	if lower > 0 {
@@ -331,18 +309,18 @@ func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 	return id, lower
 }
 
-// add makes a checkpoint.
+// add adds a checkpoint.
 func (c *checkpoints) add(xid uint64, id int64) {
 	floor, at := c.floor(xid)
 	if at > 0 && floor >= id {
-		return // an earlier one says more
+		return // an earlier one is stronger
 	}
 	end := at
 	for end < len(*c) && (*c)[end].id <= id {
-		end++ // says less than this one
+		end++ // weaker than this one
 	}
 	list := slices.Replace(*c, at, end, checkpoint{xid, id})
-	if len(list) > maxCheckpoints { // drop every other one of the older half: the list is the sparser the older
+	if len(list) > maxCheckpoints { // drop every other one of the older half, so that older checkpoints are sparser
 		kept := list[:0]
 		for i, each := range list {
 			if i%2 == 0 || i >= maxCheckpoints/2 {
@@ -354,8 +332,8 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of the lowest transaction that may still end, and drops the checkpoints
-// before the one that it comes from: no floor is going to come from these.
+// pass returns the floor of the lowest transaction that may still end. It drops the checkpoints before that of the floor, since no later
+// floor can come from them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)
 	if at > 1 {

@@ -14,23 +14,21 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Reading. Read returns a page: the pending rows above a position of each lane, in the order of
-// ids within the lane and without gaps; and what the [frontier] promises about rows that may
-// still appear. Scan walks over rows that were read before, and returns those that the caller
-// wants. Due returns deferred rows whose time has come. BlockedKeys and BlockedAmong tell which keys
-// wait for another attempt: of some lanes, or among the keys that are asked about.
+// Reading. Read returns a page: the pending rows above a position of each lane, in the order of ids within the lane and without gaps,
+// and the promises of the [frontier] about rows that may still appear. Scan walks over rows that were read before, and returns
+// those that the caller wants. Due returns deferred rows that are due. BlockedKeys and BlockedAmong return blocked keys: those of
+// some lanes, or those among given keys.
 
-// Read implements [storage.LaneStore]. The row that crosses maxBytes is still
-// returned.
+// Read implements [storage.LaneStore]. The row that crosses MaxBytes is still returned.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.notMade(); err != nil {
 		return page, err
 	}
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, request)
-		// The last id has to be asked for where a position lies above it: another relay has read up to there, or ids began anew. A
-		// frontier of open transactions knows only the ids of rows that it has read, so it also has to be asked for where a page
-		// has no row near its Until.
+		// The last id must be queried if a position lies above it: another relay has read up to there, or the id sequence was reset. A
+		// frontier of open transactions knows only the ids of rows that it has read, so there the last id must also be queried if a
+		// page ends below its Until.
 		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID
@@ -48,41 +46,39 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 		s.frontier.failed()
 		return page, err
 	}
-	if s.readFrom != "" && s.readFrom != page.Epoch { // connections to the other server may be left
+	if s.readFrom != "" && s.readFrom != page.Epoch { // the pool may still have connections to the other server
 		dialect.Redial(ctx, s.db)
 	}
 	s.readFrom = page.Epoch
 	if closed := s.db.Stats().MaxIdleClosed - s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
 		s.pool.told = true
-		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d), unless it is of stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
+		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and reopens them; keep them with db.SetMaxIdleConns(%d), unless it is of stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
 	}
 	return page, nil
 }
 
-// poolWatch tells once if connections are closed that are needed again at once: database/sql
-// keeps only two idle connections by default, so a relay's others are closed and reopened all
-// the time. To connect costs more than all else that a relay does.
+// poolWatch warns once if the pool keeps closing connections that are soon needed again. By default database/sql keeps only two idle
+// connections, so a relay's other connections are closed and reopened all the time. Connecting is the most expensive thing that
+// a relay does.
 type poolWatch struct {
-	before int64 // were closed before the store was made
+	before int64 // connections that were closed before the store was opened
 	told   bool
 }
 
 const (
-	wasteful        = 100 // connections are closed, as too many were idle, until the operator is told
-	idleConnections = 8   // as many as a relay uses at the same time, and some more
+	wasteful        = 100 // how many idle connections must be closed before the warning
+	idleConnections = 8   // more than a relay uses concurrently
 )
 
-// page reads a page, or fails and has told nothing: whatever it has seen, the next one
-// sees again.
+// page reads a page. If it fails, the frontier is unchanged, and the next page reports the same.
 func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.frontier.prepare(ctx); err != nil {
 		return page, err
 	}
 	began := s.frontier.before()
 
-	// Most looks of an idle relay are answered by a first line: where the read before
-	// found nothing up to the table's end, and nothing has appeared since. It takes
-	// 0.15 ms on PostgreSQL 15, and a read of 64 lanes that finds nothing 0.5.
+	// For most reads of an idle relay the first line is enough: if the previous read found nothing up to the end of the table, and
+	// nothing has appeared since. It takes 0.15 ms on PostgreSQL 15, and an empty read of 64 lanes 0.5 ms.
 	firstLineSuffices := began.current && len(s.endOfLane) > 0
 	for _, p := range request.Positions {
 		end, known := s.endOfLane[p.Lane]
@@ -95,7 +91,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 		}
 		if nothingNew := began.current && s.frontier.idle(first); nothingNew || len(request.Positions) == 0 {
 			if !nothingNew {
-				s.endOfLane = nil // what has appeared counts as told from now on
+				s.endOfLane = nil // this page reports the rows that have appeared
 			}
 			err = s.frontier.guarantee(ctx, first, began, &page)
 			return page, err
@@ -113,9 +109,9 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	if err != nil {
 		return page, err
 	}
-	r.leftOut = r.leftOut || r.full() || len(r.rows) >= r.asked // the statement may have had more
+	r.leftOut = r.leftOut || r.full() || len(r.rows) >= r.asked // the statement may have left out rows
 	s.sizer.learn(&r)
-	if !first.Told { // each row would have told it, and there is none
+	if !first.Told { // each row repeats the first line, but the page has no row
 		if first, err = s.backend.Read(ctx, backend.Read{}, nil); err != nil {
 			return page, err
 		}
@@ -138,7 +134,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	return page, nil
 }
 
-// bounded gives each position an end.
+// bounded returns the positions with an Until in each.
 func bounded(positions []storage.Position) []storage.Position {
 	positions = slices.Clone(positions)
 	for i := range positions {
@@ -149,29 +145,29 @@ func bounded(positions []storage.Position) []storage.Position {
 	return positions
 }
 
-// reading collects rows up to its bounds.
+// reading collects rows up to its limits.
 type reading struct {
 	rows            []storage.Row
 	limit, maxBytes int
 	bytes           int
-	expected        int  // rows, about
-	share           int  // rows of one position; 0: no bound
-	asked           int  // rows that the database was asked for
-	leftOut         bool // there may be more, as positions were read up to a share or an id
-	byID            bool // the rows come in the order of ids
+	expected        int  // the estimated number of rows
+	share           int  // the most rows of one position; 0: no limit
+	asked           int  // how many rows the statement asks for
+	leftOut         bool // rows may have been left out, because of a limit or a share
+	byID            bool // the rows are ordered by id, across lanes
 
 	positions []storage.Position
-	at        int   // the position of the last row
-	after     int64 // the last row there
-	count     int   // rows there
+	at        int   // the index of the position of the last row
+	after     int64 // the id of the last row
+	count     int   // how many rows of that position were read
 }
 
 func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.maxBytes }
 
 var errOrder = errors.New("the rows came out of order; please report this with the database's version")
 
-// take takes the next row. It makes sure of the order that the statement's plan has: if
-// rows in between came later they would be passed over.
+// take adds the next row. It checks the order of the rows, which depends on the statement's plan: rows that arrived out of order would
+// be lost.
 func (r *reading) take(row storage.Row) (more bool, err error) {
 	follows := func(p storage.Position) bool {
 		return p.Lane == row.Lane && row.ID > max(p.After, r.after) && row.ID <= p.Until
