@@ -43,7 +43,7 @@ type Sink struct {
 	redact  settings.Redactor
 
 	mu       sync.Mutex
-	process  *process   // the current or the last one; nil before the first
+	process  *process   // the current process, or one that died and was not cleaned up yet; otherwise nil
 	promise  sinkLimits // limits of the plug-in's sink
 	crashes  crashes
 	suspects suspects

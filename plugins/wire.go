@@ -222,7 +222,7 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	known, ok := reasons[w.GetReason()]
 	postponed := o.Result == sinks.Unsent && known.later && after > 0
 	o.Reason = usual[o.Result]
-	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // the plug-in judges by one message
+	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // a Retry may also have a reason of Unavailable: one message failed, and the plug-in suspects the destination
 	if ok && (known.with == o.Result || postponed || unavailable) {
 		o.Reason = known.reason
 	}

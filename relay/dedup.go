@@ -14,7 +14,7 @@ import (
 // dedup sends to sinks that recognise a batch when it is sent again. Such a batch is planned, journalled, sent and settled, in
 // this order. A row has a reference from the time its batch is journalled until it is settled, or until the sink has promised
 // that the planned batch will never deliver the row. A batch is unresolved while it is unknown whether the sink has it. The
-// holder of its lanes sends an unresolved batch again before any other message.
+// holder of its lanes sends an unresolved batch again first.
 type dedup struct {
 	journal *journal
 	sinks   map[*sinkQueue]*dedupSink

@@ -102,7 +102,7 @@ type Checker interface {
 }
 
 // Destined is implemented by a Sink that can describe itself and its destination in a few words,
-// without secrets: "http https://example.org". For other sinks the relay uses the type. Relays
+// without secrets: "kafka host:9092, topic orders". For other sinks the relay uses the type. Relays
 // compare these descriptions to find out whether they have the same sinks.
 type Destined interface {
 	Destination() string
@@ -125,7 +125,7 @@ type Limited interface {
 // a function. The relay calls SendEach instead of Send, and its time-out applies to
 // each message. SendEach gives each message its own context, which ends after the
 // duration each. When less than that duration is left of ctx, SendEach starts no
-// more messages; the rest are [Unsent]. [Fan] implements this.
+// more messages; the rest are [Unsent]. [Fan.SendEach] helps to implement it.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
 }
@@ -154,7 +154,7 @@ type TxSink interface {
 //
 // The relay calls Plan, stores the plan, and then calls Send. If a Send left the
 // outcome of a batch unknown, or its relay died, the relay sends the batch again
-// according to the stored plan, before it plans anything else.
+// according to the stored plan, first. If the outcome is still unknown, it tries again later, and meanwhile plans messages of other keys.
 //
 // The relay calls Plan once at a time, possibly while earlier plans are being sent.
 // Sends of different plans may run concurrently and end in any order. So the outcome

@@ -271,7 +271,7 @@ type Table struct {
 	Schema string // unquoted; if empty, the connection's default schema
 	Name   string // unquoted, without the schema
 
-	Pending  string // the table that producers write to: messages to be delivered now
+	Pending  string // the table that producers write to: new messages, including scheduled ones that no relay has moved to Held yet
 	Held     string // messages that are scheduled, wait for a retry, or are parked
 	Done     string // delivered messages, until the retention deletes them
 	IDs      string // ids of messages from Writers that check for duplicates

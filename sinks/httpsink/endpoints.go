@@ -251,7 +251,7 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 	return e.learn(t.message, o, now, all.longest)
 }
 
-// learn updates the endpoint with an outcome and returns the outcome of the message. If nothing can have arrived, the
+// learn updates the endpoint with an outcome and returns the outcome of the message. If the outcome is Unavailable, the
 // message is postponed and charged no attempt. A refusal counts as a failure of the endpoint unless it refuses the same
 // message repeatedly.
 func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {

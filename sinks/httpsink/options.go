@@ -31,7 +31,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// atOnce is the number of messages that a Send handles concurrently. If messages choose their endpoints, it is
+// atOnce is the number of messages that all Sends together handle concurrently. If messages choose their endpoints, it is
 // large, because messages that wait for a slow endpoint must not block messages of other endpoints.
 func (o Options) atOnce(t target) int {
 	if t.chosen {
