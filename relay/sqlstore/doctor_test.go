@@ -175,7 +175,10 @@ func TestCheckFindsWhatReadsAWholeTable(t *testing.T) {
 					t.Errorf("without the index %s: %+v, want %s", test.index, found, name)
 				}
 			}
-			_, statement, _ := strings.Cut(found.Hint, "renew the statistics: ")
+			_, statement, ok := strings.Cut(found.Hint, "update the statistics: ")
+			if !ok {
+				t.Fatalf("the hint has no statement for the statistics: %s", found.Hint)
+			}
 			exec(t, table.DB, statement)
 		}
 	})
