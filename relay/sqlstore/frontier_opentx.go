@@ -13,56 +13,50 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// openTx is the frontier of a database that shows no snapshots: MySQL, for one. Ids are
-// given out in order there, too, but a writer has its transaction's number only a moment
-// after its id. Now and then we list which transactions are open; see
+// openTx is the frontier of databases that show no snapshots, such as MySQL. Ids are assigned in order there, too, but a writer gets its
+// transaction's number a moment after its id. The store periodically lists the open transactions; see
 // [backend.TransactionLister].
 //
-// A list takes a number X of its own. Let m be the highest id that we knew to have been
-// given out when the list began that was [grace] before this one, a second ago at least.
-// Whoever got m, or a lower id, had its number before X was given out: the moment in
-// between was over long ago. So (X, m) is a checkpoint, as in [snapshots]: a transaction
-// with a higher number has higher ids only. And no row can appear any more at or below
+// A list takes a number X of its own. Let m be the highest id that the store knew to be assigned when the list began that was [grace]
+// lists before this one, at least a second ago. A transaction that got m or a lower id had its number before X was assigned, since
+// that moment was over long ago. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a higher number has only higher
+// ids. And no row can appear any more at or below
 //
-//	floor(the lowest number that is open)
+//	floor(the lowest open number)
 //
-// The moment is counted in lists, and not by a clock alone, because a server may stand
-// still as a whole: it makes no lists meanwhile.
+// The time is measured in lists and not only by a clock, because a whole server may be suspended, which makes no lists meanwhile.
 //
-// What a read shows, and the read before it didn't, was committed after that earlier read
-// began. So it lies above the SafeID that the earlier read's page told. The later page tells
-// that id as LateAfter. The caller looks there again, after each page: at what was given out
-// in the last second or so, and at all that was given out since a transaction began that is
-// still open.
+// A row that a read shows and the previous read didn't was committed after the previous read began. So it is above the SafeID of the
+// previous read's page, and the later page reports that id as LateAfter. The caller scans above it after each page: the ids that were
+// assigned in about the last second, and all ids that were assigned since the beginning of a transaction that is still open.
 //
-// If that has become much, another list is made after the read. A transaction that was open
-// before the previous read, and is still open in this list, has shown nothing to the read:
-// its ids needn't be looked at again.
+// If these have become many, another list is made after the read. A transaction that was open before the previous read, and is still
+// open in this list, has shown no rows to the read, so its ids need not be scanned.
 type openTx struct {
 	db openTxLister
 
-	server string // that all this is about; empty before the first answer
-	seen   int64  // the highest id that is known to have been given out
+	server string // the server that this state is about; empty before the first answer
+	seen   int64  // the highest id that is known to be assigned
 	lastID int64  // the same, but reset doesn't lower it
-	safeID int64  // no row can appear any more at or below this id
+	safeID int64  // no row can appear at or below this id any more
 
-	number  uint64 // of the last list
-	latest  *list  // what it showed
-	told    known  // when the read before began; its id is [untold] before the first
-	reading known  // when the read began that is under way
+	number  uint64 // the number of the last list
+	latest  *list  // the last list
+	told    known  // what was known when the previous read began; its id is [untold] before the first read
+	reading known  // what was known when the current read began
 
-	earlier     []int64   // what seen was when the last lists began, grace of them
-	noted       time.Time // when the last of them was
-	old         int64     // what seen was when the list began that was grace before it
+	earlier     []int64   // the values of seen when the last lists began, at most grace of them
+	noted       time.Time // when the last of these lists began
+	old         int64     // the value of seen when the list began that was grace lists before it
 	checkpoints checkpoints
-	next        time.Time // not before this the next list
-	vain        int       // number of consecutive lists that were unusable
-	silent      time.Time // since when they do, or since an operator was told
-	doubted     bool      // this may be another server: a list is to show it
-	warning     string    // the warning for operators
-	listed      time.Time // when the last list was begun
+	next        time.Time // the earliest time of the next list
+	vain        int       // consecutive lists that were unusable
+	silent      time.Time // since when they have been unusable, or when the last warning was given
+	doubted     bool      // this may be another server, which the next list will show
+	warning     string    // a warning for operators
+	listed      time.Time // when the last list began
 
-	bound *timeBound // instead of lists, where none can be made
+	bound *timeBound // used if lists are impossible
 }
 
 // openTxLister is the database of an [openTx].
@@ -80,50 +74,48 @@ type known struct {
 	list   *list
 }
 
-// list is who was open. All others have higher ids than id, or had ended.
+// list contains the open transactions. All other transactions have higher ids than id, or had ended.
 type list struct {
 	id   int64
 	open []uint64 // ascending
-	held []uint64 // those of them that had shown nothing, ascending
-	all  bool     // they are all, and not the lowest alone
+	held []uint64 // those whose rows were not visible yet, ascending
+	all  bool     // open is complete; otherwise it has only the lowest number
 }
 
 const (
 	untold = -1
 
-	// grace is by how many lists an id has to be older than the one that
-	// concludes from it; see [backend.TransactionLister] on the second.
+	// grace is how many lists older an id must be than the list that makes a checkpoint of it. Together with listEvery this is the
+	// second that [backend.TransactionLister] describes.
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 
-	// listAgain is the pause before a list that follows upon another.
+	// listAgain is the pause between two lists of one read.
 	listAgain = 120 * time.Millisecond
 
-	// muchToSee is how many ids are worth a list of their own. To look through as many
-	// takes some 20 ms, if their rows were deleted and not purged.
+	// muchToSee is how many ids make another list worth while. Scanning so many takes about 20 ms if their rows were deleted and
+	// not purged.
 	muchToSee = 100_000
 
-	// vainlyEvery bounds the pause after lists that said nothing, as the lists of several relays may be in each
-	// other's way: the pause is at most half of it, and a random part of listEvery.
+	// vainlyEvery limits the pause after unusable lists, which the lists of several relays may cause for each other. The pause is at
+	// most half of it, plus a random part of listEvery.
 	vainlyEvery = 2 * time.Second
 
-	// silence is how long lists say nothing before an operator is told, and then is
-	// told again.
+	// silence is how long lists must be unusable before each warning.
 	silence = 30 * time.Second
 
-	// A check makes a few lists, for others may make theirs at the same time.
+	// A check tries several lists, because those of other relays may disturb it.
 	checkTries = 10
 	checkPause = 400 * time.Millisecond // on average half of it
 )
 
-// newOpenTx begins with the highest id that was given out before.
+// newOpenTx returns a frontier that begins with the highest assigned id.
 func newOpenTx(lastID int64, now time.Time) *openTx {
 	return &openTx{seen: lastID, lastID: lastID, told: known{safeID: untold}, earlier: []int64{lastID}, noted: now, next: now.Add(listEvery)}
 }
 
-// open makes the first list, which shows whether there can be any: where the user may
-// not see transactions, which is worth a finding, or where lists tell nothing, ids are
-// final after a time.
+// open makes the first list, which shows whether lists are possible. If the user may not see transactions, which is reported as a
+// finding, or if unordered is true, ids become final after a set time instead.
 func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) error {
 	if unordered {
 		o.bound = &timeBound{longest: o.db.longest}
@@ -134,14 +126,13 @@ func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) 
 	case o.db.hides(err):
 		o.bound = &timeBound{longest: o.db.longest}
 		*findings = append(*findings, o.db.unseen(err))
-	case !o.db.dialect.Busy(err): // else the next one may tell
+	case !o.db.dialect.Busy(err): // otherwise the next one may succeed
 		return err
 	}
 	return nil
 }
 
-// hides says that the user may not see transactions. What lists them is missing
-// then on some databases.
+// hides reports whether the error means that the user may not see transactions. Some databases then report that the view doesn't exist.
 func (db *openTxLister) hides(err error) bool {
 	return db.dialect.Denied(err) || db.dialect.Missing(err)
 }
@@ -154,8 +145,7 @@ func (db *openTxLister) unseen(err error) Finding {
 	}
 }
 
-// prepare makes a list, if ids may be final further than is known, and none was made just
-// now. There is none of an idle table.
+// prepare makes a list if one is due and more ids may be final than are known to be. For an idle table it makes none.
 func (o *openTx) prepare(ctx context.Context) error {
 	if o.lost() {
 		lastID, err := o.db.lastID(ctx)
@@ -173,7 +163,7 @@ func (o *openTx) prepare(ctx context.Context) error {
 	return nil
 }
 
-// guarantee: another list is made first, if that is worth it.
+// guarantee first makes another list, if that is worth while.
 func (o *openTx) guarantee(ctx context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
 	for i := range page.Rows {
 		o.learn(page.Rows[i].ID)
@@ -200,7 +190,7 @@ func (o *openTx) guarantee(ctx context.Context, first backend.FirstLine, _ token
 	return nil
 }
 
-// list makes a list.
+// list lists the open transactions, and processes the result.
 func (o *openTx) list(ctx context.Context) error {
 	id := o.begin(time.Now())
 	saw, err := o.db.backend.ListOpen(ctx, rand.Text())
@@ -216,8 +206,8 @@ func (o *openTx) list(ctx context.Context) error {
 	return nil
 }
 
-// tells says, for a check, whether lists say something. What failed is told by what
-// else is checked.
+// tells reports, for a check, whether lists are usable. After an error other than Busy it returns true, because other checks report
+// that error.
 func (db *openTxLister) tells(ctx context.Context) bool {
 	for range checkTries {
 		saw, err := db.backend.ListOpen(ctx, rand.Text())
@@ -233,26 +223,24 @@ func (db *openTxLister) tells(ctx context.Context) bool {
 	return false
 }
 
-// Our own transactions have no numbers that would tell anything.
+// The numbers of the store's own transactions are not used.
 func (o *openTx) before() token               { return token{} }
 func (o *openTx) wrote(uint64, token)         {}
 func (o *openTx) idle(backend.FirstLine) bool { return false }
 
-// learn notes an id that was given out.
+// learn records an assigned id.
 func (o *openTx) learn(id int64) { o.seen, o.lastID = max(o.seen, id), max(o.lastID, id) }
 
-// failed notes that a read failed: the server may have been restarted meanwhile,
-// and restored.
+// failed records that a read failed, after which the server may have been restarted or restored.
 func (o *openTx) failed() { o.doubted = true }
 
-// due says whether to make a list now: not while it couldn't tell anything new.
+// due reports whether to make a list now. None is due while it could show nothing new.
 func (o *openTx) due(now time.Time) bool {
 	return (o.seen > o.safeID || o.doubted) && !now.Before(o.next)
 }
 
-// begin begins a list, and returns the id that its number is going to be a
-// checkpoint for; 0 if it is too early to say. Those that follow closely upon
-// each other count as one.
+// begin begins a list, and returns the id for which its number will be a checkpoint; 0: it is too early for one. Lists in quick
+// succession count as one.
 func (o *openTx) begin(now time.Time) (id int64) {
 	o.next, o.listed = now.Add(listEvery), now
 	if now.Sub(o.noted) < listEvery {
@@ -266,13 +254,13 @@ func (o *openTx) begin(now time.Time) (id int64) {
 	return o.old
 }
 
-// end takes in what was listed, with what begin had returned.
+// end processes a list. The id is the one that begin returned.
 func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 	if o.serverChanged(saw.Server) || saw.Number != 0 && saw.Number < o.number {
 		o.restart(saw.Server)
 		return
 	}
-	if saw.Number == 0 { // it said nothing
+	if saw.Number == 0 { // the list is unusable
 		if o.vain++; o.vain == 1 {
 			o.silent = now
 		}
@@ -303,8 +291,7 @@ var silenced = Finding{
 		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }
 
-// serverChanged says that this is another server than before. It remembers the first server that it is told; an empty name
-// says nothing.
+// serverChanged reports whether this is another server than before. It keeps the first name; an empty name counts as unchanged.
 func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
 		o.server = server
@@ -312,7 +299,7 @@ func (o *openTx) serverChanged(server string) bool {
 	return server != "" && o.server != server
 }
 
-// restart forgets everything. What the highest id is has to be asked anew.
+// restart discards the state. The highest assigned id must be queried again.
 func (o *openTx) restart(server string) {
 	bound := o.bound
 	if bound != nil {
@@ -321,10 +308,10 @@ func (o *openTx) restart(server string) {
 	*o = openTx{db: o.db, server: server, bound: bound}
 }
 
-// lost says that the highest id isn't known any more.
+// lost reports whether the highest assigned id is unknown, after a restart.
 func (o *openTx) lost() bool { return len(o.earlier) == 0 }
 
-// found begins anew with the highest id that was given out.
+// found begins again with the highest assigned id.
 func (o *openTx) found(lastID int64, now time.Time) {
 	o.learn(lastID)
 	o.earlier, o.noted = []int64{o.seen}, now
@@ -335,14 +322,14 @@ func (o *openTx) start(server string, lastID int64) {
 	o.found(lastID, time.Now())
 }
 
-// reset: what is given out is learned from the rows that are read from now on.
+// reset makes the frontier learn the assigned ids again, from the rows that are read from now on.
 func (o *openTx) reset() {
 	lastID := o.lastID
 	o.start(o.server, 0)
 	o.lastID = lastID
 }
 
-// begins notes that a read begins.
+// begins records that a read begins.
 func (o *openTx) begins(now time.Time) {
 	if o.bound != nil {
 		o.safeID = max(o.safeID, o.bound.passed(o.seen, now))
@@ -350,8 +337,7 @@ func (o *openTx) begins(now time.Time) {
 	o.reading = known{o.safeID, o.latest}
 }
 
-// again says that it pays to make another list after the read that was begun,
-// and after which pause.
+// again reports whether another list after the current read is worth while, and the pause before it.
 func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 	if o.bound != nil || o.told.list == nil || !o.told.list.all || o.told.list.id-o.told.safeID < muchToSee {
 		return 0, false
@@ -359,9 +345,8 @@ func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 	return o.listed.Add(listAgain).Sub(now), true
 }
 
-// page says what the page of a read promises, once the read has returned without an error. If afterwards isn't nil, it is
-// a list that was made after the read. A transaction that was open when the previous read began, and in afterwards is
-// still open and has shown nothing, has not appeared.
+// page returns the promises of a page, after a successful read. If afterwards isn't nil, it is a list that was made after the read: a
+// transaction that was open when the previous read began, and whose rows are not visible in afterwards either, has not appeared.
 func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64) {
 	if o.serverChanged(server) {
 		o.restart(server)
@@ -381,26 +366,23 @@ func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64)
 	return lateAfter, o.told.safeID
 }
 
-// timeBound is how far ids are final where nobody can tell which transactions are
-// open: those that were given out so long ago that, so we are told, none of that
-// time is open any more. A row of a longer transaction is found by a sweep, but
-// the order isn't kept.
+// timeBound decides which ids are final if open transactions can't be listed: those that were assigned longer ago than the longest
+// transaction stays open, according to the configuration. A sweep finds the rows of a longer transaction, but not in order.
 type timeBound struct {
-	longest time.Duration // that a transaction stays open
+	longest time.Duration // the maximum time that a transaction stays open
 	steps   []step
 }
 
-// step: at that time, no higher id was known to have been given out.
+// step says that no higher id than id was known to be assigned at a time.
 type step struct {
 	at time.Time
 	id int64
 }
 
-// boundSteps is about how many steps there are in the longest transaction.
+// boundSteps is about how many steps cover the longest transaction.
 const boundSteps = 64
 
-// passed notes how far ids are given out now, and says how far they are final.
-// The time is the monotonic clock's.
+// passed records the highest assigned id, and returns the highest final one. The time is that of the monotonic clock.
 func (t *timeBound) passed(lastID int64, now time.Time) (safeID int64) {
 	old := 0
 	for old < len(t.steps) && now.Sub(t.steps[old].at) >= t.longest {
